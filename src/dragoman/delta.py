@@ -1,0 +1,301 @@
+"""Deltas: the one protocol in which every model's answer arrives, one frozen class per kind.
+
+Construction is on the path of every token, so the checks here are few and cheap; the order of
+deltas is the contract's business (`stream.contract`), their JSON layout is `schema`'s.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from .errors import RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError
+from .jsontext import require_json_object
+from .message import FinishReason, finish_reason, require_name, utc_time
+from .usage import TokenUsage
+
+__all__ = [
+    "DoneDelta",
+    "ErrorDelta",
+    "ImageDelta",
+    "MessageDelta",
+    "ProviderItemDelta",
+    "StartDelta",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCallArgsDelta",
+    "ToolCallEndDelta",
+    "ToolCallStartDelta",
+    "UnknownDelta",
+    "UsageDelta",
+]
+
+
+class _Debug(msgspec.Struct, frozen=True, repr_omit_defaults=True, kw_only=True, rename="camel", gc=False):
+    """`provider_raw` is what the wire said, for debugging, never stored; `extra` holds fields of a later version."""
+
+    provider_raw: Any = None
+    extra: dict[str, Any] | None = None
+
+
+class _Delta(_Debug, frozen=True, gc=False):
+    kind: ClassVar[str]
+    run_id: str
+    seq: int
+    timestamp: datetime | None
+
+    def __post_init__(self) -> None:
+        self._require_place()
+
+    def _require_place(self) -> None:
+        if type(self.seq) is not int or self.seq < 0:
+            raise InvalidValue.of("seq", self.seq, "a whole number from 0 up")
+        if type(self.run_id) is not str:
+            raise InvalidValue.of("runId", self.run_id, "text")
+        if self.timestamp is not None and getattr(self.timestamp, "tzinfo", None) is not UTC:
+            force_setattr(self, "timestamp", utc_time(self.timestamp))
+
+
+class StartDelta(_Delta, frozen=True, gc=False):
+    """The model began to answer."""
+
+    kind: ClassVar[str] = "start"
+    model_id: str = ""
+    request_id: str = ""
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        for name in ("model_id", "request_id"):
+            if type(getattr(self, name)) is not str:
+                raise InvalidValue.of(f"start.{name}", getattr(self, name), "text")
+
+
+class _PieceDelta(_Delta, frozen=True, gc=False):
+    text_delta: str
+    part_index: int | None = None
+    provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        # One comparison chain for the usual piece; whatever is unusual about it is checked in full.
+        if (
+            type(self.text_delta) is not str
+            or type(self.seq) is not int
+            or self.seq < 0
+            or type(self.timestamp) is not datetime
+            or self.timestamp.tzinfo is not UTC
+            or self.provider_data is not None
+            or (self.part_index is not None and type(self.part_index) is not int)
+        ):
+            self._require_piece()
+
+    def _require_piece(self) -> None:
+        self._require_place()
+        if type(self.text_delta) is not str:
+            raise InvalidValue.of(f"{self.kind}.textDelta", self.text_delta, "text")
+        if self.part_index is not None and type(self.part_index) is not int:
+            raise InvalidValue.of(f"{self.kind}.partIndex", self.part_index, "a whole number")
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, f"{self.kind}.providerData")
+
+
+class TextDelta(_PieceDelta, frozen=True, gc=False):
+    """A piece of text. `provider_data` comes with the piece that closes a block; the next piece opens a new one."""
+
+    kind: ClassVar[str] = "text"
+
+
+class ThinkingDelta(_PieceDelta, frozen=True, gc=False):
+    """A piece of reasoning. `provider_data` (a signature, say) comes with the piece that closes a block."""
+
+    kind: ClassVar[str] = "thinking"
+
+
+class ToolCallStartDelta(_Delta, frozen=True, gc=False):
+    """A tool call opens; its id opens once in a stream."""
+
+    kind: ClassVar[str] = "tool_call_start"
+    tool_call_id: str
+    tool_name: str
+    provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        require_name("tool_call_start.toolCallId", self.tool_call_id)
+        require_name("tool_call_start.toolName", self.tool_name)
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, "tool_call_start.providerData")
+
+
+class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
+    """A piece of an open call's argument text. The text can parse early and still be a prefix."""
+
+    kind: ClassVar[str] = "tool_call_args"
+    tool_call_id: str
+    args_text_delta: str
+
+    def __post_init__(self) -> None:
+        if (
+            type(self.args_text_delta) is not str
+            or type(self.seq) is not int
+            or self.seq < 0
+            or type(self.timestamp) is not datetime
+            or self.timestamp.tzinfo is not UTC
+            or type(self.tool_call_id) is not str
+        ):
+            self._require_place()
+            require_name("tool_call_args.toolCallId", self.tool_call_id)
+            if type(self.args_text_delta) is not str:
+                raise InvalidValue.of("tool_call_args.argsTextDelta", self.args_text_delta, "text")
+
+
+class ToolCallEndDelta(_Delta, frozen=True, gc=False):
+    """An open call's argument text is whole."""
+
+    kind: ClassVar[str] = "tool_call_end"
+    tool_call_id: str
+    provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        require_name("tool_call_end.toolCallId", self.tool_call_id)
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, "tool_call_end.providerData")
+
+
+class ImageDelta(_Delta, frozen=True, gc=False):
+    """A whole picture that the model made: bytes with their type, or a URL."""
+
+    kind: ClassVar[str] = "image"
+    mime_type: str | None = None
+    data: bytes | None = None
+    url: str | None = None
+    provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        if (self.data is None) == (self.url is None):
+            raise InvalidValue(f"image must have data or url, got {'neither' if self.data is None else 'both'}")
+        if self.data is not None:
+            require_name("image.mimeType", self.mime_type)
+
+
+class ProviderItemDelta(_Delta, frozen=True, gc=False):
+    """A whole output item that only its provider understands; `text` says it to everyone else."""
+
+    kind: ClassVar[str] = "provider_item"
+    item_type: str
+    item: dict[str, Any]
+    text: str | None = None
+    provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        require_name("provider_item.itemType", self.item_type)
+        require_json_object(self.item, "provider_item.item")
+
+
+class UsageDelta(_Delta, frozen=True, gc=False):
+    """What the call has used so far: cumulative, so a later report replaces and is never added."""
+
+    kind: ClassVar[str] = "usage"
+    usage: TokenUsage
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        if not isinstance(self.usage, TokenUsage):
+            raise InvalidValue.of("usage", self.usage, "a TokenUsage")
+
+
+class DoneDelta(_Delta, frozen=True, gc=False):
+    """The provider said that the answer is finished, and why. `provider_data` concerns the message as a whole."""
+
+    kind: ClassVar[str] = "done"
+    finish_reason: FinishReason
+    raw_finish_reason: str | None = None
+    provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        force_setattr(self, "finish_reason", finish_reason(self.finish_reason))
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, "done.providerData")
+
+
+class ErrorDelta(_Delta, frozen=True, gc=False):
+    """The stream ended without an answer. `message` is ours; the provider's own words are kept apart."""
+
+    kind: ClassVar[str] = "error"
+    error_code: ErrorCode
+    message: str | None = None
+    retryable: bool | None = None
+    retry_after: float | None = None
+    request_id: str | None = None
+    provider_message: str | None = None
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        try:
+            force_setattr(self, "error_code", ErrorCode(self.error_code))
+        except ValueError:
+            raise InvalidValue.of("error.errorCode", self.error_code, f"one of {', '.join(ErrorCode)}") from None
+        if self.retryable is None:
+            force_setattr(self, "retryable", self.error_code in RETRYABLE_CODES)
+
+    def to_exception(self) -> ModelError:
+        """Return the same facts as an exception, for callers that would rather raise."""
+        return ModelError(
+            self.message or f"the model call failed: {self.error_code}",
+            code=self.error_code,
+            retryable=self.retryable,
+            retry_after=self.retry_after,
+            request_id=self.request_id,
+            provider_message=self.provider_message,
+        )
+
+
+class UnknownDelta(_Delta, frozen=True, gc=False):
+    """A delta of a kind that a later version wrote; kept as it was read, refused by the contract."""
+
+    kind: str  # type: ignore[misc]  # the one class whose kind is data
+    payload: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self._require_place()
+        require_name("kind", self.kind)
+        if self.kind in DELTA_CLASSES:
+            raise InvalidValue(f"kind {self.kind!r} is known here: use {DELTA_CLASSES[self.kind].__name__}")
+        require_json_object(self.payload, f"{self.kind}.payload")
+
+
+KnownDelta: TypeAlias = (
+    StartDelta
+    | TextDelta
+    | ThinkingDelta
+    | ToolCallStartDelta
+    | ToolCallArgsDelta
+    | ToolCallEndDelta
+    | ImageDelta
+    | ProviderItemDelta
+    | UsageDelta
+    | DoneDelta
+    | ErrorDelta
+)
+MessageDelta: TypeAlias = KnownDelta | UnknownDelta
+
+DELTA_CLASSES: dict[str, type[KnownDelta]] = {
+    delta.kind: delta
+    for delta in (
+        StartDelta,
+        TextDelta,
+        ThinkingDelta,
+        ToolCallStartDelta,
+        ToolCallArgsDelta,
+        ToolCallEndDelta,
+        ImageDelta,
+        ProviderItemDelta,
+        UsageDelta,
+        DoneDelta,
+        ErrorDelta,
+    )
+}

@@ -1,0 +1,203 @@
+"""The JSON form of messages and deltas, in both directions. `schema` publishes what is written here.
+
+The layout is `{"kind": …, "payload": {…}}` inside an envelope. A field that is None is left out; null is read as
+absent. Fields and kinds of a later version are kept in `extra`, `UnknownPart` and `UnknownDelta` and written back.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta
+from .errors import DragomanError, ErrorCode, InvalidValue, UnreadableData
+from .jsontext import decode_json, encode_json
+from .message import PART_CLASSES, Message, MessageMeta, Part, ToolResult, UnknownPart
+
+__all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
+
+# Raised only when an older reader could no longer read what is written. A file without a version is of version 1.
+SCHEMA_VERSION = 1
+VERSION_FIELD = "schemaVersion"
+
+JsonObject: TypeAlias = dict[str, Any]
+_Value = TypeVar("_Value", Message, MessageMeta, Part, MessageDelta)
+
+_ENVELOPE = frozenset({"run_id", "seq", "timestamp", "provider_raw", "extra"})
+_EXTRA = frozenset({"extra"})
+
+
+def to_json(value: Message | MessageDelta) -> bytes:
+    """Return the value as compact JSON; the same value always gives the same bytes."""
+    if isinstance(value, Message):
+        return encode_json(_message_object(value))
+    if isinstance(value, (UnknownDelta, *DELTA_CLASSES.values())):
+        return encode_json(_delta_object(value))
+    raise InvalidValue.of("to_json: the value", value, "a Message or a MessageDelta")
+
+
+def from_json(data: bytes | str) -> Message | MessageDelta:
+    """Return the message or delta that `data` says; raise UnreadableData if it says neither, or is of a later version."""
+    value = decode_json(data)
+    if not isinstance(value, dict):
+        raise UnreadableData("neither a message nor a delta: the JSON is not an object")
+    version = value.pop(VERSION_FIELD, SCHEMA_VERSION)
+    if type(version) is not int or version > SCHEMA_VERSION:
+        raise UnreadableData(
+            f"written in schema version {version!r}, this library reads up to version {SCHEMA_VERSION}: update dragoman",
+            code=ErrorCode.TOO_NEW,
+        )
+    if "role" in value:
+        return _read(value, _build_message, _message_object, "message")
+    if "seq" in value and "kind" in value:
+        return _read(value, _build_delta, _delta_object, "delta")
+    raise UnreadableData("neither a message (it has a role) nor a delta (it has a seq and a kind)")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _message_object(message: Message) -> JsonObject:
+    written: JsonObject = {
+        "runId": message.run_id,
+        "role": message.role.value,
+        "parts": [_part_object(part) for part in message.parts],
+    }
+    if message.timestamp is not None:
+        written["timestamp"] = message.timestamp
+    if message.meta is not None:
+        written["meta"] = _meta_object(message.meta)
+    return _overlaid(written, message.extra)
+
+
+def _meta_object(meta: MessageMeta) -> JsonObject:
+    return _overlaid(_fields(meta, _EXTRA), meta.extra)
+
+
+def _part_object(part: Part) -> JsonObject:
+    payload = part.payload if isinstance(part, UnknownPart) else _fields(part, _EXTRA)
+    if isinstance(part, ToolResult) and isinstance(part.content, tuple):
+        payload["content"] = [_part_object(inner) for inner in part.content]
+    return _overlaid({"kind": part.kind, "payload": payload}, part.extra)
+
+
+def _delta_object(delta: MessageDelta) -> JsonObject:
+    payload = delta.payload if isinstance(delta, UnknownDelta) else _fields(delta, _ENVELOPE)
+    if isinstance(delta, UsageDelta):
+        payload = payload["usage"]
+    written: JsonObject = {"runId": delta.run_id, "seq": delta.seq, "kind": delta.kind, "payload": payload}
+    if delta.timestamp is not None:
+        written["timestamp"] = delta.timestamp
+    if delta.provider_raw is not None:
+        written["providerRaw"] = delta.provider_raw
+    return _overlaid(written, delta.extra)
+
+
+def _fields(value: msgspec.Struct, skip: frozenset[str]) -> JsonObject:
+    """The fields under their JSON names, None left out, nested values as objects."""
+    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+    fields = ((json_name, getattr(value, name)) for name, json_name in names if name not in skip)
+    return {
+        json_name: msgspec.to_builtins(field) if isinstance(field, msgspec.Struct) else field
+        for json_name, field in fields
+        if field is not None
+    }
+
+
+def _overlaid(written: JsonObject, extra: Mapping[str, Any] | None) -> JsonObject:
+    """`written` with the unknown fields put back where they were; a known field is never replaced."""
+    for name, value in (extra or {}).items():
+        if name not in written:
+            written[name] = value
+        elif isinstance(value, Mapping) and isinstance(known := written[name], dict):
+            written[name] = _overlaid(dict(known), value)
+    return written
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read(
+    value: Any, build: Callable[[JsonObject], _Value], write: Callable[[_Value], JsonObject], what: str
+) -> _Value:
+    """Build the value; what it would not write back goes to its `extra`, in the same layout."""
+    if not isinstance(value, dict):
+        raise UnreadableData(f"{what}: not an object")
+    try:
+        built = build(value)
+    except UnreadableData:
+        raise
+    except (DragomanError, msgspec.ValidationError) as error:
+        raise UnreadableData(f"{what}: {error}") from None
+    unknown = _missing(value, write(built))
+    return msgspec.structs.replace(built, extra=unknown) if unknown else built
+
+
+def _missing(original: JsonObject, written: JsonObject) -> JsonObject:
+    """The fields of `original` that `written` lacks, at any depth of objects."""
+    missing: JsonObject = {}
+    for name, value in original.items():
+        if name not in written:
+            if value is not None:
+                missing[name] = value
+        elif isinstance(value, dict) and isinstance(written[name], dict) and value is not written[name]:
+            if inner := _missing(value, written[name]):
+                missing[name] = inner
+    return missing
+
+
+def _build_message(value: JsonObject) -> Message:
+    parts, meta = value.get("parts"), value.get("meta")
+    if not isinstance(parts, list):
+        raise UnreadableData("message: parts must be an array")
+    return Message(
+        value["role"],
+        tuple(_read(part, _build_part, _part_object, "part") for part in parts),
+        value.get("runId") or "",
+        msgspec.convert(value.get("timestamp"), datetime | None),
+        None if meta is None else _read(meta, _build_meta, _meta_object, "meta"),
+    )
+
+
+def _build_meta(value: JsonObject) -> MessageMeta:
+    return msgspec.convert(_known(value), MessageMeta)
+
+
+def _build_part(value: JsonObject) -> Part:
+    kind, payload = _kind_and_payload(value)
+    part_class = PART_CLASSES.get(kind)
+    if part_class is None:
+        return UnknownPart(kind, payload)
+    if part_class is ToolResult:
+        content = payload.get("content")
+        if isinstance(content, list):
+            content = tuple(_read(part, _build_part, _part_object, "part") for part in content)
+        return ToolResult(payload.get("toolCallId"), content, payload.get("isError") or False)  # type: ignore[arg-type]  # the constructor checks
+    return msgspec.convert(_known(payload), part_class)
+
+
+def _build_delta(value: JsonObject) -> MessageDelta:
+    kind, payload = _kind_and_payload(value)
+    place = {name: value.get(name) for name in ("seq", "timestamp", "providerRaw")}
+    place["runId"] = value.get("runId") or ""
+    delta_class = DELTA_CLASSES.get(kind)
+    if delta_class is None:
+        return msgspec.convert({**place, "kind": kind, "payload": payload}, UnknownDelta)
+    if delta_class is UsageDelta:
+        return msgspec.convert({**place, "usage": payload}, UsageDelta)
+    return msgspec.convert({**_known(payload), **place}, delta_class)
+
+
+def _kind_and_payload(value: JsonObject) -> tuple[str, JsonObject]:
+    kind, payload = value.get("kind"), value.get("payload")
+    if not isinstance(kind, str):
+        raise InvalidValue.of("kind", kind, "text")
+    if not isinstance(payload, dict):
+        raise InvalidValue.of(f"payload of {kind[:40]!r}", payload, "an object")
+    return kind, payload
+
+
+def _known(value: JsonObject) -> JsonObject:
+    """The fields to build from: null is the same as absent, and a foreign field called `extra` is not ours."""
+    return {name: item for name, item in value.items() if item is not None and name != "extra"}

@@ -1,0 +1,185 @@
+"""JSON text to values and back, for input that is hostile until parsed.
+
+Strict where the standard library is lax (no NaN, no unbounded depth) and never silent: what cannot be read
+raises or is recorded. Knows nothing of messages.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import msgspec
+
+from .errors import InvalidValue, UnreadableData
+
+__all__ = [
+    "MAX_DEPTH",
+    "ParsedArguments",
+    "decode_json",
+    "encode_json",
+    "join_surrogates",
+    "parse_arguments",
+    "require_json_object",
+]
+
+# Deeper nesting is refused everywhere, whatever the interpreter's own recursion limit: the same
+# bytes must read the same on every machine and at every stack depth.
+MAX_DEPTH = 200
+
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_JSON_TYPES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
+
+
+class ParsedArguments(msgspec.Struct, frozen=True):
+    """What a tool call's argument text says: an object, or the reason why it is none; and what was repaired."""
+
+    arguments: dict[str, Any] | None = None
+    error: str | None = None
+    warning: str | None = None
+
+
+def join_surrogates(text: str) -> str:
+    """Return `text` with adjacent surrogate halves joined and lone ones replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def encode_json(value: Any) -> bytes:
+    """Return compact JSON with keys in the order given; lone surrogates become U+FFFD."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_join_all_surrogates(msgspec.to_builtins(value)))
+
+
+def decode_json(data: bytes | str) -> Any:
+    """Return the value that `data` says; raise UnreadableData, which never quotes the data."""
+    return _decode(data)[0]
+
+
+def parse_arguments(raw: str) -> ParsedArguments:
+    """Read a tool call's argument text. Whatever is wrong with it is in the result; nothing is raised.
+
+    Duplicate keys keep the last value and lone surrogates become U+FFFD, each with a warning.
+    """
+    try:
+        value, repaired = _decode(raw)
+    except UnreadableData as error:
+        return ParsedArguments(error=str(error))
+    if not isinstance(value, dict):
+        return ParsedArguments(error=f"arguments must be a JSON object, not {_JSON_TYPES.get(type(value), 'null')}")
+    warnings = []
+    if duplicates := _duplicate_keys(raw):
+        warnings.append(f"duplicate keys, last value kept: {', '.join(map(repr, duplicates[:5]))}")
+    if repaired:
+        warnings.append("lone surrogates replaced by U+FFFD")
+    return ParsedArguments(arguments=value, warning="; ".join(warnings) or None)
+
+
+def require_json_object(value: object, field: str) -> None:
+    """Raise InvalidValue unless `value` is a dict that JSON can hold: finite numbers, text keys, bounded depth."""
+    if type(value) is not dict:
+        raise InvalidValue(f"{field} must be a JSON object (a dict), got {type(value).__name__}")
+    for item, depth in _walk(value):
+        if isinstance(item, (dict, list, tuple)):
+            if depth > MAX_DEPTH:
+                raise InvalidValue(f"{field} is nested deeper than {MAX_DEPTH} levels")
+            if isinstance(item, dict) and not all(isinstance(key, str) for key in item):
+                raise InvalidValue(f"{field} has a key that is not text: JSON keys are text")
+        elif isinstance(item, float):
+            if not math.isfinite(item):
+                raise InvalidValue(f"{field} holds {item!r}: JSON has no such number")
+        elif item is not None and not isinstance(item, (str, int)):
+            raise InvalidValue(
+                f"{field} holds a {type(item).__name__}: allowed are dict, list, str, number, bool, None"
+            )
+
+
+def _decode(data: bytes | str) -> tuple[Any, bool]:
+    """The value, and whether lone surrogates had to be replaced in it."""
+    repaired = False
+    try:
+        try:
+            value = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            # msgspec refuses half a surrogate pair, raw or escaped, and models do write that.
+            text = data.decode() if isinstance(data, bytes) else join_surrogates(data)
+            if text == data and not _SURROGATE_ESCAPE.search(text):
+                raise
+            lax = json.loads(text, parse_constant=_refuse_number, parse_float=_finite_float)
+            value = _join_all_surrogates(lax)
+            repaired = value != lax or text != data
+    except RecursionError:
+        raise _too_deep() from None
+    except UnicodeError:
+        raise UnreadableData("not readable as JSON: the bytes are not valid UTF-8") from None
+    except ValueError as error:
+        # msgspec and json name positions and what they expected, never the text itself.
+        reason = str(error).removeprefix("JSON is malformed: ")
+        raise UnreadableData(f"not readable as JSON: {reason}") from None
+    if _openings(data) > MAX_DEPTH and not _within_depth(value):
+        raise _too_deep()
+    return value, repaired
+
+
+def _too_deep() -> UnreadableData:
+    return UnreadableData(f"not readable as JSON: nested deeper than {MAX_DEPTH} levels")
+
+
+def _refuse_number(name: str) -> NoReturn:
+    raise ValueError("a number that JSON does not have")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse_number(text)
+
+
+def _openings(data: bytes | str) -> int:
+    return data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
+
+
+def _duplicate_keys(text: str) -> list[str]:
+    duplicates: dict[str, None] = {}
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                duplicates[key] = None
+            seen.add(key)
+
+    json.loads(text, object_pairs_hook=note)
+    return list(duplicates)
+
+
+def _walk(value: Any) -> Iterator[tuple[Any, int]]:
+    """Every value inside `value` with its depth, without recursion; never descends past MAX_DEPTH."""
+    pending = [(value, 1)]
+    while pending:
+        item, depth = pending.pop()
+        yield item, depth
+        if depth <= MAX_DEPTH and isinstance(item, (dict, list, tuple)):
+            children = item.values() if isinstance(item, dict) else item
+            pending.extend((child, depth + 1) for child in children)
+
+
+def _within_depth(value: Any) -> bool:
+    return not any(depth > MAX_DEPTH and isinstance(item, (dict, list)) for item, depth in _walk(value))
+
+
+def _join_all_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return join_surrogates(value)
+    if isinstance(value, dict):
+        return {_join_all_surrogates(key): _join_all_surrogates(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_join_all_surrogates(item) for item in value]
+    return value

@@ -1,0 +1,410 @@
+"""Messages and the parts they hold: frozen values that refuse what their role or kind forbids.
+
+Knows no provider, no clock and no JSON layout (`schema` has that); `providerData` is opaque here.
+"""
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from .errors import InvalidValue
+from .jsontext import encode_json, parse_arguments, require_json_object
+from .usage import TokenUsage
+
+__all__ = [
+    "ROLE_PARTS",
+    "FileRef",
+    "FinishReason",
+    "Image",
+    "Message",
+    "MessageMeta",
+    "ModelInvocationDescriptor",
+    "Part",
+    "ProviderItem",
+    "Role",
+    "Text",
+    "Thinking",
+    "ToolCall",
+    "ToolResult",
+    "UnknownPart",
+]
+
+
+class Role(StrEnum):
+    """Who speaks."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class FinishReason(StrEnum):
+    """Why a model stopped; the provider's own word is kept beside it."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CONTENT_FILTER = "content_filter"
+    REFUSAL = "refusal"
+    PAUSE = "pause"
+    OTHER = "other"
+
+
+# Which kinds of part a role may hold. A part of a kind this version does not know may stand anywhere.
+ROLE_PARTS: dict[Role, frozenset[str]] = {
+    Role.SYSTEM: frozenset({"text", "thinking"}),
+    Role.USER: frozenset({"text", "image", "file_ref"}),
+    Role.ASSISTANT: frozenset({"text", "thinking", "tool_call", "image", "provider_item"}),
+    Role.TOOL: frozenset({"tool_result"}),
+}
+RESULT_PARTS = frozenset({"text", "image", "file_ref"})
+
+
+class _Value(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
+    """What every part shares. `extra` holds fields of a later version, in the JSON's own layout, written back as read."""
+
+    kind: ClassVar[str]
+    extra: dict[str, Any] | None = None
+
+
+class _ModelPart(_Value, frozen=True, kw_only=True):
+    """A part that a model may have produced: `provider_data` is what its provider needs back verbatim."""
+
+    provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, f"{self.kind}.providerData")
+
+
+class Text(_ModelPart, frozen=True):
+    """Words for the reader."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+
+    def __post_init__(self) -> None:
+        require_text("text.text", self.text)
+        _ModelPart.__post_init__(self)
+
+
+class Thinking(_ModelPart, frozen=True):
+    """A model's reasoning; the text may be empty where the provider gives only a signature."""
+
+    kind: ClassVar[str] = "thinking"
+    text: str
+
+    def __post_init__(self) -> None:
+        require_text("thinking.text", self.text)
+        _ModelPart.__post_init__(self)
+
+
+class ToolCall(_ModelPart, frozen=True):
+    """A model's request to run a tool.
+
+    `arguments` is there only if the text parsed to an object, else `parse_error` is. `raw_args_text`
+    is what the model wrote; where nobody wrote any, it is the arguments as JSON.
+    """
+
+    kind: ClassVar[str] = "tool_call"
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any] | None = None
+    raw_args_text: str = None  # type: ignore[assignment]  # set in __post_init__ where it is not given
+    parse_error: str | None = None
+    parse_warning: str | None = None
+
+    def __post_init__(self) -> None:
+        require_name("tool_call.toolCallId", self.tool_call_id)
+        require_name("tool_call.toolName", self.tool_name)
+        if (self.arguments is None) == (self.parse_error is None):
+            seen = "neither" if self.arguments is None else "both"
+            raise InvalidValue(f"tool_call must have either arguments or parseError, got {seen}")
+        if self.arguments is not None:
+            require_json_object(self.arguments, "tool_call.arguments")
+        if self.raw_args_text is None:
+            written = "" if self.arguments is None else encode_json(self.arguments).decode()
+            force_setattr(self, "raw_args_text", written)
+        require_text("tool_call.rawArgsText", self.raw_args_text)
+        _ModelPart.__post_init__(self)
+
+    @classmethod
+    def parse(
+        cls, tool_call_id: str, tool_name: str, raw_args_text: str, *, provider_data: dict[str, Any] | None = None
+    ) -> "ToolCall":
+        """Return the call with its argument text read; text that does not parse to an object is kept as `parse_error`."""
+        parsed = parse_arguments(raw_args_text)
+        return cls(
+            tool_call_id,
+            tool_name,
+            arguments=parsed.arguments,
+            raw_args_text=raw_args_text,
+            parse_error=parsed.error,
+            parse_warning=parsed.warning,
+            provider_data=provider_data,
+        )
+
+
+class Image(_ModelPart, frozen=True):
+    """A picture, as bytes with their type or as a URL."""
+
+    kind: ClassVar[str] = "image"
+    mime_type: str | None = None
+    data: bytes | None = None
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.url is None):
+            raise InvalidValue(f"image must have data or url, got {'neither' if self.data is None else 'both'}")
+        if self.data is not None:
+            if not isinstance(self.data, bytes):
+                raise InvalidValue.of("image.data", self.data, "bytes")
+            require_name("image.mimeType", self.mime_type)
+        else:
+            require_name("image.url", self.url)
+            if self.mime_type is not None:
+                require_name("image.mimeType", self.mime_type)
+        _ModelPart.__post_init__(self)
+
+
+class FileRef(_ModelPart, frozen=True):
+    """A file by exactly one of: path, URL, a provider's file id, or its bytes. A path is not read here."""
+
+    kind: ClassVar[str] = "file_ref"
+    path: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    data: bytes | None = None
+    mime_type: str | None = None
+    name: str | None = None
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("path", "url", "file_id", "data") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InvalidValue(f"file_ref must have exactly one of path, url, fileId, data; got {given or 'none'}")
+        if self.data is None:
+            require_name(f"file_ref.{given[0]}", getattr(self, given[0]))
+        elif not isinstance(self.data, bytes):
+            raise InvalidValue.of("file_ref.data", self.data, "bytes")
+        for name in ("mime_type", "name"):
+            if getattr(self, name) is not None:
+                require_name(f"file_ref.{name}", getattr(self, name))
+        if self.size is not None and (type(self.size) is not int or self.size < 0):
+            raise InvalidValue.of("file_ref.size", self.size, "a whole number from 0 up")
+        _ModelPart.__post_init__(self)
+
+
+class ProviderItem(_ModelPart, frozen=True):
+    """An output item that only its provider understands, kept whole; `text` says it to everyone else."""
+
+    kind: ClassVar[str] = "provider_item"
+    item_type: str
+    item: dict[str, Any]
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        require_name("provider_item.itemType", self.item_type)
+        require_json_object(self.item, "provider_item.item")
+        if self.text is not None:
+            require_text("provider_item.text", self.text)
+        _ModelPart.__post_init__(self)
+
+
+class UnknownPart(_Value, frozen=True):
+    """A part of a kind that a later version wrote; `payload` is kept as it was read."""
+
+    kind: str  # type: ignore[misc]  # the one class whose kind is data
+    payload: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        require_name("kind", self.kind)
+        if self.kind in PART_CLASSES:
+            raise InvalidValue(f"kind {self.kind!r} is known here: use {PART_CLASSES[self.kind].__name__}")
+        require_json_object(self.payload, f"{self.kind}.payload")
+
+
+ResultPart: TypeAlias = Text | Image | FileRef | UnknownPart
+
+
+class ToolResult(_Value, frozen=True):
+    """The one terminal answer to a tool call: text, a JSON object, or parts."""
+
+    kind: ClassVar[str] = "tool_result"
+    tool_call_id: str
+    content: str | dict[str, Any] | tuple[ResultPart, ...]
+    is_error: bool = False
+
+    def __post_init__(self) -> None:
+        require_name("tool_result.toolCallId", self.tool_call_id)
+        if type(self.is_error) is not bool:
+            raise InvalidValue.of("tool_result.isError", self.is_error, "true or false")
+        if isinstance(self.content, list):
+            force_setattr(self, "content", tuple(self.content))
+        if isinstance(self.content, dict):
+            require_json_object(self.content, "tool_result.content")
+        elif isinstance(self.content, tuple):
+            for part in self.content:
+                require_part("tool_result.content", part, RESULT_PARTS)
+        elif not isinstance(self.content, str):
+            raise InvalidValue.of("tool_result.content", self.content, "text, a dict, or parts")
+
+
+Part: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | FileRef | ProviderItem | UnknownPart
+
+PART_CLASSES: dict[str, type[Text | Thinking | ToolCall | ToolResult | Image | FileRef | ProviderItem]] = {
+    part.kind: part for part in (Text, Thinking, ToolCall, ToolResult, Image, FileRef, ProviderItem)
+}
+_ALL_PART_CLASSES = (*PART_CLASSES.values(), UnknownPart)
+
+
+class ModelInvocationDescriptor(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel"):
+    """Which model said it: provider, wire specification, model. Opaque data goes back only where these allow it."""
+
+    provider: str
+    specification: str
+    model: str
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            require_name(f"invocation.{name}", getattr(self, name))
+
+
+class MessageMeta(
+    msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", omit_defaults=True, kw_only=True
+):
+    """What is known about a message beside its parts. `extra` holds the caller's own keys, and a later version's."""
+
+    usage: TokenUsage | None = None
+    finish_reason: FinishReason | None = None
+    raw_finish_reason: str | None = None
+    invocation: ModelInvocationDescriptor | None = None
+    model_id: str | None = None
+    request_id: str | None = None
+    parse_failures: tuple[str, ...] | None = None
+    provider_data: dict[str, Any] | None = None
+    extra: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.usage is not None and not isinstance(self.usage, TokenUsage):
+            raise InvalidValue.of("meta.usage", self.usage, "a TokenUsage")
+        if self.invocation is not None and not isinstance(self.invocation, ModelInvocationDescriptor):
+            raise InvalidValue.of("meta.invocation", self.invocation, "a ModelInvocationDescriptor")
+        if self.finish_reason is not None:
+            force_setattr(self, "finish_reason", finish_reason(self.finish_reason))
+        for name in ("provider_data", "extra"):
+            if getattr(self, name) is not None:
+                require_json_object(getattr(self, name), f"meta.{name}")
+
+
+class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel"):
+    """One turn of a conversation: parts in the order they were said, which nothing may change."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    run_id: str = ""
+    timestamp: datetime | None = None
+    meta: MessageMeta | None = None
+    extra: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.role) is not Role:
+            if self.role not in ROLE_PARTS:
+                raise InvalidValue.of("role", self.role, "one of system, user, assistant, tool")
+            force_setattr(self, "role", Role(self.role))
+        if not isinstance(self.parts, tuple):
+            if not isinstance(self.parts, list):
+                raise InvalidValue.of("parts", self.parts, "a sequence of parts")
+            force_setattr(self, "parts", tuple(self.parts))
+        for part in self.parts:
+            require_part(f"a {self.role} message", part, ROLE_PARTS[self.role])
+        if self.role is Role.TOOL and len(self.parts) != 1:
+            raise InvalidValue(f"a tool message must hold exactly one tool_result, got {len(self.parts)} parts")
+        require_text("runId", self.run_id)
+        force_setattr(self, "timestamp", utc_time(self.timestamp))
+
+    @classmethod
+    def system(cls, *parts: Part | str, run_id: str = "", timestamp: datetime | None = None) -> "Message":
+        """Return a system message; a string is a text part."""
+        return cls(Role.SYSTEM, _parts(parts), run_id, timestamp)
+
+    @classmethod
+    def user(cls, *parts: Part | str, run_id: str = "", timestamp: datetime | None = None) -> "Message":
+        """Return a user message; a string is a text part."""
+        return cls(Role.USER, _parts(parts), run_id, timestamp)
+
+    @classmethod
+    def assistant(
+        cls,
+        *parts: Part | str,
+        run_id: str = "",
+        timestamp: datetime | None = None,
+        invocation: ModelInvocationDescriptor | None = None,
+    ) -> "Message":
+        """Return an assistant message; without an invocation it is foreign to every model."""
+        meta = MessageMeta(invocation=invocation) if invocation else None
+        return cls(Role.ASSISTANT, _parts(parts), run_id, timestamp, meta)
+
+    @classmethod
+    def tool(cls, result: ToolResult, *, run_id: str = "", timestamp: datetime | None = None) -> "Message":
+        """Return the message that carries one tool's result."""
+        return cls(Role.TOOL, (result,), run_id, timestamp)
+
+    @property
+    def text(self) -> str:
+        """All text parts joined, with nothing between them."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in order; one with a `parse_error` must not be executed."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def require_text(field: str, value: object) -> None:
+    """Raise InvalidValue unless `value` is a string."""
+    if not isinstance(value, str):
+        raise InvalidValue.of(field, value, "text")
+
+
+def require_name(field: str, value: object) -> None:
+    """Raise InvalidValue unless `value` is a string with something in it."""
+    if not isinstance(value, str) or not value:
+        raise InvalidValue.of(field, value, "non-empty text")
+
+
+def finish_reason(value: object) -> FinishReason:
+    """Return the finish reason that `value` names; raise InvalidValue for any other word."""
+    try:
+        return FinishReason(value)  # type: ignore[arg-type]  # the enum itself refuses what is no word of it
+    except ValueError:
+        raise InvalidValue.of("finishReason", value, f"one of {', '.join(FinishReason)}") from None
+
+
+def require_part(owner: str, part: object, allowed: frozenset[str]) -> None:
+    """Raise InvalidValue unless `part` is a part of one of the `allowed` kinds, or of a kind unknown here."""
+    if not isinstance(part, _ALL_PART_CLASSES):
+        raise InvalidValue.of(f"{owner}: a part", part, f"one of the part classes for {', '.join(sorted(allowed))}")
+    if part.kind not in allowed and not isinstance(part, UnknownPart):
+        raise InvalidValue(f"{owner} cannot hold a {part.kind} part: allowed are {', '.join(sorted(allowed))}")
+
+
+def utc_time(timestamp: object) -> datetime | None:
+    """Return the timestamp in UTC; raise InvalidValue for one without a time zone."""
+    if timestamp is None:
+        return None
+    if not isinstance(timestamp, datetime):
+        raise InvalidValue.of("timestamp", timestamp, "a datetime with a time zone")
+    if timestamp.tzinfo is UTC:
+        return timestamp
+    if timestamp.utcoffset() is None:
+        raise InvalidValue("timestamp must be a datetime with a time zone, got one without")
+    return timestamp if timestamp.utcoffset() == timedelta(0) else timestamp.astimezone(UTC)
+
+
+def _parts(parts: tuple[Part | str, ...]) -> tuple[Part, ...]:
+    return tuple(Text(part) if isinstance(part, str) else part for part in parts)

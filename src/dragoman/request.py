@@ -1,0 +1,211 @@
+"""What a caller asks for: the model's settings, what a model can do, and the agent's six groups of settings.
+
+All are frozen and refuse bad values where they are made. Knows no provider: `extensions` pass through untouched.
+"""
+
+import math
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from .errors import InvalidValue
+from .jsontext import require_json_object
+from .message import require_name, require_text
+from .toolspec import ToolChoice, require_tool_choice
+from .usage import Prices
+
+__all__ = [
+    "AgentConfig",
+    "CacheConfig",
+    "ContextConfig",
+    "LoopConfig",
+    "ModelConfig",
+    "ModelInfo",
+    "ObservabilityConfig",
+    "RuntimeConfig",
+    "ToolsConfig",
+]
+
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")
+
+
+class CacheConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """How the provider's prompt cache is used; `auto` places whatever the provider needs."""
+
+    strategy: Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        _require_choice("cacheConfig.strategy", self.strategy, ("auto",))
+
+
+class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Settings of one model. None leaves a setting to the provider; `extensions` are sent as they are."""
+
+    model_id: str
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    tool_choice: ToolChoice | None = None
+    cache_config: CacheConfig | None = None
+    extensions: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        require_name("modelId", self.model_id)
+        _require_number("temperature", self.temperature, 0, 2, optional=True)
+        _require_count("maxTokens", self.max_tokens, optional=True)
+        _require_number("topP", self.top_p, 0, 1, optional=True)
+        force_setattr(self, "stop_sequences", _names("stopSequences", self.stop_sequences))
+        if self.tool_choice is not None:
+            require_tool_choice(self.tool_choice)
+        if self.cache_config is not None and not isinstance(self.cache_config, CacheConfig):
+            raise InvalidValue.of("cacheConfig", self.cache_config, "a CacheConfig")
+        require_json_object(self.extensions, "extensions")
+
+
+class ModelInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """What is known of a model. None means unknown, not unlimited."""
+
+    provider: str
+    model_id: str
+    context_window: int | None = None
+    output_limit: int | None = None
+    input_modalities: tuple[str, ...] = ("text",)
+    output_modalities: tuple[str, ...] = ("text",)
+    abilities: frozenset[str] = frozenset()
+    prices: Prices | None = None
+
+    def __post_init__(self) -> None:
+        require_name("provider", self.provider)
+        require_name("modelId", self.model_id)
+        _require_count("contextWindow", self.context_window, optional=True)
+        _require_count("outputLimit", self.output_limit, optional=True)
+
+
+class RuntimeConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The environment that tools run in: the folder they are confined to, and options the runtime itself reads."""
+
+    root: str | None = None
+    options: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.root is not None:
+            require_name("runtime.root", self.root)
+        require_json_object(self.options, "runtime.options")
+
+
+class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Which tools are on, who approves them, and their limits. `enabled` None means all."""
+
+    enabled: tuple[str, ...] | None = None
+    disabled: tuple[str, ...] = ()
+    approval: Literal["as_declared", "always", "never"] = "as_declared"
+    parallel_limit: int = 8
+    timeout_ms: int = 60_000
+    result_limit_bytes: int = 256_000
+
+    def __post_init__(self) -> None:
+        if self.enabled is not None:
+            force_setattr(self, "enabled", _names("tools.enabled", self.enabled))
+        force_setattr(self, "disabled", _names("tools.disabled", self.disabled))
+        if both := sorted(set(self.enabled or ()) & set(self.disabled)):
+            raise InvalidValue(f"tools.enabled and tools.disabled must not share a name, both have {both}")
+        _require_choice("tools.approval", self.approval, ("as_declared", "always", "never"))
+        for name in ("parallel_limit", "timeout_ms", "result_limit_bytes"):
+            _require_count(f"tools.{name}", getattr(self, name))
+
+
+class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """How the history is fitted to a budget. `budget_tokens` None takes the model's window less `output_reserve`."""
+
+    policy: Literal["epochs", "simple"] = "epochs"
+    budget_tokens: int | None = None
+    output_reserve: int = 8_192
+
+    def __post_init__(self) -> None:
+        _require_choice("context.policy", self.policy, ("epochs", "simple"))
+        _require_count("context.budgetTokens", self.budget_tokens, least=2_000, optional=True)
+        _require_count("context.outputReserve", self.output_reserve, least=0)
+
+
+class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Limits of a run, and how a failed call is tried again. None means no limit."""
+
+    max_iterations: int = 50
+    max_tool_rounds: int | None = None
+    max_seconds: float | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    attempts: int = 4
+    backoff_seconds: float = 0.5
+    backoff_limit_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_iterations", "attempts"):
+            _require_count(f"loop.{name}", getattr(self, name))
+        for name in ("max_tool_rounds", "max_tokens"):
+            _require_count(f"loop.{name}", getattr(self, name), optional=True)
+        for name in ("max_seconds", "max_cost"):
+            _require_number(f"loop.{name}", getattr(self, name), 0, math.inf, optional=True)
+        _require_number("loop.backoffSeconds", self.backoff_seconds, 0, math.inf)
+        _require_number("loop.backoffLimitSeconds", self.backoff_limit_seconds, self.backoff_seconds, math.inf)
+
+
+class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """What is told to the outside. Content (prompts, answers, arguments) stays out unless it is asked for."""
+
+    log_level: Literal["debug", "info", "warning", "error", "off"] = "warning"
+    traces: bool = False
+    metrics: bool = False
+    record_content: bool = False
+
+    def __post_init__(self) -> None:
+        _require_choice("observability.logLevel", self.log_level, LOG_LEVELS)
+        for name in ("traces", "metrics", "record_content"):
+            if type(getattr(self, name)) is not bool:
+                raise InvalidValue.of(f"observability.{name}", getattr(self, name), "true or false")
+
+
+class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """An agent's settings, in six groups."""
+
+    model: ModelConfig
+    runtime: RuntimeConfig = msgspec.field(default_factory=RuntimeConfig)
+    tools: ToolsConfig = msgspec.field(default_factory=ToolsConfig)
+    context: ContextConfig = msgspec.field(default_factory=ContextConfig)
+    loop: LoopConfig = msgspec.field(default_factory=LoopConfig)
+    observability: ObservabilityConfig = msgspec.field(default_factory=ObservabilityConfig)
+
+    def __post_init__(self) -> None:
+        for field in msgspec.structs.fields(self):
+            if not isinstance(getattr(self, field.name), field.type):
+                raise InvalidValue.of(field.name, getattr(self, field.name), f"a {field.type.__name__}")
+
+
+def _require_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidValue.of(field, value, f"one of {', '.join(allowed)}")
+
+
+def _require_count(field: str, value: object, *, least: int = 1, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if type(value) is not int or value < least:
+        raise InvalidValue.of(field, value, f"a whole number from {least} up")
+
+
+def _require_number(field: str, value: object, least: float, most: float, *, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        bounds = f"a number from {least} up" if most == math.inf else f"a number from {least} to {most}"
+        raise InvalidValue.of(field, value, bounds)
+
+
+def _names(field: str, values: object) -> tuple[str, ...]:
+    if isinstance(values, str) or not isinstance(values, (tuple, list, set, frozenset)):
+        raise InvalidValue.of(field, values, "a sequence of texts")
+    for value in values:
+        require_text(field, value)
+    return tuple(sorted(values) if isinstance(values, (set, frozenset)) else values)

@@ -1,0 +1,267 @@
+"""Deltas to the message they make, step by step. Pure; O(1) per delta; a snapshot at any time.
+
+Contiguous pieces of one kind and part become one part: never across another kind, never across
+provider data. Arguments are read when their call ends, and never guessed.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ..delta import (
+    DoneDelta,
+    ErrorDelta,
+    ImageDelta,
+    MessageDelta,
+    ProviderItemDelta,
+    StartDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+    UsageDelta,
+)
+from ..jsontext import join_surrogates
+from ..message import (
+    FinishReason,
+    Image,
+    Message,
+    MessageMeta,
+    ModelInvocationDescriptor,
+    Part,
+    ProviderItem,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+)
+from ..usage import TokenUsage
+from .guard import guard_deltas
+
+__all__ = ["Assembler", "Assembly", "assemble"]
+
+_CUT_OFF = "the stream ended before the call's arguments were whole"
+_CUT_BY_LENGTH = "the answer reached its length limit before any argument was written"
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream came to: the `message`, or the `error` with the `partial` that had arrived before it."""
+
+    message: Message | None = None
+    partial: Message | None = None
+    error: ErrorDelta | None = None
+    usage: TokenUsage | None = None
+    finish_reason: FinishReason | None = None
+    raw_finish_reason: str | None = None
+
+
+class _Run:
+    """Pieces of one text or thinking part."""
+
+    __slots__ = ("kind", "part_index", "pieces", "provider_data")
+
+    def __init__(self, kind: str, part_index: int | None) -> None:
+        self.kind = kind
+        self.part_index = part_index
+        self.pieces: list[str] = []
+        self.provider_data: dict[str, Any] | None = None
+
+    def part(self) -> Text | Thinking:
+        text = join_surrogates("".join(self.pieces))
+        part_class = Text if self.kind == "text" else Thinking
+        return part_class(text, provider_data=self.provider_data)
+
+
+class _Call:
+    """A tool call under way; `parsed` is there once it has ended."""
+
+    __slots__ = ("parsed", "pieces", "provider_data", "tool_call_id", "tool_name")
+
+    def __init__(self, start: ToolCallStartDelta) -> None:
+        self.tool_call_id = start.tool_call_id
+        self.tool_name = start.tool_name
+        self.provider_data = start.provider_data
+        self.pieces: list[str] = []
+        self.parsed: ToolCall | None = None
+
+    def end(self, provider_data: dict[str, Any] | None) -> None:
+        if provider_data is not None:
+            self.provider_data = {**(self.provider_data or {}), **provider_data}
+        text = self._text()
+        if text:
+            self.parsed = ToolCall.parse(self.tool_call_id, self.tool_name, text, provider_data=self.provider_data)
+        self.pieces = [text]
+
+    def part(self, ended: bool, finish_reason: FinishReason | None) -> ToolCall:
+        """The call as it stands. Without any argument text it is `{}` only in an answer that finished normally."""
+        if self.parsed is not None:
+            return self.parsed
+        text = self._text()
+        if ended and not text and finish_reason is not None and finish_reason is not FinishReason.LENGTH:
+            return ToolCall(self.tool_call_id, self.tool_name, {}, "", provider_data=self.provider_data)
+        reason = _CUT_BY_LENGTH if finish_reason is FinishReason.LENGTH else _CUT_OFF
+        return ToolCall(
+            self.tool_call_id,
+            self.tool_name,
+            raw_args_text=text,
+            parse_error=reason,
+            provider_data=self.provider_data,
+        )
+
+    def _text(self) -> str:
+        return join_surrogates("".join(self.pieces))
+
+
+class Assembler:
+    """Builds one assistant message from a legal stream of deltas.
+
+    It trusts the order: feed it what has passed the contract or a guard (`assemble` does both).
+    """
+
+    __slots__ = (
+        "_calls",
+        "_error",
+        "_finish",
+        "_invocation",
+        "_run",
+        "_run_id",
+        "_slots",
+        "_start",
+        "_timestamp",
+        "_usage",
+    )
+
+    def __init__(self, *, invocation: ModelInvocationDescriptor | None = None) -> None:
+        self._invocation = invocation
+        self._start: StartDelta | None = None
+        self._slots: list[_Run | _Call | Part] = []
+        self._run: _Run | None = None  # the part that the next piece may continue
+        self._calls: dict[str, _Call] = {}  # open ones
+        self._usage: TokenUsage | None = None
+        self._finish: DoneDelta | None = None
+        self._error: ErrorDelta | None = None
+        self._run_id = ""
+        self._timestamp: datetime | None = None
+
+    def feed(self, delta: MessageDelta) -> None:
+        """Take the next delta."""
+        kind = delta.kind
+        if kind == "text" or kind == "thinking":
+            self._add_piece(delta)  # type: ignore[arg-type]  # the kind says which class it is
+        else:
+            add = _ADD.get(kind)
+            if add is not None:
+                add(self, delta)
+        self._timestamp = delta.timestamp
+
+    def snapshot(self) -> Message | None:
+        """Return what has arrived so far as a message, unfinished calls marked as such; None before the start."""
+        if self._start is None:
+            return None
+        finish_reason = self._finish.finish_reason if self._finish else None
+        parts = tuple(self._part(slot, finish_reason) for slot in self._slots)
+        return Message(Role.ASSISTANT, parts, self._run_id, self._timestamp, self._meta(parts))
+
+    def result(self) -> Assembly:
+        """Return the message if the stream is done, else the partial with the error that ended it, if one has."""
+        message = self.snapshot()
+        done = self._finish
+        return Assembly(
+            message=message if done else None,
+            partial=None if done else message,
+            error=self._error,
+            usage=self._usage,
+            finish_reason=done.finish_reason if done else None,
+            raw_finish_reason=done.raw_finish_reason if done else None,
+        )
+
+    def _add_start(self, delta: StartDelta) -> None:
+        self._start = delta
+        self._run_id = delta.run_id
+
+    def _add_piece(self, delta: TextDelta | ThinkingDelta) -> None:
+        run = self._run
+        if run is None or run.kind != delta.kind or run.part_index != delta.part_index:
+            if not delta.text_delta and delta.provider_data is None:
+                return  # an empty piece says nothing: it opens no part and ends none
+            run = self._run = _Run(delta.kind, delta.part_index)
+            self._slots.append(run)
+        run.pieces.append(delta.text_delta)
+        if delta.provider_data is not None:
+            run.provider_data = delta.provider_data
+            self._run = None
+
+    def _add_call(self, delta: ToolCallStartDelta) -> None:
+        call = self._calls[delta.tool_call_id] = _Call(delta)
+        self._append(call)
+
+    def _add_args(self, delta: ToolCallArgsDelta) -> None:
+        self._calls[delta.tool_call_id].pieces.append(delta.args_text_delta)
+        self._run = None
+
+    def _end_call(self, delta: ToolCallEndDelta) -> None:
+        self._calls.pop(delta.tool_call_id).end(delta.provider_data)
+        self._run = None
+
+    def _add_image(self, delta: ImageDelta) -> None:
+        self._append(Image(delta.mime_type, delta.data, delta.url, provider_data=delta.provider_data))
+
+    def _add_item(self, delta: ProviderItemDelta) -> None:
+        self._append(ProviderItem(delta.item_type, delta.item, delta.text, provider_data=delta.provider_data))
+
+    def _add_usage(self, delta: UsageDelta) -> None:
+        self._usage = delta.usage if self._usage is None else self._usage.updated_by(delta.usage)
+
+    def _add_done(self, delta: DoneDelta) -> None:
+        self._finish = delta
+
+    def _add_error(self, delta: ErrorDelta) -> None:
+        self._error = delta
+
+    def _append(self, slot: _Call | Part) -> None:
+        self._slots.append(slot)
+        self._run = None
+
+    def _part(self, slot: _Run | _Call | Part, finish_reason: FinishReason | None) -> Part:
+        if isinstance(slot, _Run):
+            return slot.part()
+        if isinstance(slot, _Call):
+            return slot.part(slot.tool_call_id not in self._calls, finish_reason)
+        return slot
+
+    def _meta(self, parts: tuple[Part, ...]) -> MessageMeta:
+        failures = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
+        return MessageMeta(
+            usage=self._usage,
+            finish_reason=self._finish.finish_reason if self._finish else None,
+            raw_finish_reason=self._finish.raw_finish_reason if self._finish else None,
+            invocation=self._invocation,
+            model_id=(self._start.model_id or None) if self._start else None,
+            request_id=(self._start.request_id or None) if self._start else None,
+            parse_failures=failures or None,
+            provider_data=self._finish.provider_data if self._finish else None,
+        )
+
+
+_ADD: dict[str, Callable[[Assembler, Any], None]] = {
+    "start": Assembler._add_start,
+    "tool_call_start": Assembler._add_call,
+    "tool_call_args": Assembler._add_args,
+    "tool_call_end": Assembler._end_call,
+    "image": Assembler._add_image,
+    "provider_item": Assembler._add_item,
+    "usage": Assembler._add_usage,
+    "done": Assembler._add_done,
+    "error": Assembler._add_error,
+}
+
+
+def assemble(deltas: Iterable[MessageDelta], *, invocation: ModelInvocationDescriptor | None = None) -> Assembly:
+    """Return what the deltas come to. They are guarded: a stream that breaks a rule or stops early ends in an error."""
+    assembler = Assembler(invocation=invocation)
+    for delta in guard_deltas(deltas):
+        assembler.feed(delta)
+    return assembler.result()

@@ -1,0 +1,87 @@
+"""Whatever a source gives, turned into a legal stream that ends in exactly one `done` or `error`.
+
+Pure: the caller drives it and says what time it is. The async wrapper is in `models`.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from ..delta import ErrorDelta, MessageDelta
+from ..errors import ContractViolation, DragomanError, ErrorCode
+from .contract import StreamContract
+
+__all__ = ["Guard", "guard_deltas"]
+
+
+class Guard:
+    """Passes legal deltas on, closes the stream with an `error` where the source breaks a rule, raises or stops early.
+
+    Nothing passes after a terminal delta; `dropped` counts what the source sent all the same.
+    """
+
+    __slots__ = ("_contract", "_run_id", "_timestamp", "dropped", "finished")
+
+    def __init__(self, *, run_id: str = "", source: str = "stream") -> None:
+        self._contract = StreamContract(source)
+        self._run_id = run_id
+        self._timestamp: datetime | None = None
+        self.finished = False
+        self.dropped = 0
+
+    def feed(self, delta: MessageDelta) -> MessageDelta | None:
+        """Return what to pass on for this delta: itself, a closing `error`, or None after the end."""
+        if self.finished:
+            self.dropped += 1
+            return None
+        try:
+            self._contract.check(delta)
+        except (ContractViolation, AttributeError, TypeError) as violation:
+            # An object that is no delta at all has no kind or no seq: the source misbehaves, as with a wrong order.
+            if not isinstance(violation, ContractViolation):
+                violation = ContractViolation(f"{self._contract.source}: a {type(delta).__name__} is no delta")
+            return self.close(violation)
+        if self._contract.finished:
+            self.finished = True
+        self._run_id = delta.run_id
+        self._timestamp = delta.timestamp
+        return delta
+
+    def close(self, cause: Exception | None = None, *, now: datetime | None = None) -> ErrorDelta | None:
+        """Return the closing `error` if the stream has not ended: for `cause`, or because the source stopped early."""
+        if self.finished:
+            return None
+        self.finished = True
+        place = (self._run_id, self._contract.last_seq + 1, now or self._timestamp)
+        if cause is None:
+            message = "the stream ended before the provider said that it was finished"
+            return ErrorDelta(*place, ErrorCode.STREAM_TRUNCATED, message)
+        if not isinstance(cause, DragomanError):
+            # Its text may hold anything, a prompt or a key included: only the type is told.
+            return ErrorDelta(*place, ErrorCode.INTERNAL, f"the source of the stream raised {type(cause).__name__}")
+        return ErrorDelta(
+            *place,
+            cause.code,
+            str(cause),
+            cause.retryable,
+            cause.retry_after,
+            cause.request_id,
+            cause.provider_message,
+        )
+
+
+def guard_deltas(deltas: Iterable[MessageDelta], *, run_id: str = "", source: str = "stream") -> Iterator[MessageDelta]:
+    """Yield a legal stream from any iterable of deltas; it never raises what the source raises (Exception and below)."""
+    guard = Guard(run_id=run_id, source=source)
+    cause: Exception | None = None
+    try:
+        for delta in deltas:
+            legal = guard.feed(delta)
+            if legal is not None:
+                yield legal
+            if guard.finished:
+                return
+    except Exception as error:
+        cause = error
+    closing = guard.close(cause)
+    if closing is not None:
+        yield closing
