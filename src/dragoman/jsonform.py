@@ -38,14 +38,14 @@ def to_json(value: Message | MessageDelta) -> bytes:
 
 
 def from_json(data: bytes | str) -> Message | MessageDelta:
-    """Return the message or delta that `data` says; raise UnreadableData if it says neither, or is of a later version."""
+    """Return the message or delta that `data` says; raise UnreadableData for anything else, or a later version's."""
     value = decode_json(data)
     if not isinstance(value, dict):
         raise UnreadableData("neither a message nor a delta: the JSON is not an object")
     version = value.pop(VERSION_FIELD, SCHEMA_VERSION)
     if type(version) is not int or version > SCHEMA_VERSION:
         raise UnreadableData(
-            f"written in schema version {version!r}, this library reads up to version {SCHEMA_VERSION}: update dragoman",
+            f"written in schema version {version!r}, this dragoman reads up to version {SCHEMA_VERSION}: update it",
             code=ErrorCode.TOO_NEW,
         )
     if "role" in value:
@@ -141,8 +141,9 @@ def _missing(original: JsonObject, written: JsonObject) -> JsonObject:
         if name not in written:
             if value is not None:
                 missing[name] = value
-        elif isinstance(value, dict) and isinstance(written[name], dict) and value is not written[name]:
-            if inner := _missing(value, written[name]):
+        elif isinstance(value, dict) and isinstance(written[name], dict):
+            inner = _missing(value, written[name]) if value is not written[name] else {}
+            if inner:
                 missing[name] = inner
     return missing
 

@@ -133,7 +133,7 @@ def _too_deep() -> UnreadableData:
     return UnreadableData(f"not readable as JSON: nested deeper than {MAX_DEPTH} levels")
 
 
-def _refuse_number(name: str) -> NoReturn:
+def _refuse_number(_: str) -> NoReturn:
     raise ValueError("a number that JSON does not have")
 
 

@@ -65,7 +65,7 @@ RESULT_PARTS = frozenset({"text", "image", "file_ref"})
 
 
 class _Value(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
-    """What every part shares. `extra` holds fields of a later version, in the JSON's own layout, written back as read."""
+    """What every part shares: `extra`, the fields of a later version in the JSON's own layout, written back as read."""
 
     kind: ClassVar[str]
     extra: dict[str, Any] | None = None
@@ -136,7 +136,7 @@ class ToolCall(_ModelPart, frozen=True):
     def parse(
         cls, tool_call_id: str, tool_name: str, raw_args_text: str, *, provider_data: dict[str, Any] | None = None
     ) -> "ToolCall":
-        """Return the call with its argument text read; text that does not parse to an object is kept as `parse_error`."""
+        """Return the call with its argument text read, or with the `parse_error` that says why it is no object."""
         parsed = parse_arguments(raw_args_text)
         return cls(
             tool_call_id,

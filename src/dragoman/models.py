@@ -31,7 +31,7 @@ async def guard_stream(
                 yield legal
             if guard.finished:
                 return
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # whatever the source does, the stream ends legally
         cause = error
         if not isinstance(error, DragomanError):
             _log_bug(error)
