@@ -18,6 +18,7 @@ __all__ = [
     "MAX_DEPTH",
     "ParsedArguments",
     "decode_json",
+    "decode_keeping_surrogates",
     "encode_json",
     "join_surrogates",
     "parse_arguments",
@@ -62,6 +63,17 @@ def encode_json(value: Any) -> bytes:
 def decode_json(data: bytes | str) -> Any:
     """Return the value that `data` says; raise UnreadableData, which never quotes the data."""
     return _decode(data)[0]
+
+
+def decode_keeping_surrogates(data: bytes) -> Any:
+    """Return the value that `data` says, halves of surrogate pairs kept so that they can be joined later.
+
+    Raises ValueError. The slow way, for text that msgspec refuses.
+    """
+    try:
+        return json.loads(data.decode(), parse_constant=_refuse_number, parse_float=_finite_float)
+    except RecursionError:
+        raise _too_deep() from None
 
 
 def parse_arguments(raw: str) -> ParsedArguments:

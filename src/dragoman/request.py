@@ -11,20 +11,24 @@ from msgspec.structs import force_setattr
 
 from .errors import InvalidValue
 from .jsontext import require_json_object
-from .message import require_name, require_text
-from .toolspec import ToolChoice, require_tool_choice
+from .message import Message, require_name, require_text
+from .toolspec import ToolChoice, ToolSpec, require_tool_choice
 from .usage import Prices
 
 __all__ = [
     "AgentConfig",
     "CacheConfig",
     "ContextConfig",
+    "HostedTool",
     "LoopConfig",
     "ModelConfig",
     "ModelInfo",
+    "ModelRequest",
     "ObservabilityConfig",
+    "Reasoning",
     "RuntimeConfig",
     "ToolsConfig",
+    "WireRequest",
 ]
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "off")
@@ -39,6 +43,38 @@ class CacheConfig(msgspec.Struct, frozen=True, rename="camel"):
         _require_choice("cacheConfig.strategy", self.strategy, ("auto",))
 
 
+class Reasoning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """How much a model thinks before it answers: a level, or a budget of tokens where the provider takes one.
+
+    `effort="off"` turns thinking off. `summary` asks for readable thoughts where they are hidden by default.
+    """
+
+    effort: Literal["off", "minimal", "low", "medium", "high", "max"] | None = None
+    budget_tokens: int | None = None
+    summary: bool = False
+
+    def __post_init__(self) -> None:
+        if self.effort is not None:
+            _require_choice("reasoning.effort", self.effort, ("off", "minimal", "low", "medium", "high", "max"))
+        _require_count("reasoning.budgetTokens", self.budget_tokens, optional=True)
+        if self.effort is not None and self.budget_tokens is not None:
+            raise InvalidValue("reasoning must have an effort or budgetTokens, got both")
+
+
+class HostedTool(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A tool that the provider runs itself, by our word (`web_search`, `code_execution` …) or by the provider's type.
+
+    `options` are sent as they are.
+    """
+
+    kind: str
+    options: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        require_name("hostedTool.kind", self.kind)
+        require_json_object(self.options, "hostedTool.options")
+
+
 class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Settings of one model. None leaves a setting to the provider; `extensions` are sent as they are."""
 
@@ -49,6 +85,10 @@ class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     stop_sequences: tuple[str, ...] = ()
     tool_choice: ToolChoice | None = None
     cache_config: CacheConfig | None = None
+    reasoning: Reasoning | None = None
+    output_schema: dict[str, Any] | None = None
+    hosted_tools: tuple[HostedTool, ...] = ()
+    parallel_tool_calls: bool | None = None
     extensions: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -61,6 +101,12 @@ class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
             require_tool_choice(self.tool_choice)
         if self.cache_config is not None and not isinstance(self.cache_config, CacheConfig):
             raise InvalidValue.of("cacheConfig", self.cache_config, "a CacheConfig")
+        if self.reasoning is not None and not isinstance(self.reasoning, Reasoning):
+            raise InvalidValue.of("reasoning", self.reasoning, "a Reasoning")
+        if self.output_schema is not None:
+            require_json_object(self.output_schema, "outputSchema")
+        if not all(isinstance(tool, HostedTool) for tool in self.hosted_tools):
+            raise InvalidValue("hostedTools must be HostedTool values")
         require_json_object(self.extensions, "extensions")
 
 
@@ -81,6 +127,31 @@ class ModelInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         require_name("modelId", self.model_id)
         _require_count("contextWindow", self.context_window, optional=True)
         _require_count("outputLimit", self.output_limit, optional=True)
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call asks of a codec: a conversation that handoff has fitted to the target, and the merged settings.
+
+    `cache_anchors` are indices into `messages`: everything up to and including such a message is worth caching.
+    """
+
+    config: ModelConfig
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    system: str | None = None
+    tool_choice: ToolChoice | None = None
+    cache_anchors: tuple[int, ...] = ()
+    metadata: dict[str, str] = {}
+    stream: bool = True
+
+
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as bytes, without secrets: credentials and host are the transport's."""
+
+    path: str
+    body: bytes
+    method: str = "POST"
+    headers: dict[str, str] = {}
 
 
 class RuntimeConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

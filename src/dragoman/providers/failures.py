@@ -1,0 +1,171 @@
+"""Which code a failed call gets: by the provider's own error word first, by its wording for overflow, by status last.
+
+One table for all wire APIs, since their vendors copy each other. Pure.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ErrorCode, ModelError
+from ..jsontext import decode_json
+
+__all__ = ["error_from_response", "error_from_words", "error_words", "request_id_of"]
+
+STATUS_CODES: dict[int, ErrorCode] = {
+    400: ErrorCode.INVALID_REQUEST,
+    401: ErrorCode.AUTHENTICATION,
+    402: ErrorCode.QUOTA_EXCEEDED,
+    403: ErrorCode.PERMISSION,
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.NOT_FOUND,
+    408: ErrorCode.TIMEOUT,
+    409: ErrorCode.SERVER_ERROR,
+    413: ErrorCode.CONTEXT_OVERFLOW,
+    422: ErrorCode.INVALID_REQUEST,
+    424: ErrorCode.SERVER_ERROR,
+    429: ErrorCode.RATE_LIMITED,
+    503: ErrorCode.OVERLOADED,
+    504: ErrorCode.TIMEOUT,
+    529: ErrorCode.OVERLOADED,
+}
+
+# The providers' own words (error type, code or status; exception names of AWS), lower case.
+ERROR_WORDS: dict[str, ErrorCode] = {
+    # authentication and permission
+    "authentication_error": ErrorCode.AUTHENTICATION,
+    "invalid_api_key": ErrorCode.AUTHENTICATION,
+    "unauthenticated": ErrorCode.AUTHENTICATION,
+    "unrecognizedclientexception": ErrorCode.AUTHENTICATION,
+    "expiredtokenexception": ErrorCode.AUTHENTICATION,
+    "permission_error": ErrorCode.PERMISSION,
+    "permission_denied": ErrorCode.PERMISSION,
+    "accessdeniedexception": ErrorCode.PERMISSION,
+    # what was asked for
+    "not_found_error": ErrorCode.NOT_FOUND,
+    "model_not_found": ErrorCode.NOT_FOUND,
+    "not_found": ErrorCode.NOT_FOUND,
+    "resourcenotfoundexception": ErrorCode.NOT_FOUND,
+    "unsupported_value": ErrorCode.UNSUPPORTED,
+    "unsupported_parameter": ErrorCode.UNSUPPORTED,
+    "unsupported_file": ErrorCode.UNSUPPORTED,
+    "context_length_exceeded": ErrorCode.CONTEXT_OVERFLOW,
+    "exceed_context_size_error": ErrorCode.CONTEXT_OVERFLOW,
+    "string_above_max_length": ErrorCode.INVALID_REQUEST,
+    "request_too_large": ErrorCode.CONTEXT_OVERFLOW,
+    "content_policy_violation": ErrorCode.CONTENT_FILTERED,
+    "content_filter": ErrorCode.CONTENT_FILTERED,
+    # limits and load
+    "rate_limit_error": ErrorCode.RATE_LIMITED,
+    "rate_limit_exceeded": ErrorCode.RATE_LIMITED,
+    "resource_exhausted": ErrorCode.RATE_LIMITED,
+    "throttlingexception": ErrorCode.RATE_LIMITED,
+    "insufficient_quota": ErrorCode.QUOTA_EXCEEDED,
+    "billing_error": ErrorCode.QUOTA_EXCEEDED,
+    "servicequotaexceededexception": ErrorCode.QUOTA_EXCEEDED,
+    "overloaded_error": ErrorCode.OVERLOADED,
+    "overloaded": ErrorCode.OVERLOADED,
+    "unavailable": ErrorCode.OVERLOADED,
+    "serviceunavailableexception": ErrorCode.OVERLOADED,
+    "modelnotreadyexception": ErrorCode.OVERLOADED,
+    "timeout_error": ErrorCode.TIMEOUT,
+    "deadline_exceeded": ErrorCode.TIMEOUT,
+    "modeltimeoutexception": ErrorCode.TIMEOUT,
+    # the provider's own trouble
+    "api_error": ErrorCode.SERVER_ERROR,
+    "server_error": ErrorCode.SERVER_ERROR,
+    "internal": ErrorCode.SERVER_ERROR,
+    "internalserverexception": ErrorCode.SERVER_ERROR,
+    "modelstreamerrorexception": ErrorCode.SERVER_ERROR,
+    "modelerrorexception": ErrorCode.SERVER_ERROR,
+}
+
+# How providers say that the input is too long for the model, where they have no word for it.
+_OVERFLOW = re.compile(
+    r"prompt is too long|input is too long|context[ _]length|maximum context|context window|too many total text bytes"
+    r"|input length and `max_tokens` exceed|exceeds the maximum number of tokens|input token count"
+    r"|exceed(?:s|ed)? (?:the )?(?:model's )?(?:available )?context|reduce the length|maximum prompt length"
+    r"|token limit exceeded|too large for model|longer than the model's",
+    re.IGNORECASE,
+)
+_OVERFLOW_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTEXT_OVERFLOW, ErrorCode.SERVER_ERROR})
+_REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
+
+
+def error_from_response(status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+    """Return the error that a response with an error status stands for."""
+    words, message = _words_and_message(body)
+    exception = headers.get("x-amzn-errortype", "").split(":")[0]
+    return error_from_words(
+        [exception, *words],
+        message,
+        status=status,
+        request_id=request_id_of(headers),
+        retry_after=_retry_after(headers),
+    )
+
+
+def error_from_words(
+    words: list[str],
+    message: str | None,
+    *,
+    status: int | None = None,
+    request_id: str | None = None,
+    retry_after: float | None = None,
+) -> ModelError:
+    """Return the error for a provider's own words about it, from a response or from inside a stream."""
+    code = STATUS_CODES.get(status) if status is not None else None
+    if code is None:
+        code = ErrorCode.SERVER_ERROR if status is None or status >= 500 else ErrorCode.INVALID_REQUEST
+    if code is not ErrorCode.RATE_LIMITED or any(word.lower() == "insufficient_quota" for word in words):
+        code = next((ERROR_WORDS[word.lower()] for word in words if word.lower() in ERROR_WORDS), code)
+    # A 429 is never an overflow, whatever it says.
+    if code in _OVERFLOW_CODES and status != 429 and message and _OVERFLOW.search(message):
+        code = ErrorCode.CONTEXT_OVERFLOW
+    where = f"HTTP {status}" if status is not None else "an error inside the stream"
+    return ModelError(
+        f"the provider refused or failed the request: {code} ({where})",
+        code=code,
+        retry_after=retry_after,
+        request_id=request_id,
+        provider_message=message,
+    )
+
+
+def request_id_of(headers: Mapping[str, str]) -> str | None:
+    """Return the id under which the provider knows the request."""
+    return next((headers[name] for name in _REQUEST_ID_HEADERS if headers.get(name)), None)
+
+
+def _words_and_message(body: bytes) -> tuple[list[str], str | None]:
+    """The words and the message of an error body, in any of the shapes that vendors use."""
+    try:
+        value = decode_json(body)
+    except ValueError:
+        return [], body[:2_000].decode("utf-8", "replace") or None
+    if isinstance(value, list) and value:  # Gemini answers a streamed request with an array
+        value = value[0]
+    if not isinstance(value, dict):
+        return [], None
+    return error_words(value)
+
+
+def error_words(value: dict[str, Any]) -> tuple[list[str], str | None]:
+    """Return the words and the message of an error object, nested under `error` or not."""
+    inner = value.get("error", value)
+    if isinstance(inner, str):
+        return [inner], value.get("message") if isinstance(value.get("message"), str) else inner
+    if not isinstance(inner, dict):
+        return [], None
+    words = [str(inner[name]) for name in ("code", "type", "status", "__type") if inner.get(name)]
+    message = inner.get("message") or inner.get("Message") or inner.get("detail")
+    return [word.rsplit("#", 1)[-1] for word in words], message if isinstance(message, str) else None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return max(float(headers[name]) * unit, 0.0)
+        except (KeyError, ValueError):
+            continue
+    return None

@@ -1,0 +1,179 @@
+"""A response's bytes to a legal stream of deltas, for any codec. Pure: the caller brings bytes and the time.
+
+Error statuses, whole JSON bodies, server-sent events and AWS event streams all come out as deltas that a guard passed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from ..delta import MessageDelta
+from ..errors import DragomanError, ErrorCode, ModelError
+from ..jsontext import decode_keeping_surrogates
+from ..request import ModelRequest, WireRequest
+from ..target import Dialect
+from .events import EventParser, WireEvent
+from .eventstream import EventStreamParser
+from .guard import Guard
+from .sse import SseParser
+from .writer import DeltaWriter
+
+__all__ = ["BODY_LIMIT", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
+
+BODY_LIMIT = 64 * 1024 * 1024
+
+_Shape = TypeVar("_Shape")
+
+
+class EventDecoder(Protocol):
+    """One answer's wire events to deltas, written with the writer that it was made with."""
+
+    unknown_events: int
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        """Write the deltas of these events. Events that are not known are skipped and counted."""
+
+    def decode_body(self, body: bytes) -> None:
+        """Write the deltas of a whole, non-streamed answer, its `done` included."""
+
+    def end(self) -> None:
+        """The body has ended: write `done` if the provider's own finish was seen, else nothing."""
+
+
+class Codec(msgspec.Struct, frozen=True, kw_only=True):
+    """A wire API: how a request is written, an answer is read and a failure is named. All three are pure."""
+
+    specification: str
+    encode_request: Callable[[ModelRequest, Any], WireRequest]
+    open_decoder: Callable[[DeltaWriter, Any], EventDecoder]
+    map_error: Callable[[int, Mapping[str, str], bytes], ModelError]
+
+
+class TypedJson(Generic[_Shape]):
+    """Reads JSON into one shape, fast; text that holds half a surrogate pair is read the slow way, halves kept."""
+
+    __slots__ = ("_decode", "_shape")
+
+    def __init__(self, shape: type[_Shape]) -> None:
+        self._shape = shape
+        self._decode = msgspec.json.Decoder(shape).decode
+
+    def read(self, data: bytes) -> _Shape:
+        """Return the value; raise ModelError (protocol_violation) where it is no JSON or of another shape."""
+        try:
+            return self._decode(data)
+        except msgspec.ValidationError as error:
+            raise _not_of_shape(error) from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            try:
+                return msgspec.convert(decode_keeping_surrogates(data), self._shape)
+            except msgspec.ValidationError as error:
+                raise _not_of_shape(error) from None
+            except ValueError:
+                raise ModelError("the provider sent text that is not JSON", code=ErrorCode.PROTOCOL_VIOLATION) from None
+
+
+class ResponseReader:
+    """Reads one response. Feed it the body as it comes; every delta it returns has passed the contract."""
+
+    __slots__ = ("_body", "_decoder", "_failure", "_guard", "_parser", "_writer", "bug")
+
+    def __init__(
+        self,
+        codec: Codec,
+        dialect: Dialect,
+        *,
+        run_id: str = "",
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        lowered = {name.lower(): value for name, value in (headers or {}).items()}
+        self._writer = DeltaWriter(run_id)
+        self._guard = Guard(run_id=run_id, source=dialect.provider)
+        self._decoder = codec.open_decoder(self._writer, dialect)
+        self._body = bytearray()
+        self._parser: EventParser | None = None
+        self._failure: Callable[[bytes], ModelError] | None = None
+        self.bug: Exception | None = None  # ours, for whoever keeps a log
+        if status >= 400:
+            self._failure = lambda body: codec.map_error(status, lowered, body)
+        else:
+            self._parser = _event_parser(lowered.get("content-type", ""))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the terminal delta has been returned: no more bytes are needed."""
+        return self._guard.finished
+
+    @property
+    def unknown_events(self) -> int:
+        """How many wire events were skipped because nobody knows them."""
+        return self._decoder.unknown_events
+
+    def feed(self, chunk: bytes, now: datetime | None = None) -> list[MessageDelta]:
+        """Return the deltas that `chunk` completes."""
+        self._writer.now = now
+        try:
+            if self._parser is not None:
+                events = self._parser.feed(chunk)
+                if events:
+                    self._decoder.decode(events)
+            else:
+                self._body += chunk
+                if len(self._body) > BODY_LIMIT:
+                    raise ModelError(f"the answer is larger than {BODY_LIMIT} bytes", code=ErrorCode.PROTOCOL_VIOLATION)
+        except Exception as error:  # noqa: BLE001  # whatever the wire says, the stream ends legally
+            return self._closed(error, now)
+        return self._legal()
+
+    def end(self, now: datetime | None = None, cause: Exception | None = None) -> list[MessageDelta]:
+        """Return the last deltas: the body has ended, or broke off for `cause`."""
+        self._writer.now = now
+        if self.finished:
+            return []
+        if cause is not None:
+            return self._closed(cause, now)
+        try:
+            if self._failure is not None:
+                raise self._failure(bytes(self._body))
+            if self._parser is None:
+                self._decoder.decode_body(bytes(self._body))
+            else:
+                self._decode_last(self._parser.end())
+                self._decoder.end()
+        except Exception as error:  # noqa: BLE001  # as above
+            return self._closed(error, now)
+        return self._closed(None, now)
+
+    def _decode_last(self, events: list[WireEvent]) -> None:
+        """An event without its closing blank line counts if it is whole; half of one is a stream cut short."""
+        try:
+            self._decoder.decode(events)
+        except ModelError:
+            pass
+
+    def _legal(self) -> list[MessageDelta]:
+        feed = self._guard.feed
+        return [legal for delta in self._writer.take() if (legal := feed(delta)) is not None]
+
+    def _closed(self, cause: Exception | None, now: datetime | None) -> list[MessageDelta]:
+        deltas = self._legal()
+        if cause is not None and not isinstance(cause, DragomanError):
+            self.bug = cause
+        closing = self._guard.close(cause, now=now)
+        return deltas if closing is None else [*deltas, closing]
+
+
+def _event_parser(content_type: str) -> EventParser | None:
+    if "text/event-stream" in content_type:
+        return SseParser()
+    if "vnd.amazon.eventstream" in content_type:
+        return EventStreamParser()
+    return None
+
+
+def _not_of_shape(error: msgspec.ValidationError) -> ModelError:
+    # msgspec names the place and the types, never the value.
+    return ModelError(f"the provider's JSON is not of the documented shape: {error}", code=ErrorCode.PROTOCOL_VIOLATION)

@@ -1,0 +1,92 @@
+"""Server-sent-event bytes to events. Knows nothing of providers or JSON.
+
+An event is `(name, data)`. All of the format is read: LF, CRLF and CR, comments, several data lines, a byte order
+mark, fields in any order. Bytes may be cut anywhere; the events are the same.
+"""
+
+from ..errors import ErrorCode, ModelError
+from .events import WireEvent
+
+__all__ = ["EVENT_LIMIT", "SseParser"]
+
+EVENT_LIMIT = 32 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseParser:
+    """Feed bytes, get the events that they complete; `end` gives one that lacks only its final blank line."""
+
+    __slots__ = ("_buffer", "_held", "_limit", "_started")
+
+    def __init__(self, limit: int = EVENT_LIMIT) -> None:
+        self._buffer = bytearray()  # of one unfinished event, line ends already LF
+        self._held = b""  # a CR that may be half of CRLF, or the first bytes of a byte order mark
+        self._limit = limit
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[WireEvent]:
+        """Return the events that `chunk` completes; raise ModelError where one grows past the limit."""
+        if not self._started or self._held or b"\r" in chunk:
+            chunk = self._normalised(chunk)
+        buffer = self._buffer
+        if not buffer:
+            blocks = chunk.split(b"\n\n")
+        else:
+            seen = len(buffer)
+            buffer += chunk
+            if buffer.find(b"\n\n", seen - 1) < 0:
+                self._require_size(len(buffer))
+                return []
+            blocks = bytes(buffer).split(b"\n\n")
+            buffer.clear()
+        buffer += blocks.pop()
+        self._require_size(len(buffer))
+        events: list[WireEvent] = []
+        for block in blocks:
+            if block[:6] == b"data: " and b"\n" not in block:
+                events.append(("", block[6:]))
+            else:
+                _append_event(events, block)
+        return events
+
+    def end(self) -> list[WireEvent]:
+        """Return the last event if its data arrived but the blank line after it did not."""
+        events: list[WireEvent] = []
+        _append_event(events, bytes(self._buffer))
+        self._buffer.clear()
+        return events
+
+    def _normalised(self, chunk: bytes) -> bytes:
+        chunk = self._held + chunk
+        self._held = b""
+        if not self._started:
+            if len(chunk) < len(_BOM) and _BOM.startswith(chunk):
+                self._held = chunk
+                return b""
+            self._started = True
+            chunk = chunk.removeprefix(_BOM)
+        if chunk.endswith(b"\r"):
+            self._held = b"\r"
+            chunk = chunk[:-1]
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _require_size(self, size: int) -> None:
+        if size > self._limit:
+            raise ModelError(
+                f"one event of the stream is larger than {self._limit} bytes", code=ErrorCode.PROTOCOL_VIOLATION
+            )
+
+
+def _append_event(events: list[WireEvent], block: bytes) -> None:
+    name = ""
+    data: list[bytes] = []
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b":")
+        if value[:1] == b" ":
+            value = value[1:]
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            name = value.decode("utf-8", "replace")
+    if data:
+        events.append((name, b"\n".join(data)))

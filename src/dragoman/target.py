@@ -1,0 +1,85 @@
+"""What a target can take, as data: the rules that handoff applies and the dialect that a codec speaks.
+
+One record per vendor; vendors that speak an existing wire API differ only here. Knows no JSON and no network.
+"""
+
+import re
+from typing import Literal
+
+import msgspec
+
+from .message import ModelInvocationDescriptor, require_name
+
+__all__ = ["Dialect", "NameRule", "TargetRules"]
+
+
+class NameRule(msgspec.Struct, frozen=True):
+    """Which names or ids a target accepts: a pattern for the whole name, and how long a made-up one is.
+
+    `readable` keeps the start of the original in a made-up name; targets with a fixed form cannot.
+    """
+
+    pattern: str
+    size: int
+    readable: bool = True
+
+    def __post_init__(self) -> None:
+        re.compile(self.pattern)
+
+    def accepts(self, name: str) -> bool:
+        """Whether the target takes `name` as it is."""
+        return re.fullmatch(self.pattern, name) is not None
+
+
+_IDS = NameRule(r"[a-zA-Z0-9_-]{1,64}", 64)
+
+
+class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target demands of a conversation. The defaults are what most of them demand."""
+
+    tool_ids: NameRule = _IDS
+    tool_names: NameRule = _IDS
+    # Whose opaque data (signatures, encrypted reasoning, provider items) may go to this target.
+    opaque_providers: frozenset[str] = frozenset()
+    opaque_same_model: bool = False
+    # Its own earlier thinking may be sent back.
+    thinking: bool = True
+    # Argument text that is no JSON object may be sent as it is.
+    raw_arguments: bool = False
+    # Order of turns.
+    user_first: bool = False
+    alternate: bool = False
+    prefill: bool = False
+    user_after_tool: bool = True
+    system_inside: bool = False
+    # `tools` must be declared when the history has tool calls.
+    tools_for_history: bool = False
+    # Media types, or prefixes of them that end in "/": what a user turn, a tool result, an assistant turn may hold.
+    user_media: frozenset[str] = frozenset({"image/"})
+    result_media: frozenset[str] = frozenset()
+    assistant_media: frozenset[str] = frozenset()
+
+    def takes_opaque_from(self, origin: ModelInvocationDescriptor | None, specification: str, model: str) -> bool:
+        """Whether opaque data of a message that `origin` made may be sent to `model` here."""
+        return (
+            origin is not None
+            and origin.specification == specification
+            and origin.provider in self.opaque_providers
+            and (not self.opaque_same_model or origin.model == model)
+        )
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """A vendor that speaks a wire API: where it is, how it is paid, what it takes. Codecs add fields of their own."""
+
+    provider: str
+    specification: str
+    base_url: str
+    auth: Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws", "token", "none"] = "bearer"
+    key_variables: tuple[str, ...] = ()
+    headers: dict[str, str] = {}
+    rules: TargetRules = TargetRules()
+
+    def __post_init__(self) -> None:
+        require_name("dialect.provider", self.provider)
+        require_name("dialect.specification", self.specification)
