@@ -44,6 +44,8 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     opaque_same_model: bool = False
     # Its own earlier thinking may be sent back.
     thinking: bool = True
+    # Text of nothing but white space is accepted.
+    blank_text: bool = True
     # Argument text that is no JSON object may be sent as it is.
     raw_arguments: bool = False
     # Order of turns.

@@ -15,7 +15,7 @@ _NAME = re.compile(r"[^\s\x00-\x1f]{1,128}")
 
 
 class ToolSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A tool as a model sees it: `parameter_schema` is an object's JSON Schema; `strict` None leaves it to the provider."""
+    """A tool as a model sees it: `parameter_schema` is an object's JSON Schema, `strict` None is the provider's."""
 
     name: str
     description: str | None = None

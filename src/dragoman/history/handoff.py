@@ -1,0 +1,325 @@
+"""A conversation made by any models to one that a given target accepts. Pure, deterministic, idempotent.
+
+Between the record and every encoder; the record itself is never touched. What is decided here is the same for all
+targets; where they differ, `TargetRules` says how. Knows no wire format.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError
+from ..message import (
+    FileRef,
+    FinishReason,
+    Image,
+    Message,
+    ModelInvocationDescriptor,
+    Part,
+    ProviderItem,
+    ResultPart,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UnknownPart,
+)
+from ..target import NameRule, TargetRules
+from ..toolspec import ToolSpec
+
+__all__ = ["HandedOff", "hand_off"]
+
+INTERRUPTED = "[interrupted: this call has no result]"
+BLANK = "."
+GO_ON = "Continue."
+UNDERSTOOD = "OK."
+
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_HASH_SIZE = 8
+
+
+class HandedOff(msgspec.Struct, frozen=True):
+    """A conversation fitted to a target. `original_names` gives back the tool names that had to be changed."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    original_names: dict[str, str]
+
+
+def hand_off(
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec] = (),
+    *,
+    target: ModelInvocationDescriptor,
+    rules: TargetRules,
+) -> HandedOff:
+    """Return the conversation as `target` accepts it.
+
+    Foreign thinking and opaque data stay behind, ids and names are mapped into the target's alphabet, every call is
+    answered right after it, and turns come in the order that the target demands. Raises ModelError (`unsupported`)
+    where the newest user turn holds media that the target cannot read; older media become a line of text.
+    """
+    names = _Names(rules.tool_names)
+    fitted_tools = tuple(
+        tool if (name := names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
+        for tool in tools
+    )
+    fold = _Fold(target, rules, names)
+    for message, results in _with_results(messages):
+        fold.add(message, results)
+    fitted = fold.finish(_newest_user_turn(messages))
+    if rules.tools_for_history and not fitted_tools:
+        fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in _called_tools(fitted))
+    return HandedOff(fitted, fitted_tools, names.changed)
+
+
+def _with_results(messages: Sequence[Message]) -> Iterator[tuple[Message, dict[str, Message]]]:
+    """Every message but the results, which come with the message whose call they answer; orphans are left out."""
+    answers: dict[int, dict[str, Message]] = {}
+    open_calls: dict[str, int] = {}
+    for index, message in enumerate(messages):
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                open_calls[part.tool_call_id] = index
+            elif isinstance(part, ToolResult) and part.tool_call_id in open_calls:
+                answers.setdefault(open_calls.pop(part.tool_call_id), {})[part.tool_call_id] = message
+    for index, message in enumerate(messages):
+        if message.role is not Role.TOOL:
+            yield message, answers.get(index, {})
+
+
+def _newest_user_turn(messages: Sequence[Message]) -> int:
+    """How many messages at the end are the user's."""
+    count = 0
+    for message in reversed(messages):
+        if message.role is not Role.USER:
+            break
+        count += bool(message.parts)
+    return count
+
+
+def _called_tools(messages: Iterable[Message]) -> list[str]:
+    return list(dict.fromkeys(call.tool_name for message in messages for call in message.tool_calls))
+
+
+class _Fold:
+    """The fitted conversation as it grows; its state is the ids in use and the last message."""
+
+    def __init__(self, target: ModelInvocationDescriptor, rules: TargetRules, names: "_Names") -> None:
+        self._target = target
+        self._rules = rules
+        self._names = names
+        self._ids = _Names(rules.tool_ids)
+        self._messages: list[Message] = []
+
+    def add(self, message: Message, results: dict[str, Message]) -> None:
+        if message.role is Role.ASSISTANT:
+            self._add_assistant(message, results)
+        elif message.role is Role.SYSTEM and not self._rules.system_inside:
+            texts = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
+            self._append(msgspec.structs.replace(message, role=Role.USER, parts=texts))
+        else:
+            self._append(message)
+
+    def finish(self, newest: int) -> tuple[Message, ...]:
+        fitted: list[Message] = []
+        boundary = len(self._messages) - newest
+        for index, message in enumerate(self._messages):
+            is_user = message.role is Role.USER
+            self._put(fitted, self._with_readable_media(message, index >= boundary) if is_user else message)
+        if fitted and fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
+            self._put(fitted, Message.user(GO_ON))
+        return tuple(fitted)
+
+    def _may_end(self, last: Message) -> bool:
+        paused = last.meta is not None and last.meta.finish_reason is FinishReason.PAUSE
+        return self._rules.prefill or paused
+
+    def _append(self, message: Message) -> None:
+        if message.parts:
+            self._messages.append(message)
+
+    def _put(self, fitted: list[Message], message: Message) -> None:
+        """Append under the target's rules on who may speak first and after whom."""
+        last = fitted[-1].role if fitted else None
+        if last is None and message.role is not Role.USER and self._rules.user_first:
+            fitted.append(Message.user(BLANK))
+        elif last is Role.TOOL and message.role is Role.USER and not self._rules.user_after_tool:
+            fitted.append(Message.assistant(UNDERSTOOD))
+        elif last is message.role and self._rules.alternate and last is not Role.TOOL:
+            fitted[-1] = self._merged(fitted[-1], message)
+            return
+        fitted.append(message)
+
+    def _merged(self, first: Message, second: Message) -> Message:
+        """One turn of two. The data that may go back belongs to the one that the target made, so its origin stays."""
+        keeper = second if self._is_native(second) else first
+        return msgspec.structs.replace(keeper, parts=(*first.parts, *second.parts))
+
+    def _is_native(self, message: Message) -> bool:
+        origin = message.meta.invocation if message.meta else None
+        return self._rules.takes_opaque_from(origin, self._target.specification, self._target.model)
+
+    # ------------------------------------------------------------ assistant turns and their results
+
+    def _add_assistant(self, message: Message, results: dict[str, Message]) -> None:
+        native = self._is_native(message)
+        parts = tuple(fitted for part in message.parts for fitted in self._assistant_part(part, native))
+        self._append(msgspec.structs.replace(message, parts=parts))
+        calls = [part.tool_call_id for part in message.parts if isinstance(part, ToolCall)]
+        wire_ids = [part.tool_call_id for part in parts if isinstance(part, ToolCall)]
+        moved: list[Part] = []
+        for call_id, wire_id in zip(calls, wire_ids, strict=True):
+            answer = results.pop(call_id, None)  # an id that stands twice in one turn has one answer
+            if answer is None:
+                self._append(Message.tool(ToolResult(wire_id, INTERRUPTED, True), run_id=message.run_id))
+            else:
+                self._append(self._fitted_result(answer, wire_id, moved))
+        self._append(Message(Role.USER, tuple(moved), message.run_id))
+
+    def _assistant_part(self, part: Part, native: bool) -> Iterator[Part]:
+        match part:
+            case Text():
+                if native and part.provider_data:
+                    yield part
+                elif part.text and (self._rules.blank_text or part.text.strip()):
+                    yield Text(part.text) if part.provider_data else part
+            case Thinking():
+                if native and self._rules.thinking:
+                    yield part
+            case ToolCall():
+                yield msgspec.structs.replace(
+                    part,
+                    tool_call_id=self._ids.fit_new(part.tool_call_id),
+                    tool_name=self._names.fit(part.tool_name),
+                    provider_data=part.provider_data if native else None,
+                )
+            case Image():
+                kept = native or _takes(self._rules.assistant_media, part)
+                yield part if kept else Text(_not_shown(part))
+            case ProviderItem():
+                if native:
+                    yield part
+                elif part.text:
+                    yield Text(part.text)
+            case _:
+                return
+
+    def _fitted_result(self, message: Message, wire_id: str, moved: list[Part]) -> Message:
+        (result,) = message.parts
+        assert isinstance(result, ToolResult)
+        content = result.content
+        if isinstance(content, tuple):
+            content = tuple(self._result_part(part, moved) for part in content if not isinstance(part, UnknownPart))
+        return msgspec.structs.replace(
+            message, parts=(msgspec.structs.replace(result, tool_call_id=wire_id, content=content),)
+        )
+
+    def _result_part(self, part: ResultPart, moved: list[Part]) -> ResultPart:
+        """A part of a result; media that only a user turn may hold go there, with a line in their place."""
+        if isinstance(part, (Text, UnknownPart)) or _takes(self._rules.result_media, part):
+            return part
+        if text := _as_text(part):
+            return text
+        if self._rules.user_after_tool and _takes(self._rules.user_media, part):
+            moved.append(part)
+            return Text(f"[{_described(part)}: shown in the next message]")
+        return Text(_not_shown(part))
+
+    # ------------------------------------------------------------ user turns
+
+    def _with_readable_media(self, message: Message, must_read: bool) -> Message:
+        parts: list[Part] = []
+        for part in message.parts:
+            if not isinstance(part, (Image, FileRef)):
+                if not isinstance(part, Text) or (part.text and (self._rules.blank_text or part.text.strip())):
+                    parts.append(part)
+            elif _takes(self._rules.user_media, part):
+                parts.append(part)
+            elif text := _as_text(part):
+                parts.append(text)
+            elif must_read:
+                raise ModelError(
+                    f"{self._target.provider}:{self._target.model} cannot read {_described(part)}: "
+                    f"it takes {', '.join(sorted(self._rules.user_media)) or 'text only'}",
+                    code=ErrorCode.UNSUPPORTED,
+                )
+            else:
+                parts.append(Text(_not_shown(part)))
+        if parts == list(message.parts):
+            return message
+        return msgspec.structs.replace(message, parts=tuple(parts) or (Text(BLANK),))
+
+
+class _Names:
+    """Names or ids mapped injectively into what a target accepts; the same name always gives the same result."""
+
+    def __init__(self, rule: NameRule) -> None:
+        self._rule = rule
+        self._fitted: dict[str, str] = {}
+        self._used: set[str] = set()
+
+    @property
+    def changed(self) -> dict[str, str]:
+        """What was changed: fitted name to original."""
+        return {fitted: name for name, fitted in self._fitted.items() if fitted != name}
+
+    def fit(self, name: str) -> str:
+        """Return the target's form of `name`, the same each time."""
+        if name not in self._fitted:
+            self._fitted[name] = self._claim(name)
+        return self._fitted[name]
+
+    def fit_new(self, name: str) -> str:
+        """Return a form that was not given out before, also for a name seen before."""
+        return self._claim(name)
+
+    def _claim(self, name: str) -> str:
+        candidate, attempt = name, 0
+        while candidate in self._used or not self._rule.accepts(candidate):
+            candidate = _made_up(name, attempt, self._rule)
+            attempt += 1
+        self._used.add(candidate)
+        return candidate
+
+
+def _made_up(name: str, attempt: int, rule: NameRule) -> str:
+    """A name of the target's alphabet that depends on the original alone: its readable start and a hash of it."""
+    digest = int.from_bytes(sha256(f"{attempt}:{name}".encode("utf-8", "replace")).digest(), "big")
+    size = _HASH_SIZE if rule.readable else rule.size
+    hashed = ""
+    for _ in range(size):
+        digest, digit = divmod(digest, 62)
+        hashed += _BASE62[digit]
+    if not rule.readable:
+        return hashed
+    start = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
+    if not start[:1].isalpha():
+        start = "t" + start
+    return f"{start[: rule.size - _HASH_SIZE - 1]}_{hashed}"
+
+
+def _takes(media: frozenset[str], part: Image | FileRef) -> bool:
+    mime_type = part.mime_type or ("image/" if isinstance(part, Image) else "")
+    if isinstance(part, FileRef) and part.file_id is not None and not mime_type:
+        return bool(media)
+    return any(mime_type == taken or (taken.endswith("/") and mime_type.startswith(taken)) for taken in media)
+
+
+def _as_text(part: Image | FileRef) -> Text | None:
+    """A text file that the target cannot take as a file is simply text."""
+    if isinstance(part, FileRef) and part.data is not None and (part.mime_type or "").startswith("text/"):
+        return Text(part.data.decode("utf-8", "replace") or BLANK)
+    return None
+
+
+def _described(part: Image | FileRef) -> str:
+    kind = part.mime_type or ("image" if isinstance(part, Image) else "file")
+    size = f", {len(part.data)} bytes" if part.data is not None else ""
+    return f"{kind}{size}"
+
+
+def _not_shown(part: Image | FileRef) -> str:
+    return f"[{_described(part)}: not shown, this model cannot read it]"
