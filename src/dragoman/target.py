@@ -80,6 +80,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     auth: Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws", "token", "none"] = "bearer"
     key_variables: tuple[str, ...] = ()
     headers: dict[str, str] = {}
+    # What its models can do where the catalogue does not know a model.
+    abilities: frozenset[str] = frozenset({"streaming", "tools"})
     rules: TargetRules = TargetRules()
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ targets; where they differ, `TargetRules` says how. Knows no wire format.
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from typing import TypeAlias
 
 import msgspec
 
@@ -41,11 +42,16 @@ _HASH_SIZE = 8
 
 
 class HandedOff(msgspec.Struct, frozen=True):
-    """A conversation fitted to a target. `original_names` gives back the tool names that had to be changed."""
+    """A conversation fitted to a target.
+
+    `original_names` gives back the tool names that had to be changed; `positions` says which of `messages` holds
+    the end of each message that was given.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     original_names: dict[str, str]
+    positions: dict[int, int]
 
 
 def hand_off(
@@ -67,27 +73,31 @@ def hand_off(
         for tool in tools
     )
     fold = _Fold(target, rules, names)
-    for message, results in _with_results(messages):
-        fold.add(message, results)
-    fitted = fold.finish(_newest_user_turn(messages))
+    for index, message, results in _with_results(messages):
+        fold.add(index, message, results)
+    fitted, positions = fold.finish(_newest_user_turn(messages))
     if rules.tools_for_history and not fitted_tools:
         fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in _called_tools(fitted))
-    return HandedOff(fitted, fitted_tools, names.changed)
+    return HandedOff(fitted, fitted_tools, names.changed, positions)
 
 
-def _with_results(messages: Sequence[Message]) -> Iterator[tuple[Message, dict[str, Message]]]:
+# The messages that answer a turn's calls, by the calls' ids, each with its place in the conversation.
+_Results: TypeAlias = dict[str, tuple[int, Message]]
+
+
+def _with_results(messages: Sequence[Message]) -> Iterator[tuple[int, Message, _Results]]:
     """Every message but the results, which come with the message whose call they answer; orphans are left out."""
-    answers: dict[int, dict[str, Message]] = {}
+    answers: dict[int, _Results] = {}
     open_calls: dict[str, int] = {}
     for index, message in enumerate(messages):
         for part in message.parts:
             if isinstance(part, ToolCall):
                 open_calls[part.tool_call_id] = index
             elif isinstance(part, ToolResult) and part.tool_call_id in open_calls:
-                answers.setdefault(open_calls.pop(part.tool_call_id), {})[part.tool_call_id] = message
+                answers.setdefault(open_calls.pop(part.tool_call_id), {})[part.tool_call_id] = (index, message)
     for index, message in enumerate(messages):
         if message.role is not Role.TOOL:
-            yield message, answers.get(index, {})
+            yield index, message, answers.get(index, {})
 
 
 def _newest_user_turn(messages: Sequence[Message]) -> int:
@@ -112,34 +122,36 @@ class _Fold:
         self._rules = rules
         self._names = names
         self._ids = _Names(rules.tool_ids)
-        self._messages: list[Message] = []
+        self._messages: list[tuple[int, Message]] = []
 
-    def add(self, message: Message, results: dict[str, Message]) -> None:
+    def add(self, index: int, message: Message, results: _Results) -> None:
         if message.role is Role.ASSISTANT:
-            self._add_assistant(message, results)
+            self._add_assistant(index, message, results)
         elif message.role is Role.SYSTEM and not self._rules.system_inside:
             texts = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
-            self._append(msgspec.structs.replace(message, role=Role.USER, parts=texts))
+            self._append(index, msgspec.structs.replace(message, role=Role.USER, parts=texts))
         else:
-            self._append(message)
+            self._append(index, message)
 
-    def finish(self, newest: int) -> tuple[Message, ...]:
+    def finish(self, newest: int) -> tuple[tuple[Message, ...], dict[int, int]]:
         fitted: list[Message] = []
+        positions: dict[int, int] = {}
         boundary = len(self._messages) - newest
-        for index, message in enumerate(self._messages):
+        for place, (index, message) in enumerate(self._messages):
             is_user = message.role is Role.USER
-            self._put(fitted, self._with_readable_media(message, index >= boundary) if is_user else message)
+            self._put(fitted, self._with_readable_media(message, place >= boundary) if is_user else message)
+            positions[index] = len(fitted) - 1
         if fitted and fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
             self._put(fitted, Message.user(GO_ON))
-        return tuple(fitted)
+        return tuple(fitted), positions
 
     def _may_end(self, last: Message) -> bool:
         paused = last.meta is not None and last.meta.finish_reason is FinishReason.PAUSE
         return self._rules.prefill or paused
 
-    def _append(self, message: Message) -> None:
+    def _append(self, index: int, message: Message) -> None:
         if message.parts:
-            self._messages.append(message)
+            self._messages.append((index, message))
 
     def _put(self, fitted: list[Message], message: Message) -> None:
         """Append under the target's rules on who may speak first and after whom."""
@@ -164,20 +176,21 @@ class _Fold:
 
     # ------------------------------------------------------------ assistant turns and their results
 
-    def _add_assistant(self, message: Message, results: dict[str, Message]) -> None:
+    def _add_assistant(self, index: int, message: Message, results: _Results) -> None:
         native = self._is_native(message)
         parts = tuple(fitted for part in message.parts for fitted in self._assistant_part(part, native))
-        self._append(msgspec.structs.replace(message, parts=parts))
+        self._append(index, msgspec.structs.replace(message, parts=parts))
         calls = [part.tool_call_id for part in message.parts if isinstance(part, ToolCall)]
         wire_ids = [part.tool_call_id for part in parts if isinstance(part, ToolCall)]
         moved: list[Part] = []
         for call_id, wire_id in zip(calls, wire_ids, strict=True):
             answer = results.pop(call_id, None)  # an id that stands twice in one turn has one answer
             if answer is None:
-                self._append(Message.tool(ToolResult(wire_id, INTERRUPTED, True), run_id=message.run_id))
+                self._append(index, Message.tool(ToolResult(wire_id, INTERRUPTED, True), run_id=message.run_id))
             else:
-                self._append(self._fitted_result(answer, wire_id, moved))
-        self._append(Message(Role.USER, tuple(moved), message.run_id))
+                index, result = answer
+                self._append(index, self._fitted_result(result, wire_id, moved))
+        self._append(index, Message(Role.USER, tuple(moved), message.run_id))
 
     def _assistant_part(self, part: Part, native: bool) -> Iterator[Part]:
         match part:

@@ -116,7 +116,7 @@ def error_from_words(
     """Return the error for a provider's own words about it, from a response or from inside a stream."""
     code = STATUS_CODES.get(status) if status is not None else None
     if code is None:
-        code = ErrorCode.SERVER_ERROR if status is None or status >= 500 else ErrorCode.INVALID_REQUEST
+        code = _code_of_class(status)
     if code is not ErrorCode.RATE_LIMITED or any(word.lower() == "insufficient_quota" for word in words):
         code = next((ERROR_WORDS[word.lower()] for word in words if word.lower() in ERROR_WORDS), code)
     # A 429 is never an overflow, whatever it says.
@@ -130,6 +130,13 @@ def error_from_words(
         request_id=request_id,
         provider_message=message,
     )
+
+
+def _code_of_class(status: int | None) -> ErrorCode:
+    if status is None or status >= 500:
+        return ErrorCode.SERVER_ERROR
+    # A redirect is never followed: it could carry the key to another host.
+    return ErrorCode.INVALID_REQUEST if status >= 400 else ErrorCode.PROTOCOL_VIOLATION
 
 
 def request_id_of(headers: Mapping[str, str]) -> str | None:

@@ -97,7 +97,7 @@ class ResponseReader:
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
         self.bug: Exception | None = None  # ours, for whoever keeps a log
-        if status >= 400:
+        if not 200 <= status < 300:
             self._failure = lambda body: codec.map_error(status, lowered, body)
         else:
             self._parser = _event_parser(lowered.get("content-type", ""))
