@@ -10,9 +10,18 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
-from .errors import RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError
+from .errors import PROVIDER_MESSAGE_LIMIT, RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError, redact
 from .jsontext import require_json_object
-from .message import FinishReason, finish_reason, require_name, utc_time
+from .message import (
+    FinishReason,
+    finish_reason,
+    require_extra,
+    require_image,
+    require_item,
+    require_name,
+    require_text,
+    utc_time,
+)
 from .usage import TokenUsage
 
 __all__ = [
@@ -32,6 +41,9 @@ __all__ = [
 ]
 
 
+SEQ_LIMIT = 2**63 - 1
+
+
 class _Debug(msgspec.Struct, frozen=True, repr_omit_defaults=True, kw_only=True, rename="camel", gc=False):
     """`provider_raw` is what the wire said, for debugging, never stored; `extra` holds fields of a later version."""
 
@@ -49,12 +61,13 @@ class _Delta(_Debug, frozen=True, gc=False):
         self._require_place()
 
     def _require_place(self) -> None:
-        if type(self.seq) is not int or self.seq < 0:
-            raise InvalidValue.of("seq", self.seq, "a whole number from 0 up")
+        if type(self.seq) is not int or not 0 <= self.seq <= SEQ_LIMIT:
+            raise InvalidValue("seq must be a whole number from 0 to 2**63 - 1")
         if type(self.run_id) is not str:
             raise InvalidValue.of("runId", self.run_id, "text")
         if self.timestamp is not None and getattr(self.timestamp, "tzinfo", None) is not UTC:
             force_setattr(self, "timestamp", utc_time(self.timestamp))
+        require_extra(self.extra)
 
 
 class StartDelta(_Delta, frozen=True, gc=False):
@@ -81,10 +94,12 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
         if (
             type(self.text_delta) is not str
             or type(self.seq) is not int
-            or self.seq < 0
+            or not 0 <= self.seq <= SEQ_LIMIT
+            or type(self.run_id) is not str
             or type(self.timestamp) is not datetime
             or self.timestamp.tzinfo is not UTC
             or self.provider_data is not None
+            or self.extra is not None
             or (self.part_index is not None and type(self.part_index) is not int)
         ):
             self._require_piece()
@@ -138,10 +153,13 @@ class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
         if (
             type(self.args_text_delta) is not str
             or type(self.seq) is not int
-            or self.seq < 0
+            or not 0 <= self.seq <= SEQ_LIMIT
             or type(self.timestamp) is not datetime
             or self.timestamp.tzinfo is not UTC
+            or type(self.run_id) is not str
             or type(self.tool_call_id) is not str
+            or not self.tool_call_id
+            or self.extra is not None
         ):
             self._require_place()
             require_name("tool_call_args.toolCallId", self.tool_call_id)
@@ -174,10 +192,9 @@ class ImageDelta(_Delta, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         self._require_place()
-        if (self.data is None) == (self.url is None):
-            raise InvalidValue(f"image must have data or url, got {'neither' if self.data is None else 'both'}")
-        if self.data is not None:
-            require_name("image.mimeType", self.mime_type)
+        require_image(self.mime_type, self.data, self.url)
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, "image.providerData")
 
 
 class ProviderItemDelta(_Delta, frozen=True, gc=False):
@@ -191,8 +208,9 @@ class ProviderItemDelta(_Delta, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         self._require_place()
-        require_name("provider_item.itemType", self.item_type)
-        require_json_object(self.item, "provider_item.item")
+        require_item(self.item_type, self.item, self.text)
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, "provider_item.providerData")
 
 
 class UsageDelta(_Delta, frozen=True, gc=False):
@@ -218,6 +236,8 @@ class DoneDelta(_Delta, frozen=True, gc=False):
     def __post_init__(self) -> None:
         self._require_place()
         force_setattr(self, "finish_reason", finish_reason(self.finish_reason))
+        if self.raw_finish_reason is not None:
+            require_text("done.rawFinishReason", self.raw_finish_reason)
         if self.provider_data is not None:
             require_json_object(self.provider_data, "done.providerData")
 
@@ -241,6 +261,15 @@ class ErrorDelta(_Delta, frozen=True, gc=False):
             raise InvalidValue.of("error.errorCode", self.error_code, f"one of {', '.join(ErrorCode)}") from None
         if self.retryable is None:
             force_setattr(self, "retryable", self.error_code in RETRYABLE_CODES)
+        if type(self.retryable) is not bool:
+            raise InvalidValue.of("error.retryable", self.retryable, "true or false")
+        if self.retry_after is not None and not (type(self.retry_after) in (int, float) and self.retry_after >= 0):
+            raise InvalidValue.of("error.retryAfter", self.retry_after, "seconds from 0 up")
+        for name, limit in (("message", None), ("request_id", None), ("provider_message", PROVIDER_MESSAGE_LIMIT)):
+            text = getattr(self, name)
+            if text is not None:
+                require_text(f"error.{name}", text)
+                force_setattr(self, name, redact(text[:limit]))
 
     def to_exception(self) -> ModelError:
         """Return the same facts as an exception, for callers that would rather raise."""

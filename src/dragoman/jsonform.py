@@ -42,8 +42,12 @@ def from_json(data: bytes | str) -> Message | MessageDelta:
     value = decode_json(data)
     if not isinstance(value, dict):
         raise UnreadableData("neither a message nor a delta: the JSON is not an object")
-    version = value.pop(VERSION_FIELD, SCHEMA_VERSION)
-    if type(version) is not int or version > SCHEMA_VERSION:
+    version = value.pop(VERSION_FIELD, None)
+    if version is None:
+        version = 1
+    if type(version) is not int or version < 1:
+        raise UnreadableData(f"{VERSION_FIELD} must be a whole number from 1 up, got a {type(version).__name__}")
+    if version > SCHEMA_VERSION:
         raise UnreadableData(
             f"written in schema version {version!r}, this dragoman reads up to version {SCHEMA_VERSION}: update it",
             code=ErrorCode.TOO_NEW,

@@ -28,6 +28,8 @@ __all__ = [
 # Deeper nesting is refused everywhere, whatever the interpreter's own recursion limit: the same
 # bytes must read the same on every machine and at every stack depth.
 MAX_DEPTH = 200
+# A document that holds such a value has levels of its own around it.
+DOCUMENT_DEPTH = MAX_DEPTH + 56
 
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
@@ -62,7 +64,7 @@ def encode_json(value: Any) -> bytes:
 
 def decode_json(data: bytes | str) -> Any:
     """Return the value that `data` says; raise UnreadableData, which never quotes the data."""
-    return _decode(data)[0]
+    return _decode(data, DOCUMENT_DEPTH)[0]
 
 
 def decode_keeping_surrogates(data: bytes) -> Any:
@@ -73,7 +75,7 @@ def decode_keeping_surrogates(data: bytes) -> Any:
     try:
         return json.loads(data.decode(), parse_constant=_refuse_number, parse_float=_finite_float)
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep(DOCUMENT_DEPTH) from None
 
 
 def parse_arguments(raw: str) -> ParsedArguments:
@@ -82,7 +84,7 @@ def parse_arguments(raw: str) -> ParsedArguments:
     Duplicate keys keep the last value and lone surrogates become U+FFFD, each with a warning.
     """
     try:
-        value, repaired = _decode(raw)
+        value, repaired = _decode(raw, MAX_DEPTH)
     except UnreadableData as error:
         return ParsedArguments(error=str(error))
     if not isinstance(value, dict):
@@ -99,7 +101,7 @@ def require_json_object(value: object, field: str) -> None:
     """Raise InvalidValue unless `value` is a dict that JSON can hold: finite numbers, text keys, bounded depth."""
     if type(value) is not dict:
         raise InvalidValue(f"{field} must be a JSON object (a dict), got {type(value).__name__}")
-    for item, depth in _walk(value):
+    for item, depth in _walk(value, MAX_DEPTH):
         if isinstance(item, (dict, list, tuple)):
             if depth > MAX_DEPTH:
                 raise InvalidValue(f"{field} is nested deeper than {MAX_DEPTH} levels")
@@ -114,7 +116,7 @@ def require_json_object(value: object, field: str) -> None:
             )
 
 
-def _decode(data: bytes | str) -> tuple[Any, bool]:
+def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
     """The value, and whether lone surrogates had to be replaced in it."""
     repaired = False
     try:
@@ -129,20 +131,20 @@ def _decode(data: bytes | str) -> tuple[Any, bool]:
             value = _join_all_surrogates(lax)
             repaired = value != lax or text != data
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep(depth) from None
     except UnicodeError:
         raise UnreadableData("not readable as JSON: the bytes are not valid UTF-8") from None
     except ValueError as error:
         # msgspec and json name positions and what they expected, never the text itself.
         reason = str(error).removeprefix("JSON is malformed: ")
         raise UnreadableData(f"not readable as JSON: {reason}") from None
-    if _openings(data) > MAX_DEPTH and not _within_depth(value):
-        raise _too_deep()
+    if _openings(data) > depth and not _within_depth(value, depth):
+        raise _too_deep(depth)
     return value, repaired
 
 
-def _too_deep() -> UnreadableData:
-    return UnreadableData(f"not readable as JSON: nested deeper than {MAX_DEPTH} levels")
+def _too_deep(depth: int) -> UnreadableData:
+    return UnreadableData(f"not readable as JSON: nested deeper than {depth} levels")
 
 
 def _refuse_number(_: str) -> NoReturn:
@@ -163,7 +165,7 @@ def _duplicate_keys(text: str) -> list[str]:
 
     def note(pairs: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
-        for key, _ in pairs:
+        for key in (join_surrogates(key) for key, _ in pairs):
             if key in seen:
                 duplicates[key] = None
             seen.add(key)
@@ -172,19 +174,19 @@ def _duplicate_keys(text: str) -> list[str]:
     return list(duplicates)
 
 
-def _walk(value: Any) -> Iterator[tuple[Any, int]]:
-    """Every value inside `value` with its depth, without recursion; never descends past MAX_DEPTH."""
+def _walk(value: Any, limit: int) -> Iterator[tuple[Any, int]]:
+    """Every value inside `value` with its depth, without recursion; never descends past the limit."""
     pending = [(value, 1)]
     while pending:
         item, depth = pending.pop()
         yield item, depth
-        if depth <= MAX_DEPTH and isinstance(item, (dict, list, tuple)):
+        if depth <= limit and isinstance(item, (dict, list, tuple)):
             children = item.values() if isinstance(item, dict) else item
             pending.extend((child, depth + 1) for child in children)
 
 
-def _within_depth(value: Any) -> bool:
-    return not any(depth > MAX_DEPTH and isinstance(item, (dict, list)) for item, depth in _walk(value))
+def _within_depth(value: Any, limit: int) -> bool:
+    return not any(depth > limit and isinstance(item, (dict, list)) for item, depth in _walk(value, limit))
 
 
 def _join_all_surrogates(value: Any) -> Any:

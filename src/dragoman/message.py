@@ -79,6 +79,7 @@ class _ModelPart(_Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.provider_data is not None:
             require_json_object(self.provider_data, f"{self.kind}.providerData")
+        require_extra(self.extra)
 
 
 class Text(_ModelPart, frozen=True):
@@ -158,16 +159,7 @@ class Image(_ModelPart, frozen=True):
     url: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.data is None) == (self.url is None):
-            raise InvalidValue(f"image must have data or url, got {'neither' if self.data is None else 'both'}")
-        if self.data is not None:
-            if not isinstance(self.data, bytes):
-                raise InvalidValue.of("image.data", self.data, "bytes")
-            require_name("image.mimeType", self.mime_type)
-        else:
-            require_name("image.url", self.url)
-            if self.mime_type is not None:
-                require_name("image.mimeType", self.mime_type)
+        require_image(self.mime_type, self.data, self.url)
         _ModelPart.__post_init__(self)
 
 
@@ -208,10 +200,7 @@ class ProviderItem(_ModelPart, frozen=True):
     text: str | None = None
 
     def __post_init__(self) -> None:
-        require_name("provider_item.itemType", self.item_type)
-        require_json_object(self.item, "provider_item.item")
-        if self.text is not None:
-            require_text("provider_item.text", self.text)
+        require_item(self.item_type, self.item, self.text)
         _ModelPart.__post_init__(self)
 
 
@@ -226,6 +215,7 @@ class UnknownPart(_Value, frozen=True):
         if self.kind in PART_CLASSES:
             raise InvalidValue(f"kind {self.kind!r} is known here: use {PART_CLASSES[self.kind].__name__}")
         require_json_object(self.payload, f"{self.kind}.payload")
+        require_extra(self.extra)
 
 
 ResultPart: TypeAlias = Text | Image | FileRef | UnknownPart
@@ -252,6 +242,7 @@ class ToolResult(_Value, frozen=True):
                 require_part("tool_result.content", part, RESULT_PARTS)
         elif not isinstance(self.content, str):
             raise InvalidValue.of("tool_result.content", self.content, "text, a dict, or parts")
+        require_extra(self.extra)
 
 
 Part: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | FileRef | ProviderItem | UnknownPart
@@ -296,9 +287,18 @@ class MessageMeta(
             raise InvalidValue.of("meta.invocation", self.invocation, "a ModelInvocationDescriptor")
         if self.finish_reason is not None:
             force_setattr(self, "finish_reason", finish_reason(self.finish_reason))
-        for name in ("provider_data", "extra"):
+        for name in ("raw_finish_reason", "model_id", "request_id"):
             if getattr(self, name) is not None:
-                require_json_object(getattr(self, name), f"meta.{name}")
+                require_text(f"meta.{name}", getattr(self, name))
+        if self.parse_failures is not None:
+            if not isinstance(self.parse_failures, (tuple, list)):
+                raise InvalidValue.of("meta.parseFailures", self.parse_failures, "a sequence of tool call ids")
+            force_setattr(self, "parse_failures", tuple(self.parse_failures))
+            for call_id in self.parse_failures:
+                require_name("meta.parseFailures", call_id)
+        if self.provider_data is not None:
+            require_json_object(self.provider_data, "meta.providerData")
+        require_extra(self.extra)
 
 
 class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel"):
@@ -313,7 +313,7 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
 
     def __post_init__(self) -> None:
         if type(self.role) is not Role:
-            if self.role not in ROLE_PARTS:
+            if not isinstance(self.role, str) or self.role not in ROLE_PARTS:
                 raise InvalidValue.of("role", self.role, "one of system, user, assistant, tool")
             force_setattr(self, "role", Role(self.role))
         if not isinstance(self.parts, tuple):
@@ -326,6 +326,9 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
             raise InvalidValue(f"a tool message must hold exactly one tool_result, got {len(self.parts)} parts")
         require_text("runId", self.run_id)
         force_setattr(self, "timestamp", utc_time(self.timestamp))
+        if self.meta is not None and not isinstance(self.meta, MessageMeta):
+            raise InvalidValue.of("meta", self.meta, "a MessageMeta")
+        require_extra(self.extra)
 
     @classmethod
     def system(cls, *parts: Part | str, run_id: str = "", timestamp: datetime | None = None) -> "Message":
@@ -375,6 +378,32 @@ def require_name(field: str, value: object) -> None:
     """Raise InvalidValue unless `value` is a string with something in it."""
     if not isinstance(value, str) or not value:
         raise InvalidValue.of(field, value, "non-empty text")
+
+
+def require_image(mime_type: object, data: object, url: object) -> None:
+    """Raise InvalidValue unless there is either data with its type, or a URL."""
+    if (data is None) == (url is None):
+        raise InvalidValue(f"image must have data or url, got {'neither' if data is None else 'both'}")
+    if data is None:
+        require_name("image.url", url)
+    elif not isinstance(data, bytes):
+        raise InvalidValue.of("image.data", data, "bytes")
+    if data is not None or mime_type is not None:
+        require_name("image.mimeType", mime_type)
+
+
+def require_item(item_type: object, item: object, text: object) -> None:
+    """Raise InvalidValue unless these are a provider item's type, JSON and optional text."""
+    require_name("provider_item.itemType", item_type)
+    require_json_object(item, "provider_item.item")
+    if text is not None:
+        require_text("provider_item.text", text)
+
+
+def require_extra(extra: object) -> None:
+    """Raise InvalidValue unless `extra` is None or JSON."""
+    if extra is not None:
+        require_json_object(extra, "extra")
 
 
 def finish_reason(value: object) -> FinishReason:

@@ -36,12 +36,21 @@ async def guard_stream(
         if not isinstance(error, DragomanError):
             _log_bug(error)
     finally:
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
+        await _close_source(source)
     closing = guard.close(cause, now=clock())
     if closing is not None:
         yield closing
+
+
+async def _close_source(source: object) -> None:
+    """Close a source that can be closed; that it fails to is a bug of its own, not the stream's end."""
+    close = getattr(source, "aclose", None)
+    if close is None:
+        return
+    try:
+        await close()
+    except Exception as error:  # noqa: BLE001  # the stream has its terminal already, or gets it
+        _log_bug(error)
 
 
 def _log_bug(error: Exception) -> None:

@@ -127,6 +127,11 @@ class ModelInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         require_name("modelId", self.model_id)
         _require_count("contextWindow", self.context_window, optional=True)
         _require_count("outputLimit", self.output_limit, optional=True)
+        for name in ("input_modalities", "output_modalities"):
+            force_setattr(self, name, _names(name, getattr(self, name)))
+        force_setattr(self, "abilities", frozenset(_names("abilities", self.abilities)))
+        if self.prices is not None and not isinstance(self.prices, Prices):
+            raise InvalidValue.of("prices", self.prices, "Prices")
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,9 +38,8 @@ class TokenUsage(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="c
         for name in _TOKENS:
             count = getattr(self, name)
             if count is not None and (type(count) is not int or count < 0):
-                raise InvalidValue(f"{name} must be a whole number from 0 up, got {count!r}")
-        if self.cost is not None and not (isinstance(self.cost, (int, float)) and 0 <= self.cost < math.inf):
-            raise InvalidValue(f"cost must be a finite number from 0 up, got {self.cost!r}")
+                raise InvalidValue.of(name, count, "a whole number from 0 up")
+        _require_amount("cost", self.cost)
 
     def updated_by(self, later: "TokenUsage") -> "TokenUsage":
         """Return the usage after a later report of the same stream: its non-null fields win, nothing is summed."""
@@ -70,9 +69,7 @@ class Prices(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            price = getattr(self, name)
-            if price is not None and not (isinstance(price, (int, float)) and 0 <= price < math.inf):
-                raise InvalidValue(f"the price {name} must be a finite number from 0 up, got {price!r}")
+            _require_amount(f"the price {name}", getattr(self, name), optional=name.startswith("cache"))
 
     def cost_of(self, usage: TokenUsage) -> float:
         """Return the dollars that `usage` costs; what was not reported costs nothing."""
@@ -83,3 +80,10 @@ class Prices(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel
         write_price = self.input if self.cache_write is None else self.cache_write
         dollars = fresh * self.input + cache_read * read_price + cache_write * write_price
         return (dollars + (usage.output_tokens or 0) * self.output) / 1_000_000
+
+
+def _require_amount(field: str, value: object, *, optional: bool = True) -> None:
+    if value is None and optional:
+        return
+    if type(value) not in (int, float) or not 0 <= value < math.inf:  # type: ignore[operator]  # a number, as just seen
+        raise InvalidValue.of(field, value, "a finite number from 0 up")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TypeAlias
 
-from ..delta import MessageDelta, ToolCallArgsDelta, ToolCallEndDelta, ToolCallStartDelta
+from ..delta import DELTA_CLASSES, MessageDelta, ToolCallArgsDelta, ToolCallEndDelta, ToolCallStartDelta, UnknownDelta
 from ..errors import ContractViolation
 
 __all__ = ["TERMINAL_STATES", "TRANSITIONS", "StreamContract"]
@@ -32,6 +32,11 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 }
 TERMINAL_STATES = frozenset(state for state, row in TRANSITIONS.items() if not row)
 
+# The same by class: an object that only looks like a delta has no row.
+_ROWS: dict[str, dict[type, str]] = {
+    state: {DELTA_CLASSES[kind]: next_state for kind, next_state in row.items()} for state, row in TRANSITIONS.items()
+}
+
 # The rules that the table cannot say:
 #   1. `seq` is strictly increasing.
 #   2. A call id opens once in a stream.
@@ -51,7 +56,7 @@ class StreamContract:
     def __init__(self, source: str = "stream") -> None:
         self.source = source
         self.state = "idle"
-        self._row = TRANSITIONS["idle"]
+        self._row = _ROWS["idle"]
         self.last_seq = -1
         self._open_calls: dict[str, None] = {}
         self._ended_calls: set[str] = set()
@@ -63,19 +68,18 @@ class StreamContract:
 
     def check(self, delta: MessageDelta) -> None:
         """Take the next delta; raise ContractViolation if it is not legal here."""
-        kind = delta.kind
-        next_state = self._row.get(kind)
+        next_state = self._row.get(type(delta))
         if next_state is None:
-            raise self._violation(f"{kind} in state {self.state}: {_legal_kinds(self._row)}")
+            raise self._violation(f"{_what(delta)} in state {self.state}: {_legal_kinds(TRANSITIONS[self.state])}")
         if delta.seq <= self.last_seq:
-            raise self._violation(f"{kind} with seq {delta.seq}: seq must be above {self.last_seq}")
-        rule = _RULES.get(kind)
+            raise self._violation(f"{delta.kind} with seq {delta.seq}: seq must be above {self.last_seq}")
+        rule = _RULES.get(delta.kind)
         if rule is not None:
             rule(self, delta)
         self.last_seq = delta.seq
         if next_state != self.state:
             self.state = next_state
-            self._row = TRANSITIONS[next_state]
+            self._row = _ROWS[next_state]
 
     def _open_call(self, delta: ToolCallStartDelta) -> None:
         call = delta.tool_call_id
@@ -116,6 +120,12 @@ _RULES: dict[str, _Rule] = {
     "tool_call_end": StreamContract._end_call,  # type: ignore[dict-item]
     "done": StreamContract._require_no_open_call,
 }
+
+
+def _what(delta: MessageDelta) -> str:
+    if type(delta) in {UnknownDelta, *DELTA_CLASSES.values()}:
+        return _short(delta.kind)[1:-1]
+    return f"a {type(delta).__name__}, which is no delta,"
 
 
 def _legal_kinds(row: dict[str, str]) -> str:

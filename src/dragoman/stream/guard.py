@@ -35,10 +35,7 @@ class Guard:
             return None
         try:
             self._contract.check(delta)
-        except (ContractViolation, AttributeError, TypeError) as violation:
-            # An object that is no delta at all has no kind or no seq: the source misbehaves, as with a wrong order.
-            if not isinstance(violation, ContractViolation):
-                violation = ContractViolation(f"{self._contract.source}: a {type(delta).__name__} is no delta")
+        except ContractViolation as violation:
             return self.close(violation)
         if self._contract.finished:
             self.finished = True
