@@ -1,0 +1,145 @@
+"""What the core costs in CPU: contract and assembly per delta, and `import dragoman` beyond `import msgspec`.
+
+`python bench/core.py` prints medians and quartiles beside the goals. All variants take turns in every round, and each
+figure is a difference within its round, so that a noisy machine slows both sides alike. CPU time, not the clock's.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from statistics import median, quantiles
+
+from dragoman import (
+    Assembler,
+    DoneDelta,
+    FinishReason,
+    Guard,
+    MessageDelta,
+    StartDelta,
+    TextDelta,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+)
+
+DELTAS = 20_000
+ROUNDS = 41
+IMPORTS = 25
+DELTA_GOAL = 2.0  # µs per delta, contract and assembly together
+IMPORT_GOAL = 40.0  # ms beyond `import msgspec`
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def text_stream() -> list[MessageDelta]:
+    """Return an answer of many short pieces of text."""
+    pieces = [TextDelta("run-1", seq, NOW, f"word{seq} ") for seq in range(1, DELTAS + 1)]
+    return [StartDelta("run-1", 0, NOW, "m", "r"), *pieces, DoneDelta("run-1", DELTAS + 1, NOW, FinishReason.STOP)]
+
+
+def arguments_stream() -> list[MessageDelta]:
+    """Return an answer that is one tool call with its arguments in many short pieces."""
+    size = 8
+    text = json.dumps({"text": ("word " * DELTAS * size)[: DELTAS * size - 12]})
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    end = DELTAS + 2
+    return [
+        StartDelta("run-1", 0, NOW, "m", "r"),
+        ToolCallStartDelta("run-1", 1, NOW, "call-1", "write_file"),
+        *(ToolCallArgsDelta("run-1", seq, NOW, "call-1", piece) for seq, piece in enumerate(pieces, 2)),
+        ToolCallEndDelta("run-1", end, NOW, "call-1"),
+        DoneDelta("run-1", end + 1, NOW, FinishReason.TOOL_CALLS),
+    ]
+
+
+def run_empty_loop(deltas: Sequence[MessageDelta]) -> None:
+    """Do nothing with each delta: the floor."""
+    for _ in deltas:
+        pass
+
+
+def run_contract(deltas: Sequence[MessageDelta]) -> None:
+    """Pass each delta through a guard."""
+    guard = Guard()
+    for delta in deltas:
+        guard.feed(delta)
+    assert guard.finished
+
+
+def run_assembly(deltas: Sequence[MessageDelta]) -> None:
+    """Assemble the deltas unguarded."""
+    assembler = Assembler()
+    for delta in deltas:
+        assembler.feed(delta)
+    assert assembler.result().message is not None
+
+
+def run_both(deltas: Sequence[MessageDelta]) -> None:
+    """Guard the deltas and assemble what passes, as a model's stream does."""
+    guard = Guard()
+    assembler = Assembler()
+    for delta in deltas:
+        legal = guard.feed(delta)
+        if legal is not None:
+            assembler.feed(legal)
+    assert assembler.result().message is not None
+
+
+def cpu_per_delta(run: Callable[[Sequence[MessageDelta]], None], deltas: Sequence[MessageDelta]) -> float:
+    """Return the µs of CPU that one run takes per delta."""
+    begin = time.process_time_ns()
+    run(deltas)
+    return (time.process_time_ns() - begin) / 1_000 / len(deltas)
+
+
+def cpu_of_import(statement: str) -> float:
+    """Return the ms of CPU, user and system, of a fresh interpreter that runs `statement`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-I", "-c", statement], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1_000
+
+
+def show(label: str, figures: Sequence[float], unit: str, goal: float | None = None) -> None:
+    """Print one line: median, quartiles and, where there is one, the goal."""
+    low, _, high = quantiles(figures, n=4)
+    verdict = ""
+    if goal is not None:
+        verdict = f"   goal ≤ {goal:g} {unit}: {'met' if median(figures) <= goal else 'MISSED'}"
+    print(f"  {label:<34} {median(figures):7.3f} {unit}   quartiles {low:.3f} to {high:.3f}{verdict}")
+
+
+def measure_stream(title: str, deltas: Sequence[MessageDelta]) -> None:
+    """Print what contract and assembly add per delta of this stream."""
+    runs = (run_empty_loop, run_contract, run_assembly, run_both)
+    for run in runs:
+        run(deltas)  # the first run of each warms up and is not counted
+    rounds = [[cpu_per_delta(run, deltas) for run in runs] for _ in range(ROUNDS)]
+    print(f"{title}: {len(deltas):,} deltas, {ROUNDS} rounds, CPU per delta")
+    show("empty loop (floor)", [floor for floor, *_ in rounds], "µs")
+    show("contract adds", [contract - floor for floor, contract, _, _ in rounds], "µs")
+    show("assembly adds", [assembly - floor for floor, _, assembly, _ in rounds], "µs")
+    show("contract and assembly add", [both - floor for floor, *_, both in rounds], "µs", DELTA_GOAL)
+
+
+def measure_import() -> None:
+    """Print what `import dragoman` costs beyond `import msgspec`."""
+    statements = ("pass", "import msgspec", "import dragoman")
+    for statement in statements:
+        cpu_of_import(statement)  # compiles what is not compiled yet
+    rounds = [[cpu_of_import(statement) for statement in statements] for _ in range(IMPORTS)]
+    print(f"import: {IMPORTS} fresh interpreters each, CPU")
+    show("bare interpreter", [bare for bare, _, _ in rounds], "ms")
+    show("import msgspec adds", [base - bare for bare, base, _ in rounds], "ms")
+    show("import dragoman adds beyond it", [ours - base for _, base, ours in rounds], "ms", IMPORT_GOAL)
+
+
+if __name__ == "__main__":
+    print(f"Python {sys.version.split()[0]}")
+    measure_stream("text stream", text_stream())
+    measure_stream("tool argument stream", arguments_stream())
+    measure_import()

@@ -1,0 +1,165 @@
+"""The documents are true: their code runs, their diagram is the contract's own table, the names they map exist."""
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import dragoman
+from dragoman.delta import DELTA_CLASSES
+from dragoman.message import PART_CLASSES
+from dragoman.stream import TRANSITIONS
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+CONCEPTS = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+NOT_YET = "not yet"
+
+
+class Term(NamedTuple):
+    """A row of a mapping table: what a term is called in the design notes, and what the cell `here` says."""
+
+    noted: str
+    here: str
+
+
+def python_blocks(markdown: str) -> Iterator[str]:
+    """Yield each Python block, moved down by empty lines so that a traceback shows the document's own line."""
+    for block in re.finditer(r"^```python\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL):
+        yield "\n" * markdown.count("\n", 0, block.start(1)) + block[1]
+
+
+def mapping_terms(markdown: str) -> list[Term]:
+    """Return the rows of every table whose header is `term | here | remark`."""
+    tables = re.findall(r"^\| term \| here \| remark \|\n\|[-|]+\n((?:\|.*\n)+)", markdown, re.MULTILINE)
+    return [Term(*row.strip("| \n").split(" | ")[:2]) for table in tables for row in table.splitlines()]
+
+
+def exists(name: str) -> bool:
+    """Return whether `name` can be reached from the package or one of its modules: `Message.run_id`, `stream.Guard`."""
+    value: Any = dragoman
+    for attribute in name.split("."):
+        if hasattr(value, attribute):
+            value = getattr(value, attribute)
+        elif value is dragoman and importlib.util.find_spec(f"dragoman.{attribute}"):
+            value = importlib.import_module(f"dragoman.{attribute}")
+        else:
+            return False
+    return True
+
+
+def promised(name: str) -> bool:
+    """Return whether `name` exists, or is a public name of some module of the package."""
+    modules = (module.name for module in pkgutil.iter_modules(dragoman.__path__) if not module.name.startswith("_"))
+    return exists(name) or any(name in importlib.import_module(f"dragoman.{module}").__all__ for module in modules)
+
+
+def names_in(cell: str) -> list[str]:
+    """Return the names in a cell's code spans."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def generator() -> dict[str, Callable[..., Any]]:
+    """Return the functions of scripts/generate_docs.py."""
+    return runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))
+
+
+TERMS = mapping_terms(CONCEPTS)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_the_python_blocks_of_a_document_run_in_order(path: Path) -> None:
+    namespace: dict[str, object] = {"__name__": path.stem}
+    for block in python_blocks(path.read_text(encoding="utf-8")):
+        exec(compile(block, str(path), "exec", dont_inherit=True), namespace)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs(path: Path) -> None:
+    run = subprocess.run([sys.executable, "-W", "error", str(path)], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout
+
+
+def test_the_readme_and_the_concepts_show_code() -> None:
+    for name in ("README.md", "docs/concepts.md"):
+        assert list(python_blocks((ROOT / name).read_text(encoding="utf-8")))
+
+
+def test_a_block_keeps_its_line_of_the_document() -> None:
+    (block,) = python_blocks("# Title\n\n```python\n1 / 0\n```\n")
+    with pytest.raises(ZeroDivisionError) as failure:
+        exec(compile(block, "document.md", "exec"), {})
+    assert failure.traceback[-1].lineno + 1 == 4
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_a_link_of_a_document_leads_to_a_file(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_the_contract_in_the_concepts_is_the_one_of_the_code() -> None:
+    command = [sys.executable, "scripts/generate_docs.py", "--check"]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (check.returncode, check.stderr) == (0, "")
+
+
+def test_the_diagram_has_every_transition_of_the_table() -> None:
+    arrows = re.findall(r"^    (\w+) --> (\w+): (.+)$", CONCEPTS, re.MULTILINE)
+    drawn = {(state, kind, target) for state, target, kinds in arrows for kind in kinds.split(", ")}
+    assert drawn == {(state, kind, target) for state, row in TRANSITIONS.items() for kind, target in row.items()}
+
+
+def test_the_generator_notices_a_changed_diagram() -> None:
+    functions = generator()
+    changed = CONCEPTS.replace("idle --> open: start", "idle --> open: text")
+    assert functions["with_section"](changed, functions["contract_section"]()) == CONCEPTS != changed
+
+
+def test_the_generator_refuses_a_document_without_its_markers() -> None:
+    with pytest.raises(ValueError, match="each marker once"):
+        generator()["with_section"]("# Concepts\n", "")
+
+
+def test_the_generator_refuses_rules_that_are_not_numbered_in_order() -> None:
+    with pytest.raises(ValueError, match="without a gap"):
+        generator()["contract_rules"]("#   1. One.\n#   3. Three.\n")
+
+
+def test_the_concepts_map_many_terms() -> None:
+    assert len(TERMS) > 100
+
+
+@pytest.mark.parametrize("term", TERMS, ids=lambda term: term.noted.replace("`", ""))
+def test_a_mapped_term_is_in_the_package_or_said_to_come(term: Term) -> None:
+    names = names_in(term.here)
+    if term.here.startswith(NOT_YET):
+        assert [name for name in names if promised(name)] == [], "it is there now: map it"
+    else:
+        assert names, "name what it is here, or say: not yet"
+        assert [name for name in names if not exists(name)] == []
+
+
+@pytest.mark.parametrize("kind", sorted({*PART_CLASSES, *DELTA_CLASSES}))
+def test_every_kind_is_mapped(kind: str) -> None:
+    classes = {table[kind].__name__ for table in (PART_CLASSES, DELTA_CLASSES) if kind in table}
+    rows = [term.here for term in TERMS if f"`{kind}`" in term.noted]
+    assert {name for here in rows for name in names_in(here)} >= classes
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [("Message.run_id", True), ("stream.TRANSITIONS", True), ("Message.nothing", False), ("nothing", False)],
+)
+def test_the_check_of_names_knows_what_exists(name: str, there: bool) -> None:
+    assert exists(name) is there
