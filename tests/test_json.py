@@ -1,0 +1,759 @@
+"""The JSON form: byte for byte as documented, there and back, tolerant of a later version and of nothing else."""
+
+import json
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dragoman import (
+    SCHEMA_VERSION,
+    DoneDelta,
+    ErrorCode,
+    ErrorDelta,
+    FileRef,
+    FinishReason,
+    Image,
+    ImageDelta,
+    InvalidValue,
+    Message,
+    MessageDelta,
+    MessageMeta,
+    ModelInvocationDescriptor,
+    ProviderItem,
+    ProviderItemDelta,
+    Role,
+    StartDelta,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    TokenUsage,
+    ToolCall,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+    ToolResult,
+    UnknownDelta,
+    UnknownPart,
+    UnreadableData,
+    UsageDelta,
+    from_json,
+    to_json,
+)
+from dragoman.delta import DELTA_CLASSES
+from dragoman.jsontext import DOCUMENT_DEPTH, MAX_DEPTH
+from dragoman.message import PART_CLASSES
+from dragoman.testing import strategies
+
+NOW = datetime(2026, 11, 15, 8, 30, 0, 250_000, tzinfo=UTC)
+STAMP = '"timestamp":"2026-11-15T08:30:00.250000Z"'
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+any_text = st.text(st.characters(), max_size=12)  # lone surrogates included
+
+
+def read_message(data: bytes | str) -> Message:
+    value = from_json(data)
+    assert isinstance(value, Message)
+    return value
+
+
+def unreadable(data: bytes | str) -> UnreadableData:
+    with pytest.raises(UnreadableData) as raised:
+        from_json(data)
+    return raised.value
+
+
+# ---------------------------------------------------------------- byte for byte
+
+DELTA_FORMS: list[tuple[MessageDelta, str]] = [
+    (
+        StartDelta("r", 0, NOW, "m", "q"),
+        '{"runId":"r","seq":0,"kind":"start","payload":{"modelId":"m","requestId":"q"},',
+    ),
+    (TextDelta("r", 1, NOW, "é"), '{"runId":"r","seq":1,"kind":"text","payload":{"textDelta":"é"},'),
+    (
+        TextDelta("r", 1, NOW, "a", 2, {"id": "x"}),
+        '{"runId":"r","seq":1,"kind":"text","payload":{"textDelta":"a","partIndex":2,"providerData":{"id":"x"}},',
+    ),
+    (
+        ThinkingDelta("r", 2, NOW, "", provider_data={"signature": "s"}),
+        '{"runId":"r","seq":2,"kind":"thinking","payload":{"textDelta":"","providerData":{"signature":"s"}},',
+    ),
+    (
+        ToolCallStartDelta("r", 3, NOW, "c", "f"),
+        '{"runId":"r","seq":3,"kind":"tool_call_start","payload":{"toolCallId":"c","toolName":"f"},',
+    ),
+    (
+        ToolCallArgsDelta("r", 3, NOW, "c", '{"a"'),
+        r'{"runId":"r","seq":3,"kind":"tool_call_args","payload":{"toolCallId":"c","argsTextDelta":"{\"a\""},',
+    ),
+    (ToolCallEndDelta("r", 4, NOW, "c"), '{"runId":"r","seq":4,"kind":"tool_call_end","payload":{"toolCallId":"c"},'),
+    (
+        ImageDelta("r", 5, NOW, "image/png", b"\x00\xff"),
+        '{"runId":"r","seq":5,"kind":"image","payload":{"mimeType":"image/png","data":"AP8="},',
+    ),
+    (
+        ProviderItemDelta("r", 6, NOW, "search", {"b": 1, "a": 2}, "looked"),
+        (
+            '{"runId":"r","seq":6,"kind":"provider_item",'
+            '"payload":{"itemType":"search","item":{"b":1,"a":2},"text":"looked"},'
+        ),
+    ),
+    (
+        UsageDelta("r", 7, NOW, TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5, cost=0.25)),
+        '{"runId":"r","seq":7,"kind":"usage","payload":{"inputTokens":3,"outputTokens":2,"totalTokens":5,"cost":0.25},',
+    ),
+    (
+        DoneDelta("r", 8, NOW, FinishReason.TOOL_CALLS, "tool_use"),
+        '{"runId":"r","seq":8,"kind":"done","payload":{"finishReason":"tool_calls","rawFinishReason":"tool_use"},',
+    ),
+    (
+        ErrorDelta("r", 9, NOW, ErrorCode.TIMEOUT, "too slow", retry_after=1.5),
+        (
+            '{"runId":"r","seq":9,"kind":"error",'
+            '"payload":{"errorCode":"timeout","message":"too slow","retryable":true,"retryAfter":1.5},'
+        ),
+    ),
+    (UnknownDelta("r", 9, NOW, "hologram", {"z": 1}), '{"runId":"r","seq":9,"kind":"hologram","payload":{"z":1},'),
+]
+PART_FORMS = [
+    (Role.USER, Text("hi"), '{"kind":"text","payload":{"text":"hi"}}'),
+    (
+        Role.ASSISTANT,
+        Thinking("hm", provider_data={"signature": "s"}),
+        '{"kind":"thinking","payload":{"text":"hm","providerData":{"signature":"s"}}}',
+    ),
+    (
+        Role.ASSISTANT,
+        ToolCall("c", "f", {"a": 1}, '{"a": 1}'),
+        (
+            r'{"kind":"tool_call","payload":'
+            r'{"toolCallId":"c","toolName":"f","arguments":{"a":1},"rawArgsText":"{\"a\": 1}"}}'
+        ),
+    ),
+    (
+        Role.ASSISTANT,
+        ToolCall("c", "f", raw_args_text="{", parse_error="cut"),
+        '{"kind":"tool_call","payload":{"toolCallId":"c","toolName":"f","rawArgsText":"{","parseError":"cut"}}',
+    ),
+    (
+        Role.TOOL,
+        ToolResult("c", "found"),
+        '{"kind":"tool_result","payload":{"toolCallId":"c","isError":false,"content":"found"}}',
+    ),
+    (
+        Role.TOOL,
+        ToolResult("c", (Text("a"),), is_error=True),
+        (
+            '{"kind":"tool_result","payload":'
+            '{"toolCallId":"c","isError":true,"content":[{"kind":"text","payload":{"text":"a"}}]}}'
+        ),
+    ),
+    (Role.USER, Image("image/png", b"\x00\xff"), '{"kind":"image","payload":{"mimeType":"image/png","data":"AP8="}}'),
+    (Role.USER, Image(url="u"), '{"kind":"image","payload":{"url":"u"}}'),
+    (
+        Role.USER,
+        FileRef(path="a.txt", mime_type="text/plain", size=3),
+        '{"kind":"file_ref","payload":{"path":"a.txt","mimeType":"text/plain","size":3}}',
+    ),
+    (
+        Role.ASSISTANT,
+        ProviderItem("search", {"id": 1}),
+        '{"kind":"provider_item","payload":{"itemType":"search","item":{"id":1}}}',
+    ),
+    (Role.USER, UnknownPart("hologram", {"z": None}), '{"kind":"hologram","payload":{"z":null}}'),
+]
+
+
+@pytest.mark.parametrize(("delta", "form"), DELTA_FORMS, ids=lambda value: getattr(value, "kind", ""))
+def test_a_delta_is_written_as_the_seeds_say(delta: MessageDelta, form: str) -> None:
+    assert to_json(delta).decode() == form + STAMP + "}"
+
+
+def test_there_is_a_form_for_every_kind_of_delta() -> None:
+    assert {type(delta) for delta, _ in DELTA_FORMS} == {*DELTA_CLASSES.values(), UnknownDelta}
+
+
+@pytest.mark.parametrize(("role", "part", "form"), PART_FORMS, ids=lambda value: getattr(value, "kind", ""))
+def test_a_part_is_written_as_the_seeds_say(role: Role, part: Any, form: str) -> None:
+    message = Message(role, (part,), "r", NOW)
+    assert to_json(message).decode() == f'{{"runId":"r","role":"{role}","parts":[{form}],{STAMP}}}'
+
+
+def test_there_is_a_form_for_every_kind_of_part() -> None:
+    assert {type(part) for _, part, _ in PART_FORMS} == {*PART_CLASSES.values(), UnknownPart}
+
+
+def test_the_meta_of_a_message_comes_last_and_only_with_what_is_known() -> None:
+    meta = MessageMeta(
+        usage=TokenUsage(input_tokens=1),
+        finish_reason=FinishReason.STOP,
+        invocation=ModelInvocationDescriptor("p", "s", "m"),
+        extra={"trace": "t"},
+    )
+    written = to_json(Message(Role.ASSISTANT, (), "r", NOW, meta)).decode()
+    assert written == (
+        f'{{"runId":"r","role":"assistant","parts":[],{STAMP},"meta":{{"usage":{{"inputTokens":1}},"finishReason":"stop",'
+        '"invocation":{"provider":"p","specification":"s","model":"m"},"trace":"t"}}'
+    )
+
+
+def test_what_the_wire_said_comes_last_in_a_delta() -> None:
+    assert (
+        to_json(TextDelta("r", 1, NOW, "a", provider_raw={"x": [1]})).decode().endswith('Z","providerRaw":{"x":[1]}}')
+    )
+
+
+def test_a_time_without_a_fraction_is_written_without_one() -> None:
+    assert b'"2026-11-15T08:30:00Z"' in to_json(Message.user("a", timestamp=NOW.replace(microsecond=0)))
+
+
+def test_only_messages_and_deltas_are_written() -> None:
+    text: Any = Text("a")
+    with pytest.raises(InvalidValue, match="a Message or a MessageDelta"):
+        to_json(text)
+
+
+# ---------------------------------------------------------------- there and back
+
+
+@given(strategies.messages())
+@settings(unhurried, max_examples=200)
+def test_a_message_survives_json(message: Message) -> None:
+    written = to_json(message)
+    assert from_json(written) == message
+    assert to_json(from_json(written)) == written
+
+
+@given(strategies.deltas())
+@settings(unhurried, max_examples=200)
+def test_a_delta_survives_json(delta: MessageDelta) -> None:
+    written = to_json(delta)
+    assert from_json(written) == delta
+    assert to_json(from_json(written)) == written
+
+
+@given(strategies.messages())
+@unhurried
+def test_text_and_bytes_read_the_same(message: Message) -> None:
+    assert from_json(to_json(message).decode()) == message
+
+
+@given(strategies.messages(text=any_text) | strategies.deltas(text=any_text))
+@settings(unhurried, max_examples=200)
+def test_whatever_holds_lone_surrogates_is_written_as_json_that_keeps_its_bytes(value: Message | MessageDelta) -> None:
+    written = to_json(value)
+    assert to_json(from_json(written)) == written
+
+
+@given(any_text)
+@unhurried
+def test_adjacent_surrogates_are_joined_and_lone_ones_become_the_replacement_character(text: str) -> None:
+    expected = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert read_message(to_json(Message.user(text))).text == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (r"\ud83d\ude00", "\N{GRINNING FACE}"),
+        (r"\ud83d", "\ufffd"),
+        (r"\ude00", "\ufffd"),
+        (r"\ude00\ud83d", "\ufffd\ufffd"),
+        (r"a\uD800b", "a\ufffdb"),
+        (r"\\ud800", r"\ud800"),
+    ],
+)
+def test_escaped_surrogates_are_read_by_the_same_rule(written: str, text: str) -> None:
+    data = f'{{"role":"user","parts":[{{"kind":"text","payload":{{"text":"{written}"}}}}]}}'
+    assert read_message(data).text == text
+    assert read_message(data.encode()).text == text
+
+
+def test_a_surrogate_in_a_key_or_an_id_becomes_the_replacement_character_too() -> None:
+    message = Message.tool(ToolResult("\ud800", {"\udfff": "\udfff"}), run_id="\ud800")
+    assert read_message(to_json(message)) == Message.tool(ToolResult("\ufffd", {"\ufffd": "\ufffd"}), run_id="\ufffd")
+
+
+@pytest.mark.parametrize("depth", [1, MAX_DEPTH - 8, MAX_DEPTH])
+def test_what_a_part_may_hold_can_be_read_back_whatever_its_depth(depth: int) -> None:
+    arguments = '{"a":' * depth + "1" + "}" * depth
+    message = Message.assistant(ToolCall.parse("c", "f", arguments))
+    assert from_json(to_json(message)) == message
+
+
+@pytest.mark.parametrize("zone", [timezone(timedelta(hours=2)), timezone(timedelta(hours=-9, minutes=-30)), UTC])
+def test_a_timestamp_of_any_offset_is_written_in_utc(zone: timezone) -> None:
+    assert STAMP.encode() in to_json(Message.user("a", timestamp=NOW.astimezone(zone)))
+    assert STAMP.encode() in to_json(TextDelta("r", 0, NOW.astimezone(zone), "a"))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2026-11-15T08:30:00.25Z",
+        "2026-11-15T10:30:00.250+02:00",
+        "2026-11-15T08:30:00.250-00:00",
+        "2026-11-15t08:30:00.25z",
+    ],
+)
+def test_a_timestamp_of_any_offset_is_read_as_utc(written: str) -> None:
+    message = read_message(f'{{"role":"user","parts":[],"timestamp":"{written}"}}')
+    assert message.timestamp == NOW
+    assert message.timestamp is not None
+    assert message.timestamp.tzinfo is UTC
+
+
+# ---------------------------------------------------------------- field by field
+
+# Values with every field filled, so that a test can go through all the fields there are.
+FILLED: list[Message | MessageDelta] = [
+    Message(
+        Role.ASSISTANT,
+        (
+            Text("a", provider_data={"id": None}),
+            Thinking("b", provider_data={"signature": "s"}),
+            ToolCall("c", "f", {"x": None}, '{"x":null}', parse_warning="w", provider_data={}),
+            ToolCall("d", "f", raw_args_text="{", parse_error="cut"),
+            Image("image/png", b"\x00", provider_data={}),
+            ProviderItem("t", {"i": None}, "said", provider_data={}),
+            UnknownPart("hologram", {"z": None}),
+        ),
+        "r",
+        NOW,
+        MessageMeta(
+            usage=TokenUsage(1, 2, 3, 4, 5, 6, 0.5),
+            finish_reason=FinishReason.OTHER,
+            raw_finish_reason="queued",
+            invocation=ModelInvocationDescriptor("p", "s", "m"),
+            model_id="m",
+            request_id="q",
+            parse_failures=("d",),
+            provider_data={"k": None},
+            extra={"trace": "t"},
+        ),
+    ),
+    Message.user(
+        Image("image/png", url="u"),
+        FileRef(path="p", mime_type="m", name="n", size=1, provider_data={}),
+        FileRef(url="u"),
+        FileRef(file_id="i"),
+        FileRef(data=b"\x00"),
+    ),
+    Message.tool(ToolResult("c", {"found": None}, is_error=True)),
+    Message.tool(ToolResult("c", (Text("a"), Image(url="u"), UnknownPart("hologram", {"z": 1})), is_error=True)),
+    *(delta for delta, _ in DELTA_FORMS),
+    ImageDelta("r", 0, NOW, "m", url="u", provider_data={}),
+    ToolCallStartDelta("r", 0, NOW, "c", "f", {"k": 1}),
+    ToolCallEndDelta("r", 0, NOW, "c", {"k": 1}),
+    UsageDelta("r", 0, NOW, TokenUsage(1, 2, 3, 4, 5, 6, 0.5)),
+    DoneDelta("r", 0, NOW, FinishReason.STOP, "end", {"k": 1}, provider_raw={"x": 1}),
+    ErrorDelta("r", 0, NOW, ErrorCode.INTERNAL, "m", True, 1.5, "q", "words"),
+]
+OPAQUE = {"providerData", "providerRaw", "arguments", "item", "trace"}  # what is inside is nobody's business
+
+Path = tuple[str | int, ...]
+
+
+def object_paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield where the JSON objects of the format are, opaque ones left out."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from object_paths(item, (*path, index))
+    elif isinstance(value, dict):
+        yield path
+        unknown = value.get("kind", "text") not in {*PART_CLASSES, *DELTA_CLASSES}
+        for name, item in value.items():
+            is_free = (
+                name in OPAQUE or (name == "payload" and unknown) or (name == "content" and isinstance(item, dict))
+            )
+            if not is_free:
+                yield from object_paths(item, (*path, name))
+
+
+def field_paths(value: Any) -> list[Path]:
+    return [(*path, name) for path in object_paths(value) for name in at(value, path)]
+
+
+def at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def with_field(value: Any, path: Path, item: Any) -> Any:
+    changed = json.loads(json.dumps(value))
+    at(changed, path[:-1])[path[-1]] = item
+    return changed
+
+
+def without_field(value: Any, path: Path) -> Any:
+    changed = json.loads(json.dumps(value))
+    del at(changed, path[:-1])[path[-1]]
+    return changed
+
+
+def holds(written: Any, given: Any) -> bool:
+    """Whether everything given is in what was written; a default may have been written beside it."""
+    if isinstance(given, dict) and isinstance(written, dict):
+        return all(name in written and holds(written[name], item) for name, item in given.items())
+    return type(given) in (type(written), int) and bool(given == written)
+
+
+def read_or_none(document: Any) -> Message | MessageDelta | None:
+    try:
+        return from_json(json.dumps(document))
+    except UnreadableData:
+        return None
+
+
+def error_of_reading(data: str) -> str:
+    """What an error of reading shows, its cause included; nothing if there is none."""
+    try:
+        from_json(data)
+    except UnreadableData as error:
+        return "".join(traceback.format_exception_only(error)) + repr(error) + str(error.__cause__)
+    return ""
+
+
+DOCUMENTS = [json.loads(to_json(value)) for value in FILLED]
+FIELD_PATHS = [(number, path) for number, document in enumerate(DOCUMENTS) for path in field_paths(document)]
+FIELDS = [
+    pytest.param(DOCUMENTS[number], path, id=f"{number}-{'.'.join(map(str, path))}") for number, path in FIELD_PATHS
+]
+CONTENT = "SECRET what somebody said, which is longer than any name or word"
+WRONG: list[Any] = [
+    *(0, -1, 1.5, 2**70, True, False, "", [], {}),
+    *(CONTENT, [CONTENT], {CONTENT: CONTENT}, [{"kind": CONTENT}], "0001-01-01T00:00:00+01:00"),
+]
+
+
+def test_the_filled_values_have_every_field() -> None:
+    names = {path[-1] for _, path in FIELD_PATHS}
+    classes = (*PART_CLASSES.values(), *DELTA_CLASSES.values(), MessageMeta, TokenUsage, ModelInvocationDescriptor)
+    known = {name for each in classes for name in each.__struct_encode_fields__ if name != "extra"}
+    assert known <= names
+
+
+@pytest.mark.parametrize(("document", "path"), FIELDS)
+def test_null_is_the_same_as_absent(document: Any, path: Path) -> None:
+    assert read_or_none(with_field(document, path, None)) == read_or_none(without_field(document, path))
+
+
+@pytest.mark.parametrize(("document", "path"), FIELDS)
+def test_a_field_of_a_wrong_type_is_unreadable_and_never_read_as_something_else(document: Any, path: Path) -> None:
+    for wrong in WRONG:
+        changed = with_field(document, path, wrong)
+        value = read_or_none(changed)
+        if value is not None:
+            assert holds(json.loads(to_json(value)), changed)
+
+
+@pytest.mark.parametrize(("document", "path"), FIELDS)
+def test_an_error_of_reading_quotes_nothing_of_the_content(document: Any, path: Path) -> None:
+    for wrong in (CONTENT, [CONTENT], {CONTENT: CONTENT}, [{"kind": CONTENT}], [{"kind": CONTENT, "payload": CONTENT}]):
+        assert "SECRET" not in error_of_reading(json.dumps(with_field(document, path, wrong)))
+
+
+def test_a_null_role_leaves_a_delta_a_delta() -> None:
+    assert isinstance(from_json('{"role":null,"seq":0,"kind":"text","payload":{"textDelta":"a"}}'), TextDelta)
+
+
+def test_a_field_called_role_leaves_a_delta_a_delta() -> None:
+    written = '{"runId":"r","seq":0,"kind":"text","payload":{"textDelta":"a"},"role":"narrator"}'
+    assert to_json(from_json(written)).decode() == written
+
+
+# ---------------------------------------------------------------- a later version
+
+NAMES = {name for _, path in FIELD_PATHS for name in path} | {"schemaVersion", "content", "parts"}
+new_names = st.text(max_size=8).filter(lambda name: name not in NAMES) | st.sampled_from(
+    ["extra", "provider_data", "new"]
+)
+new_values = (
+    st.booleans() | st.integers() | st.text(max_size=8) | st.lists(st.none(), max_size=2) | strategies.json_objects()
+)
+
+
+@given(strategies.messages() | strategies.deltas(), st.data())
+@settings(unhurried, max_examples=200)
+def test_unknown_fields_anywhere_survive_a_read_and_a_write(value: Message | MessageDelta, data: st.DataObject) -> None:
+    document = json.loads(to_json(value))
+    places = st.sampled_from(list(object_paths(document)))
+    for place in data.draw(st.lists(places, min_size=1, max_size=5)):
+        at(document, place)[data.draw(new_names)] = data.draw(new_values)
+    read = from_json(json.dumps(document))
+    assert json.loads(to_json(read)) == document
+    assert from_json(to_json(read)) == read
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        (),
+        ("parts", 0),
+        ("parts", 0, "payload"),
+        ("parts", 6),
+        ("parts", 6, "payload"),
+        ("meta",),
+        ("meta", "usage"),
+        ("meta", "invocation"),
+    ],
+    ids=str,
+)
+def test_an_unknown_field_of_a_message_survives_and_changes_nothing_else(place: Path) -> None:
+    document = json.loads(to_json(FILLED[0]))
+    changed = with_field(document, (*place, "new"), {"deep": [1, None]})
+    assert json.loads(to_json(from_json(json.dumps(changed)))) == changed
+    assert json.loads(to_json(FILLED[0])) == document
+
+
+@pytest.mark.parametrize(
+    "place", [("parts", 0, "payload", "content", 0), ("parts", 0, "payload", "content", 0, "payload")]
+)
+def test_an_unknown_field_in_a_part_of_a_tool_result_survives(place: Path) -> None:
+    document = with_field(json.loads(to_json(FILLED[3])), (*place, "new"), {"deep": None})
+    assert json.loads(to_json(from_json(json.dumps(document)))) == document
+
+
+def test_a_part_of_an_unknown_kind_survives_wherever_parts_may_stand() -> None:
+    unknown: dict[str, Any] = {"kind": "hologram", "payload": {"z": None, "deep": [{"q": 1}]}, "new": 1}
+    for role in ("system", "user", "assistant", "tool"):
+        document: dict[str, Any] = {"runId": "", "role": role, "parts": [unknown]}
+        assert json.loads(to_json(from_json(json.dumps(document)))) == document
+    result = {"kind": "tool_result", "payload": {"toolCallId": "c", "isError": False, "content": [unknown]}}
+    document = {"runId": "", "role": "tool", "parts": [result]}
+    assert json.loads(to_json(from_json(json.dumps(document)))) == document
+
+
+def test_a_delta_of_an_unknown_kind_survives() -> None:
+    written = (
+        '{"runId":"r","seq":3,"kind":"hologram","payload":{"z":null},"timestamp":"2026-11-15T08:30:00Z","new":[1]}'
+    )
+    delta = from_json(written)
+    assert isinstance(delta, UnknownDelta)
+    assert to_json(delta).decode() == written
+
+
+def test_an_unknown_field_does_not_hide_what_is_known() -> None:
+    written = '{"runId":"r","seq":0,"kind":"text","payload":{"textDelta":"a","seq":9,"runId":"x","timestamp":"never"}}'
+    delta = from_json(written)
+    assert isinstance(delta, TextDelta)
+    assert (delta.seq, delta.run_id, delta.timestamp) == (0, "r", None)
+    assert to_json(delta).decode() == written
+
+
+def test_own_keys_cannot_make_a_message_unreadable() -> None:
+    with pytest.raises(InvalidValue, match="schemaVersion"):
+        Message(Role.USER, (), extra={"schemaVersion": 99})
+
+
+@pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 99, 10**30])
+def test_a_later_schema_version_is_refused_by_its_number(version: int) -> None:
+    error = unreadable(f'{{"schemaVersion":{version},"role":"user","parts":[]}}')
+    assert error.code is ErrorCode.TOO_NEW
+    assert str(version) in str(error)
+    assert f"version {SCHEMA_VERSION}" in str(error)
+
+
+def test_a_later_schema_version_is_refused_before_anything_else_is_looked_at() -> None:
+    assert unreadable('{"schemaVersion":2,"whatever":true}').code is ErrorCode.TOO_NEW
+
+
+@pytest.mark.parametrize("version", ["1", "null"])
+def test_this_schema_version_and_null_are_read(version: str) -> None:
+    assert from_json(f'{{"schemaVersion":{version},"role":"user","parts":[]}}') == Message.user()
+
+
+@pytest.mark.parametrize("version", [f'"{CONTENT}"', f'["{CONTENT}"]', "1.5", "true", "{}"])
+def test_a_schema_version_that_is_no_number_is_corrupt_not_too_new(version: str) -> None:
+    error = unreadable(f'{{"schemaVersion":{version},"role":"user","parts":[]}}')
+    assert error.code is ErrorCode.CORRUPT
+    assert "SECRET" not in str(error)
+
+
+# ---------------------------------------------------------------- hostile input
+
+
+def user_text(inside: str) -> str:
+    return f'{{"role":"user","parts":[{{"kind":"text","payload":{{"text":{inside}}}}}]}}'
+
+
+HOSTILE: dict[str, bytes | str] = {
+    "nothing": b"",
+    "blank": "  \n",
+    "a NUL": b"\x00",
+    "not JSON": CONTENT,
+    "a byte order mark": "\ufeff" + user_text('"a"'),
+    "two values": user_text('"a"') * 2,
+    "cut short": user_text('"a"')[:-1],
+    "a string": json.dumps(CONTENT),
+    "a number": "5",
+    "null": "null",
+    "an array": json.dumps([CONTENT]),
+    "an empty object": "{}",
+    "neither message nor delta": json.dumps({"kind": "text", "payload": {"text": CONTENT}}),
+    "invalid UTF-8": b'{"role":"user","parts":[],"x":"' + CONTENT.encode() + b'\xff"}',
+    "a surrogate in UTF-8": b'{"role":"user","parts":[],"x":"\xed\xa0\x80"}',
+    "UTF-16": user_text('"a"').encode("utf-16"),
+    "arrays nested 100,000 deep": "[" * 100_000 + "]" * 100_000,
+    "arrays nested 100,000 deep and never closed": "[" * 100_000,
+    "objects nested 100,000 deep": '{"a":' * 100_000 + "1" + "}" * 100_000,
+    "a field nested 100,000 deep": '{"role":"user","parts":[],"x":' + "[" * 100_000 + "]" * 100_000 + "}",
+    "depth behind a lone surrogate": r'{"role":"\ud800","parts":' + "[" * 100_000 + "]" * 100_000 + "}",
+    "a field nested one too deep": '{"role":"user","parts":[],"x":' + "[" * DOCUMENT_DEPTH + "]" * DOCUMENT_DEPTH + "}",
+    "an integer of 5,000 digits": '{"runId":"r","seq":' + "9" * 5_000 + ',"kind":"text","payload":{"textDelta":"a"}}',
+    "5,000 digits behind a lone surrogate": r'{"role":"user","parts":[],"x":"\ud800","y":' + "9" * 5_000 + "}",
+    "a float out of range": '{"role":"user","parts":[],"x":1e999}',
+    "a float out of range behind a lone surrogate": r'{"role":"user","parts":[],"x":"\ud800","y":1e999}',
+    "NaN": '{"role":"user","parts":[],"x":NaN}',
+    "NaN behind a lone surrogate": r'{"role":"user","parts":[],"x":"\ud800","y":NaN}',
+    "-Infinity": '{"role":"user","parts":[],"x":-Infinity}',
+    "a raw control character": user_text('"\n"'),
+    "a bad escape": user_text(r'"\x41"'),
+    "a role that is a list": '{"role":["user"],"parts":[]}',
+    "a role that is an object": '{"role":{},"parts":[]}',
+    "parts that are an object": '{"role":"user","parts":{}}',
+    "no parts": '{"role":"user"}',
+    "a part that is text": '{"role":"user","parts":["' + CONTENT + '"]}',
+    "a part without a payload": '{"role":"user","parts":[{"kind":"text"}]}',
+    "a part of no kind": '{"role":"user","parts":[{"payload":{"text":"a"}}]}',
+    "a part of an empty kind": '{"role":"user","parts":[{"kind":"","payload":{}}]}',
+    "a part that the role forbids": '{"role":"user","parts":[{"kind":"thinking","payload":{"text":"'
+    + CONTENT
+    + '"}}]}',
+    "two tool results": json.dumps(
+        {"role": "tool", "parts": [{"kind": "tool_result", "payload": {"toolCallId": "c", "content": ""}}] * 2}
+    ),
+    "bytes that are no base64": '{"role":"user","parts":[{"kind":"image","payload":{"mimeType":"m","data":"'
+    + CONTENT
+    + '"}}]}',
+    "a time without a zone": '{"role":"user","parts":[],"timestamp":"2026-11-15T08:30:00"}',
+    "a time that is no time": '{"role":"user","parts":[],"timestamp":"' + CONTENT + '"}',
+    "a time after the last year": '{"role":"user","parts":[],"timestamp":"9999-12-31T23:59:59-01:00"}',
+    "a time before the first year": '{"role":"user","parts":[],"timestamp":"0001-01-01T00:00:00+01:00"}',
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_data_is_unreadable_and_not_quoted(data: bytes | str) -> None:
+    error = unreadable(data)
+    assert error.code is ErrorCode.CORRUPT
+    assert "SECRET" not in str(error)
+    assert len(str(error)) < 400
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_text_is_as_unreadable_in_bytes(data: bytes | str) -> None:
+    assert "SECRET" not in str(unreadable(data.encode() if isinstance(data, str) else data))
+
+
+def test_ten_megabytes_of_text_are_read() -> None:
+    text = "x\u20ac" * 2_500_000
+    assert read_message(user_text(json.dumps(text, ensure_ascii=False))).text == text
+
+
+def test_ten_megabytes_cut_short_are_unreadable() -> None:
+    unreadable(user_text('"' + "x" * 10_000_000)[:-5])
+
+
+def test_a_name_given_twice_counts_as_the_last() -> None:
+    assert read_message('{"role":"tool","parts":[],"role":"user"}').role is Role.USER
+
+
+def test_a_large_integer_keeps_its_digits() -> None:
+    message = Message.tool(ToolResult("c", {"n": -(10**4_000)}))
+    assert from_json(to_json(message)) == message
+
+
+whole_json = strategies.messages().map(to_json) | strategies.deltas().map(to_json)
+tokens = (b"", b'"', b"{", b"}", b"[]", b"{}", b"null", b"-1", b"1e9", b"true", b",", b":", b"\\ud800")
+pieces = st.sampled_from(tokens) | st.binary(max_size=2)
+
+
+@st.composite
+def damaged_json(draw: st.DrawFn) -> bytes:
+    """The JSON of a value after a few edits of its bytes."""
+    data = bytearray(draw(whole_json))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(data)))
+        end = draw(st.integers(start, min(len(data), start + 8)))
+        data[start:end] = draw(pieces)
+    return bytes(data)
+
+
+@given(damaged_json())
+@settings(unhurried, max_examples=300)
+def test_damaged_json_is_unreadable_or_a_value_that_survives(data: bytes) -> None:
+    try:
+        value = from_json(data)
+    except UnreadableData:
+        return
+    assert from_json(to_json(value)) == value
+
+
+@given(st.integers())
+@settings(unhurried, max_examples=20)
+def test_swapped_values_of_two_fields_are_unreadable_or_survive(seed: int) -> None:
+    """Every field is given the value of some other field, a few hundred at a time."""
+    chance = random.Random(seed)
+    for document in DOCUMENTS:
+        other = chance.choice(DOCUMENTS)
+        path, source = chance.choice(field_paths(document)), chance.choice(field_paths(other))
+        value = read_or_none(with_field(document, path, at(other, source)))
+        if value is not None:
+            assert from_json(to_json(value)) == value
+
+
+# ---------------------------------------------------------------- what JSON cannot hold
+
+
+class Words(str):
+    """Text of a class of its own, as libraries use it."""
+
+    __slots__ = ()
+
+
+class Moment(datetime):
+    """A time of a class of its own, as libraries use it."""
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Message.user(Words("a")),
+        lambda: Message.user("a", run_id=Words("r")),
+        lambda: Message.user("a", timestamp=Moment(2026, 1, 1, tzinfo=UTC)),
+        lambda: Message.tool(ToolResult("c", {"a": Words("b")})),
+        lambda: Message.tool(ToolResult("c", {Words("a"): 1})),
+        lambda: Message.tool(ToolResult("c", {"n": 10**5_000})),
+        lambda: Message.assistant(ToolCall("c", "f", {"n": 10**5_000})),
+        lambda: TextDelta("r", 0, NOW, "a", provider_raw=object()),
+        lambda: TextDelta("r", 0, NOW, "a", provider_raw=[float("nan")]),
+    ],
+    ids=[
+        "text of another class",
+        "run id of another class",
+        "time of another class",
+        "value of another class",
+        "key of another class",
+        "result with 5,000 digits",
+        "arguments with 5,000 digits",
+        "raw object",
+        "raw NaN",
+    ],
+)
+def test_a_value_is_refused_or_can_be_written_and_read_back(build: Callable[[], Message | MessageDelta]) -> None:
+    try:
+        value = build()
+        written = to_json(value)
+    except InvalidValue:
+        return
+    assert from_json(written) == value
