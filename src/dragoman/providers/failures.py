@@ -36,22 +36,35 @@ ERROR_WORDS: dict[str, ErrorCode] = {
     "authentication_error": ErrorCode.AUTHENTICATION,
     "invalid_api_key": ErrorCode.AUTHENTICATION,
     "unauthenticated": ErrorCode.AUTHENTICATION,
+    "api_key_invalid": ErrorCode.AUTHENTICATION,  # a 400 of Google
     "unrecognizedclientexception": ErrorCode.AUTHENTICATION,
     "expiredtokenexception": ErrorCode.AUTHENTICATION,
     "permission_error": ErrorCode.PERMISSION,
     "permission_denied": ErrorCode.PERMISSION,
     "accessdeniedexception": ErrorCode.PERMISSION,
     # what was asked for
+    "invalid_argument": ErrorCode.INVALID_REQUEST,
+    "failed_precondition": ErrorCode.INVALID_REQUEST,
+    "out_of_range": ErrorCode.INVALID_REQUEST,
+    "unimplemented": ErrorCode.UNSUPPORTED,
     "not_found_error": ErrorCode.NOT_FOUND,
     "model_not_found": ErrorCode.NOT_FOUND,
     "not_found": ErrorCode.NOT_FOUND,
     "resourcenotfoundexception": ErrorCode.NOT_FOUND,
+    "validationexception": ErrorCode.INVALID_REQUEST,
     "unsupported_value": ErrorCode.UNSUPPORTED,
     "unsupported_parameter": ErrorCode.UNSUPPORTED,
     "unsupported_file": ErrorCode.UNSUPPORTED,
     "context_length_exceeded": ErrorCode.CONTEXT_OVERFLOW,
     "exceed_context_size_error": ErrorCode.CONTEXT_OVERFLOW,
     "string_above_max_length": ErrorCode.INVALID_REQUEST,
+    "invalid_prompt": ErrorCode.INVALID_REQUEST,
+    "invalid_image": ErrorCode.INVALID_REQUEST,
+    "invalid_image_format": ErrorCode.INVALID_REQUEST,
+    "invalid_image_url": ErrorCode.INVALID_REQUEST,
+    "invalid_base64_image": ErrorCode.INVALID_REQUEST,
+    "unsupported_image_media_type": ErrorCode.UNSUPPORTED,
+    "image_content_policy_violation": ErrorCode.CONTENT_FILTERED,
     "request_too_large": ErrorCode.CONTEXT_OVERFLOW,
     "content_policy_violation": ErrorCode.CONTENT_FILTERED,
     "content_filter": ErrorCode.CONTENT_FILTERED,
@@ -85,7 +98,7 @@ _OVERFLOW = re.compile(
     r"prompt is too long|input is too long|context[ _]length|maximum context|context window|too many total text bytes"
     r"|input length and `max_tokens` exceed|exceeds the maximum number of tokens|input token count"
     r"|exceed(?:s|ed)? (?:the )?(?:model's )?(?:available )?context|reduce the length|maximum prompt length"
-    r"|token limit exceeded|too large for model|longer than the model's",
+    r"|token limit exceeded|too large for model|longer than the model's|number of input tokens exceeds",
     re.IGNORECASE,
 )
 _OVERFLOW_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTEXT_OVERFLOW, ErrorCode.SERVER_ERROR})

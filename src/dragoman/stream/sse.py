@@ -43,8 +43,16 @@ class SseParser:
         self._require_size(len(buffer))
         events: list[WireEvent] = []
         for block in blocks:
-            if block[:6] == b"data: " and b"\n" not in block:
+            # The two usual forms, told apart by where their only line break is; all others line by line.
+            line_end = block.find(b"\n")
+            if line_end < 0 and block[:6] == b"data: ":
                 events.append(("", block[6:]))
+            elif (
+                block[:7] == b"event: "
+                and block[line_end : line_end + 7] == b"\ndata: "
+                and line_end == block.rfind(b"\n")
+            ):
+                events.append((block[7:line_end].decode("utf-8", "replace"), block[line_end + 7 :]))
             else:
                 _append_event(events, block)
         return events

@@ -1,0 +1,277 @@
+"""A conversation and its settings to the JSON of Anthropic's Messages API, on any of its hosts. Pure.
+
+Parts carry `providerData` in the wire's own words (`anthropic` says which); it goes back as it came.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError
+from ..jsontext import encode_json
+from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ..target import Dialect
+from ..toolspec import OneTool, ToolChoice, ToolSpec
+from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+
+__all__ = ["DOCUMENT_TYPES", "SPECIFICATION", "AnthropicDialect", "encode_request"]
+
+SPECIFICATION = "anthropic-messages"
+
+# Our word for a hosted tool -> a type of it that every current model takes, and the one name that it may have.
+HOSTED_TOOLS: dict[str, tuple[str, str]] = {
+    "web_search": ("web_search_20250305", "web_search"),
+    "web_fetch": ("web_fetch_20250910", "web_fetch"),
+    "code_execution": ("code_execution_20250825", "code_execution"),
+}
+_DATED_TYPE = re.compile(r"(.+)_20\d{6}")
+_UNNAMED_TOOLS = frozenset({"mcp_toolset"})
+
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+DOCUMENT_TYPES = frozenset({"application/pdf", "text/"})
+
+CACHE_BREAKPOINTS = 4
+_UNCACHEABLE = frozenset({"thinking", "redacted_thinking"})
+_EMPTY_TURN = {"type": "text", "text": "."}  # the API refuses a user turn of nothing or of white space
+
+
+class AnthropicDialect(Dialect, frozen=True, kw_only=True):
+    """A host of the Messages API. Where `{model}` stands in its paths, the body has `body_version` instead."""
+
+    specification: str = SPECIFICATION
+    stream_path: str = "/v1/messages"
+    whole_path: str = "/v1/messages"
+    body_version: str | None = None
+    # Where the extensions name a `location`. A path with `{project}` takes both names from there.
+    regional_base_url: str | None = None
+    # The body says whether the answer is streamed; elsewhere the path alone does.
+    stream_field: bool = True
+    # Thinking without a signature is taken back.
+    unsigned_thinking: bool = False
+
+
+class _Turn(msgspec.Struct):
+    """Messages of one role in a row, as the API wants them: together. `ends` says where each message's blocks end."""
+
+    role: str
+    content: list[dict[str, Any]]
+    ends: dict[int, int]
+
+
+def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequest:
+    """Return the request for a conversation that handoff has fitted to this API."""
+    config = request.config
+    turns = _encode_turns(request.messages, dialect)
+    thinking, effort = claude_thinking(config)
+    if thinks_by_budget(thinking) and _loop_began_without_thinking(turns):
+        thinking = None  # the API refuses the request otherwise; the next turn thinks again
+    body: dict[str, Any] = {}
+    if dialect.body_version is None:
+        body["model"] = config.model_id
+    else:
+        body["anthropic_version"] = dialect.body_version
+    body["max_tokens"] = claude_max_tokens(config, thinking)
+    if request.tools or config.hosted_tools:
+        choice = request.tool_choice or config.tool_choice or "auto"
+        require_free_choice(choice, thinking)
+        body["tools"] = [*map(_encode_tool, request.tools), *map(_encode_hosted_tool, config.hosted_tools)]
+        body["tool_choice"] = _encode_tool_choice(choice, config)
+    if request.system and request.system.strip():
+        body["system"] = [{"type": "text", "text": request.system}]
+    body["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
+    body.update(_settings(request, thinking, effort))
+    if config.cache_config is not None:
+        _mark_cache(body, request.cache_anchors, turns)
+    if request.stream and dialect.stream_field:
+        body["stream"] = True
+    extensions = dict(config.extensions)
+    path = _path(request, dialect, extensions)
+    for name, value in extensions.items():
+        known = body.get(name)
+        body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+
+def _path(request: ModelRequest, dialect: AnthropicDialect, extensions: dict[str, Any]) -> str:
+    path = dialect.stream_path if request.stream else dialect.whole_path
+    places = {"model": request.config.model_id}
+    if "{project}" in path:
+        places |= {"project": extensions.pop("project", ""), "location": extensions.pop("location", "global")}
+        if not places["project"]:
+            raise ModelError(f"{dialect.provider} needs extensions={{'project': …}}", code=ErrorCode.INVALID_REQUEST)
+    return path.format_map({name: quote(str(place), safe=":@") for name, place in places.items()})
+
+
+# ---------------------------------------------------------------- settings and tools
+
+
+def _settings(request: ModelRequest, thinking: dict[str, Any] | None, effort: str | None) -> dict[str, Any]:
+    config = request.config
+    settings: dict[str, Any] = {"thinking": thinking}
+    # Thinking models refuse to have their sampling changed, and newer ones take one of the two settings at most.
+    if thinking is None or thinking["type"] == "disabled":
+        if config.temperature is not None:
+            settings["temperature"] = min(config.temperature, 1.0)
+        else:
+            settings["top_p"] = config.top_p
+    output: dict[str, Any] = {"effort": effort} if effort else {}
+    if config.output_schema is not None:
+        output["format"] = {"type": "json_schema", "schema": config.output_schema}
+    settings["output_config"] = output or None
+    # A stop sequence of white space alone is refused.
+    settings["stop_sequences"] = [text for text in config.stop_sequences if text.strip()] or None
+    if user_id := request.metadata.get("user_id"):
+        settings["metadata"] = {"user_id": user_id}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"name": tool.name, "input_schema": {"type": "object", **tool.parameter_schema}}
+    if tool.description:
+        encoded["description"] = tool.description
+    if tool.strict:
+        encoded["strict"] = True
+    return encoded
+
+
+def _encode_hosted_tool(tool: HostedTool) -> dict[str, Any]:
+    if tool.kind in HOSTED_TOOLS:
+        kind, name = HOSTED_TOOLS[tool.kind]
+        return {"type": kind, "name": name, **tool.options}
+    if tool.kind in _UNNAMED_TOOLS:
+        return {"type": tool.kind, **tool.options}
+    dated = _DATED_TYPE.fullmatch(tool.kind)
+    if dated is None:
+        raise _unsupported(f"the hosted tool {tool.kind!r}: it has {', '.join(HOSTED_TOOLS)}, or a type with its date")
+    return {"type": tool.kind, "name": dated[1], **tool.options}
+
+
+def _encode_tool_choice(choice: ToolChoice, config: ModelConfig) -> dict[str, Any]:
+    if isinstance(choice, OneTool):
+        encoded: dict[str, Any] = {"type": "tool", "name": choice.tool_name}
+    else:
+        encoded = {"type": {"auto": "auto", "required": "any", "none": "none"}[choice]}
+    if config.parallel_tool_calls is not None and choice != "none":
+        encoded["disable_parallel_tool_use"] = not config.parallel_tool_calls
+    return encoded
+
+
+# ---------------------------------------------------------------- turns and parts
+
+
+def _encode_turns(messages: Sequence[Message], dialect: AnthropicDialect) -> list[_Turn]:
+    """Results and the words after them share one user turn; an assistant turn of nothing is left out."""
+    turns: list[_Turn] = []
+    for index, message in enumerate(messages):
+        role = "user" if message.role is Role.TOOL else message.role.value
+        content = [block for part in message.parts for block in _encode_part(part, dialect)]
+        if turns and turns[-1].role == role:
+            turns[-1].content.extend(content)
+            turns[-1].ends[index] = len(turns[-1].content)
+        elif content or role == "user":
+            turns.append(_Turn(role, content, {index: len(content)}))
+    for turn in turns:
+        if not turn.content:
+            turn.content.append(_EMPTY_TURN)
+    if turns and turns[-1].role == "assistant":
+        _strip_last_text(turns[-1].content)
+    return turns
+
+
+def _strip_last_text(content: list[dict[str, Any]]) -> None:
+    """A final assistant text must not end in white space: the model goes on from there."""
+    if content[-1]["type"] == "text":
+        content[-1] = {**content[-1], "text": content[-1]["text"].rstrip()}
+
+
+def _loop_began_without_thinking(turns: list[_Turn]) -> bool:
+    if len(turns) < 2 or turns[-2].role != "assistant":
+        return False
+    is_loop = any(block["type"] == "tool_result" for block in turns[-1].content)
+    return is_loop and turns[-2].content[0]["type"] not in _UNCACHEABLE
+
+
+def _encode_part(part: Part, dialect: AnthropicDialect) -> Iterator[dict[str, Any]]:
+    data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+    match part:
+        case Text():
+            if part.text.strip():  # blank text is refused, also beside other blocks
+                yield {"type": "text", "text": part.text, **data}
+        case Thinking():
+            if "data" in data:
+                yield {"type": "redacted_thinking", "data": data["data"]}
+            elif data.get("signature") or dialect.unsigned_thinking:
+                yield {"type": "thinking", "thinking": part.text, "signature": data.get("signature", "")}
+        case ToolCall():
+            written = {"unparsed_arguments": part.raw_args_text} if part.arguments is None else part.arguments
+            yield {"type": "tool_use", "id": part.tool_call_id, "name": part.tool_name, "input": written, **data}
+        case ToolResult():
+            yield _encode_result(part, dialect)
+        case Image() | FileRef():
+            yield _encode_media(part)
+        case ProviderItem():
+            yield part.item
+        case _:
+            return
+
+
+def _encode_result(result: ToolResult, dialect: AnthropicDialect) -> dict[str, Any]:
+    content: Any = result.content
+    if isinstance(content, dict):
+        content = encode_json(content).decode()
+    elif isinstance(content, tuple):
+        content = [block for part in content for block in _encode_part(part, dialect)]
+    encoded = {"type": "tool_result", "tool_use_id": result.tool_call_id, "content": content}
+    return {**encoded, "is_error": True} if result.is_error else encoded
+
+
+def _encode_media(part: Image | FileRef) -> dict[str, Any]:
+    mime_type = "image/jpeg" if part.mime_type == "image/jpg" else part.mime_type
+    is_image = isinstance(part, Image) or (mime_type or "").startswith("image/")
+    is_text = (mime_type or "").startswith("text/")
+    source: dict[str, Any]
+    if isinstance(part, FileRef) and part.file_id is not None:
+        if mime_type is not None and not is_image and mime_type not in ("application/pdf", "text/plain"):
+            return {"type": "container_upload", "file_id": part.file_id}
+        source = {"type": "file", "file_id": part.file_id}
+    elif part.url is not None:
+        source = {"type": "url", "url": part.url}
+    elif part.data is None:
+        raise _unsupported("a file by its path: read it first")
+    elif is_text and not is_image:
+        source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
+    elif mime_type in IMAGE_TYPES or mime_type == "application/pdf":
+        source = {"type": "base64", "media_type": mime_type, "data": base64.b64encode(part.data).decode()}
+    else:
+        raise _unsupported(f"media of type {mime_type!r}: it takes jpeg, png, gif, webp, pdf and text")
+    encoded: dict[str, Any] = {"type": "image" if is_image else "document", "source": source}
+    if isinstance(part, FileRef) and part.name and not is_image:
+        encoded["title"] = part.name
+    return encoded
+
+
+def _unsupported(what: str) -> ModelError:
+    return ModelError(f"the Messages API cannot take {what}", code=ErrorCode.UNSUPPORTED)
+
+
+# ---------------------------------------------------------------- cache
+
+
+def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: list[_Turn]) -> None:
+    """Breakpoints in the order in which the API caches: tools, system, then the newest anchors, or the last turn."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    left = CACHE_BREAKPOINTS
+    loaded_tools = [tool for tool in body.get("tools", ()) if not tool.get("defer_loading")]
+    for block in loaded_tools[-1:] + body.get("system", [])[-1:]:
+        block.update(mark)
+        left -= 1
+    ends = [(turn, end) for turn in turns for index, end in turn.ends.items() if index in anchors]
+    for turn, end in (ends or [(turn, len(turn.content)) for turn in turns[-1:]])[-left:]:
+        cacheable = [index for index in range(end) if turn.content[index]["type"] not in _UNCACHEABLE]
+        if cacheable:
+            turn.content[cacheable[-1]] = {**turn.content[cacheable[-1]], **mark}

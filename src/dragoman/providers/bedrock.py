@@ -1,0 +1,341 @@
+"""Bedrock Converse: its events or whole answer to deltas. Pure; `bedrock_request` writes requests.
+
+`providerData` here, in the wire's own words: text `citations` (and `content` where they came in pieces); thinking
+`signature`, or `redactedContent`; the further fields of a `toolUse`; on the message its `usage` as reported and every
+further field (`trace`, `metrics` …). What the provider's own tools did are items: content blocks, kept whole.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError
+from ..jsontext import encode_json, parse_arguments
+from ..message import FinishReason
+from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
+from ..target import Dialect
+from ..usage import TokenUsage
+from .bedrock_families import SPECIFICATION, BedrockDialect, family_dialect
+from .bedrock_request import encode_request
+from .failures import error_from_response, error_from_words, error_words
+
+__all__ = ["CODEC", "DIALECTS", "BedrockDialect", "family_dialect"]
+
+DIALECTS: tuple[BedrockDialect, ...] = (family_dialect(""),)
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "content_filtered": FinishReason.CONTENT_FILTER,
+    "guardrail_intervened": FinishReason.CONTENT_FILTER,
+    "malformed_model_output": FinishReason.OTHER,
+    "malformed_tool_use": FinishReason.OTHER,
+}
+
+_FAILURES = ("exception", "error", "failure")
+_SERVER_TOOL = "server_tool_use"
+_CALL_FIELDS = frozenset({"toolUseId", "name", "input"})
+# `p` is padding, against guessing from the size of a frame.
+_NOT_KEPT = frozenset({"p", "output", "stopReason", "usage"})
+
+
+class _Reasoning(msgspec.Struct, gc=False):
+    text: str = ""
+    signature: str = ""
+    redacted: str = msgspec.field(name="redactedContent", default="")
+
+
+class _Input(msgspec.Struct, gc=False):
+    input: str = ""
+
+
+class _Delta(msgspec.Struct, gc=False):
+    text: str | None = None
+    tool_use: _Input | None = msgspec.field(name="toolUse", default=None)
+    reasoning: _Reasoning | None = msgspec.field(name="reasoningContent", default=None)
+
+
+class _BlockDelta(msgspec.Struct, gc=False):
+    delta: _Delta
+    index: int = msgspec.field(name="contentBlockIndex", default=0)
+
+
+_BLOCK_DELTA = TypedJson(_BlockDelta)
+_BODY = TypedJson(dict[str, Any])
+
+
+class _Block:
+    """A content block under way. Text and reasoning have no start: theirs is made by the first delta to be kept."""
+
+    __slots__ = ("citations", "kind", "opened", "pieces", "redacted", "signature")
+
+    def __init__(self, kind: str = "", opened: dict[str, Any] | None = None) -> None:
+        self.kind = kind
+        self.opened = opened or {}
+        self.pieces: list[Any] = []
+        self.citations: list[Any] = []
+        self.redacted: list[str] = []
+        self.signature = ""
+
+
+class _Decoder:
+    """Events of one answer to deltas. `messageStop` is the finish; usage may still follow it, or an exception."""
+
+    __slots__ = ("_blocks", "_called", "_done", "_message_data", "_reason", "_writer", "unknown_events")
+
+    def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
+        self._writer = writer
+        self._blocks: dict[int, _Block] = {}
+        self._called = False
+        self._reason: str | None = None
+        self._done = False
+        self._message_data: dict[str, Any] = {}
+        self.unknown_events = 0
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        read, write_text = _BLOCK_DELTA.read, self._writer.text
+        for name, data in events:
+            if name == "contentBlockDelta":
+                event = read(data)
+                delta = event.delta
+                if delta.text is not None:
+                    write_text(delta.text, event.index)
+                else:
+                    self._add_to_block(event.index, delta, data)
+            else:
+                self._decode_rare(name, _BODY.read(data or b"{}"))
+
+    def decode_body(self, body: bytes) -> None:
+        answer = _BODY.read(body)
+        output = answer.get("output")
+        message = output.get("message") if isinstance(output, dict) else None
+        if not isinstance(message, dict) or not isinstance(message.get("content"), list):
+            raise _broken("the answer is not a message of this API")
+        self._writer.start()
+        for index, block in enumerate(message["content"]):
+            if not isinstance(block, dict) or not block:
+                raise _broken("a content block is not an object")
+            self._decode_block(index, block)
+        self._stop(answer)
+        self._note(answer)
+        self._finish()
+
+    def end(self) -> None:
+        if self._reason is not None and not self._done:
+            self._finish()
+
+    # ------------------------------------------------------------ events
+
+    def _decode_rare(self, name: str, value: dict[str, Any]) -> None:
+        match name:
+            case "messageStart":
+                self._writer.start()
+            case "contentBlockStart":
+                kind, opened = next(iter(_object(value, "start").items()), ("unknown", {}))
+                self._open_block(value.get("contentBlockIndex") or 0, kind, opened)
+            case "contentBlockStop":
+                self._close_block(value.get("contentBlockIndex") or 0)
+            case "messageStop":
+                for index in tuple(self._blocks):
+                    self._close_block(index)
+                self._stop(value)
+                self._note(value)
+            case "metadata":
+                self._note(value)
+                self.end()
+            case _ if name.lower().endswith(_FAILURES):
+                words, message = error_words(value)
+                self._writer.error(error_from_words([name, *words], message))
+            case _:
+                self.unknown_events += 1
+
+    def _add_to_block(self, index: int, delta: _Delta, data: bytes) -> None:
+        block = self._blocks.get(index)
+        if block is None:
+            block = self._blocks[index] = _Block()
+        if delta.reasoning is not None:
+            if delta.reasoning.text:
+                self._writer.thinking(delta.reasoning.text, index)
+            block.signature += delta.reasoning.signature
+            if delta.reasoning.redacted:
+                block.redacted.append(delta.reasoning.redacted)
+        elif delta.tool_use is not None:
+            if block.kind != "toolUse":
+                raise _broken("arguments came for a content block that is no tool call")
+            if block.opened.get("type") == _SERVER_TOOL:
+                block.pieces.append(delta.tool_use.input)
+            elif delta.tool_use.input:
+                self._writer.call_args(block.opened["toolUseId"], delta.tool_use.input)
+        else:
+            self._add_rare(block, _object(_BODY.read(data), "delta"))
+
+    def _add_rare(self, block: _Block, delta: dict[str, Any]) -> None:
+        match delta:
+            case {"citation": citation}:
+                block.citations.append(citation)
+            case {"toolResult": [*pieces]}:
+                block.pieces.extend(pieces)
+            case {"image": {"source": {"bytes": str() as piece}}}:
+                block.pieces.append(piece)
+            case {"image": dict() as image}:
+                block.opened = {**block.opened, **image}
+            case _:
+                self.unknown_events += 1
+
+    def _open_block(self, index: int, kind: str, opened: Any) -> None:
+        if not isinstance(opened, dict):
+            raise _broken("a content block is not an object")
+        self._blocks[index] = _Block(kind, opened)
+        if kind == "toolUse" and opened.get("type") != _SERVER_TOOL:
+            if not opened.get("toolUseId") or not opened.get("name"):
+                raise _broken("a toolUse block has no id or no name")
+            self._called = True
+            further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
+            if further.get("type") == "tool_use":  # the default, which the API does not take back
+                del further["type"]
+            self._writer.call_start(opened["toolUseId"], opened["name"], further or None)
+
+    def _close_block(self, index: int) -> None:
+        block = self._blocks.pop(index, None)
+        if block is None:
+            return  # plain text, of which nothing had to be kept
+        opened = block.opened
+        match block.kind:
+            case "":
+                self._close_words(index, block)
+            case "toolUse" if opened.get("type") == _SERVER_TOOL:
+                self._writer.item(_SERVER_TOOL, {"toolUse": _with_input(opened, "".join(block.pieces))})
+            case "toolUse":
+                self._writer.call_end(opened["toolUseId"])
+            case "toolResult":
+                self._writer.item("toolResult", {"toolResult": {**opened, "content": block.pieces}})
+            case "image":
+                source = {"bytes": _joined(block.pieces)} if block.pieces else opened.get("source")
+                self._write_image({**opened, "source": source})
+            case kind:
+                self._writer.item(kind, {kind: opened})
+
+    def _close_words(self, index: int, block: _Block) -> None:
+        if block.redacted:
+            self._writer.thinking("", index, {"redactedContent": _joined(block.redacted)})
+        elif block.signature:
+            self._writer.thinking("", index, {"signature": block.signature})
+        if block.citations:
+            self._writer.text("", index, {"citations": block.citations})
+
+    # ------------------------------------------------------------ whole blocks
+
+    def _decode_block(self, index: int, block: dict[str, Any]) -> None:
+        match block:
+            case {"text": str() as text}:
+                self._writer.text(text, index)
+            case {"reasoningContent": {"reasoningText": {"text": str() as text, **further}}}:
+                if text:
+                    self._writer.thinking(text, index)
+                if further.get("signature"):
+                    self._writer.thinking("", index, {"signature": further["signature"]})
+            case {"reasoningContent": {"redactedContent": str() as redacted}}:
+                self._writer.thinking("", index, {"redactedContent": redacted})
+            case {"citationsContent": dict() as cited}:
+                pieces = [piece for piece in cited.get("content") or () if isinstance(piece, dict)]
+                self._writer.text("".join(piece.get("text") or "" for piece in pieces), index)
+                kept = {"content": pieces} if len(pieces) > 1 else {}
+                self._writer.text("", index, {"citations": cited.get("citations") or [], **kept})
+            case {"toolUse": dict() as call} if call.get("type") != _SERVER_TOOL:
+                self._open_block(index, "toolUse", call)
+                if call.get("input"):
+                    self._writer.call_args(call["toolUseId"], encode_json(call["input"]).decode())
+                self._close_block(index)
+            case {"toolUse": dict()}:
+                self._writer.item(_SERVER_TOOL, block)
+            case {"image": dict() as image}:
+                self._write_image(image)
+            case _:
+                self._writer.item(next(iter(block)), block)
+
+    def _write_image(self, image: dict[str, Any]) -> None:
+        mime_type = f"image/{image.get('format') or 'png'}"
+        match image.get("source"):
+            case {"bytes": str() as encoded}:
+                self._writer.image(mime_type=mime_type, data=_decoded(encoded))
+            case {"s3Location": {"uri": str() as uri}}:
+                self._writer.image(mime_type=mime_type, url=uri)
+            case _:  # it says why there is none
+                self._writer.item("image", {"image": image})
+
+    # ------------------------------------------------------------ the message
+
+    def _stop(self, value: dict[str, Any]) -> None:
+        self._reason = value.get("stopReason") or ""
+
+    def _note(self, value: dict[str, Any]) -> None:
+        self._message_data.update(
+            {name: field for name, field in value.items() if name not in _NOT_KEPT and field is not None}
+        )
+        usage = value.get("usage")
+        if isinstance(usage, dict):
+            self._message_data["usage"] = usage
+            self._writer.usage(_token_usage(usage))
+
+    def _finish(self) -> None:
+        self._done = True
+        reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
+        if self._called and self._reason == "end_turn":  # some families say so beside a call
+            reason = FinishReason.TOOL_CALLS
+        self._writer.done(reason, self._reason or None, self._message_data or None)
+
+
+def _token_usage(usage: dict[str, Any]) -> TokenUsage:
+    """The API's `inputTokens` leaves out what the cache did."""
+    fresh = usage.get("inputTokens")
+    read, written = (usage.get(f"cache{what}InputTokens") for what in ("Read", "Write"))
+    return TokenUsage(
+        input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
+        output_tokens=usage.get("outputTokens"),
+        total_tokens=usage.get("totalTokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+def _with_input(opened: dict[str, Any], written_input: str) -> dict[str, Any]:
+    """The call of a server tool with the input that its deltas wrote; text that a length limit cut is kept as text."""
+    arguments = parse_arguments(written_input or "{}").arguments
+    return {**opened, "input": {"unparsed_arguments": written_input} if arguments is None else arguments}
+
+
+def _joined(pieces: list[str]) -> str:
+    """Pieces of base64, each whole in itself, as one."""
+    return pieces[0] if len(pieces) == 1 else base64.b64encode(b"".join(map(_decoded, pieces))).decode()
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise _broken("bytes are not in base64") from None
+
+
+def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
+    inner = value.get(name)
+    if not isinstance(inner, dict):
+        raise _broken(f"an event has no {name}")
+    return inner
+
+
+def _broken(what: str) -> ModelError:
+    return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
+
+
+CODEC = Codec(
+    specification=SPECIFICATION,
+    encode_request=encode_request,
+    open_decoder=_Decoder,
+    map_error=error_from_response,
+)

@@ -1,0 +1,310 @@
+"""A conversation and its settings to the JSON of Bedrock's Converse API. Pure; `bedrock_families` says who takes what.
+
+Parts carry `providerData` in the wire's own words (`bedrock` says which); it goes back as it came.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError
+from ..jsontext import encode_json
+from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ..toolspec import OneTool, ToolSpec
+from .bedrock_families import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
+from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+
+__all__ = ["encode_request"]
+
+CACHE_POINTS = 4
+BLANK = {"text": "."}  # the API refuses content that is empty or blank
+FAILED = {"text": "The tool call failed:"}  # for families whose results have no status
+EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "max": "high"}
+# Our words for hosted tools: one that a family has no tool for is refused, anything else is the API's own name.
+_OUR_WORDS = frozenset({"web_search", "web_fetch", "code_execution", "file_search", "image_generation", "computer_use"})
+_CACHE_POINT = {"cachePoint": {"type": "default"}}
+# A cache point may not come right after a document, a video or thinking.
+_CACHEABLE = frozenset({"text", "image", "toolUse", "toolResult", "citationsContent"})
+_ATTACHMENTS = frozenset({"document", "video"})
+_UNSAFE_IN_NAMES = re.compile(r"[^a-zA-Z0-9()\[\] -]+")
+_NAME_LIMIT = 180
+
+
+class _Turn(msgspec.Struct):
+    """Messages of one role in a row, as the API wants them: together. `ends` says where each message's blocks end."""
+
+    role: str
+    content: list[dict[str, Any]]
+    ends: dict[int, int]
+
+    def has(self, kind: str) -> bool:
+        return any(kind in block for block in self.content)
+
+
+def encode_request(request: ModelRequest, dialect: BedrockDialect) -> WireRequest:
+    """Return the request for a conversation that handoff has fitted to this family."""
+    config = request.config
+    turns = _Turns(dialect).encoded(request.messages)
+    additional, thinking = _reasoning(config, dialect, turns)
+    body: dict[str, Any] = {"messages": [{"role": turn.role, "content": turn.content} for turn in turns]}
+    if request.system and request.system.strip():
+        if dialect.system:
+            body["system"] = [{"text": request.system}]
+        elif turns:
+            turns[0].content.insert(0, {"text": request.system})
+    body["inferenceConfig"] = _inference(config, dialect, additional, thinking)
+    body["toolConfig"] = _tool_config(request, dialect, thinking)
+    if config.parallel_tool_calls is False and body["toolConfig"] and dialect.reasoning == "thinking":
+        additional["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
+    body["additionalModelRequestFields"] = additional
+    if config.output_schema is not None:
+        body["outputConfig"] = _output_config(config.output_schema, dialect)
+    if config.cache_config is not None:
+        _mark_cache(body, request.cache_anchors, turns, dialect)
+    body["requestMetadata"] = request.metadata
+    body = {name: value for name, value in body.items() if value}
+    for name, value in config.extensions.items():
+        known = body.get(name)
+        body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    method = "converse-stream" if request.stream else "converse"
+    path = f"/model/{quote(config.model_id, safe='')}/{method}"
+    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _inference(
+    config: ModelConfig, dialect: BedrockDialect, additional: dict[str, Any], thinking: dict[str, Any] | None
+) -> dict[str, Any]:
+    settings: dict[str, Any] = {"maxTokens": config.max_tokens, "stopSequences": list(config.stop_sequences) or None}
+    if thinks_by_budget(thinking):
+        settings["maxTokens"] = claude_max_tokens(config, thinking)
+    nova_effort = additional.get("reasoningConfig", {}).get("maxReasoningEffort")
+    if nova_effort == "high":
+        del settings["maxTokens"]  # Nova refuses a limit there
+    is_thinking = nova_effort or (thinking is not None and thinking["type"] != "disabled")
+    if not is_thinking:  # models that think refuse to have their sampling changed
+        if config.temperature is not None:
+            settings["temperature"] = min(config.temperature, 1.0)
+        # Newer Claude models take one of the two at most.
+        if config.temperature is None or dialect.reasoning != "thinking":
+            settings["topP"] = config.top_p
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _reasoning(
+    config: ModelConfig, dialect: BedrockDialect, turns: list[_Turn]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The fields that say how much to think, and Claude's `thinking` among them."""
+    if dialect.reasoning == "thinking":
+        thinking, effort = claude_thinking(config)
+        if thinks_by_budget(thinking) and _loop_began_without_thinking(turns):
+            thinking = None  # the model refuses the request otherwise; the next turn thinks again
+        fields = {"thinking": thinking, "output_config": {"effort": effort} if effort else None}
+        return {name: value for name, value in fields.items() if value is not None}, thinking
+    wanted = config.reasoning
+    if wanted is None or wanted.effort == "off" or (wanted.effort is None and wanted.budget_tokens is None):
+        return {}, None
+    if dialect.reasoning is None or wanted.effort is None:
+        raise _unsupported(f"reasoning with {config.model_id}" + ("" if dialect.reasoning is None else " by a budget"))
+    word = EFFORTS[wanted.effort]
+    if dialect.reasoning == "reasoningConfig":
+        return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": word}}, None
+    return {dialect.reasoning: word}, None
+
+
+def _loop_began_without_thinking(turns: list[_Turn]) -> bool:
+    is_loop = len(turns) > 1 and turns[-2].role == "assistant" and turns[-1].has("toolResult")
+    return is_loop and "reasoningContent" not in turns[-2].content[0]
+
+
+def _output_config(schema: dict[str, Any], dialect: BedrockDialect) -> dict[str, Any]:
+    if not dialect.structured_output:
+        raise _unsupported("an output schema with this model family")
+    written = {"name": "output", "schema": encode_json(schema).decode()}
+    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": written}}}
+
+
+# ---------------------------------------------------------------- tools
+
+
+def _tool_config(
+    request: ModelRequest, dialect: BedrockDialect, thinking: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """The tools and the choice among them. There is no `none`: tools are left out, unless the history has calls."""
+    choice = request.tool_choice or request.config.tool_choice or "auto"
+    in_history = any(isinstance(part, (ToolCall, ToolResult)) for message in request.messages for part in message.parts)
+    hosted = () if choice == "none" else request.config.hosted_tools
+    tools = [_encode_tool(tool, dialect) for tool in request.tools]
+    tools += [_encode_hosted_tool(tool, dialect) for tool in hosted]
+    if not tools or (choice == "none" and not in_history):
+        return None
+    require_free_choice(choice, thinking)
+    if choice == "auto" or choice == "none":  # `auto` is the default, and not every family takes the word
+        return {"tools": tools}
+    forced = {"tool": {"name": choice.tool_name}} if isinstance(choice, OneTool) else {"any": {}}
+    if not dialect.forced_choices.issuperset(forced):
+        raise _unsupported(f"tool_choice {choice!r} with {request.config.model_id}")
+    return {"tools": tools, "toolChoice": forced}
+
+
+def _encode_tool(tool: ToolSpec, dialect: BedrockDialect) -> dict[str, Any]:
+    schema = {"type": "object", **tool.parameter_schema}
+    if dialect.schema_keys is not None:
+        schema = {name: value for name, value in schema.items() if name in dialect.schema_keys}
+    encoded: dict[str, Any] = {"name": tool.name, "inputSchema": {"json": schema}}
+    if tool.description and tool.description.strip():
+        encoded["description"] = tool.description
+    if tool.strict and dialect.strict_tools:
+        encoded["strict"] = True
+    return {"toolSpec": encoded}
+
+
+def _encode_hosted_tool(tool: HostedTool, dialect: BedrockDialect) -> dict[str, Any]:
+    name = dialect.hosted_tools.get(tool.kind, tool.kind)
+    if name in _OUR_WORDS:
+        raise _unsupported(f"the hosted tool {tool.kind!r} with this model family")
+    return {"systemTool": {"name": name, **tool.options}}
+
+
+# ---------------------------------------------------------------- turns and parts
+
+
+class _Turns:
+    """Messages to turns. Keeps the names of documents, which must be unique in a request."""
+
+    def __init__(self, dialect: BedrockDialect) -> None:
+        self._dialect = dialect
+        self._document_names: set[str] = set()
+
+    def encoded(self, messages: Sequence[Message]) -> list[_Turn]:
+        turns: list[_Turn] = []
+        for index, message in enumerate(messages):
+            role = "assistant" if message.role is Role.ASSISTANT else "user"
+            if not turns or turns[-1].role != role:
+                turns.append(_Turn(role, [], {}))
+            for part in message.parts:
+                for block in self._part(part):
+                    self._add(block, turns[-1])
+            turns[-1].ends[index] = len(turns[-1].content)
+        for turn in turns:
+            if not turn.content or (turn.has("document") and not turn.has("text")):
+                turn.content.append(BLANK)
+        if turns and turns[-1].role == "assistant" and "text" in turns[-1].content[-1]:
+            # A final assistant text must not end in white space: the model goes on from there.
+            turns[-1].content[-1] = {"text": turns[-1].content[-1]["text"].rstrip()}
+        return turns
+
+    def _add(self, block: dict[str, Any], turn: _Turn) -> None:
+        if not self._dialect.media_beside_results and not _ATTACHMENTS.isdisjoint(block) and turn.has("toolResult"):
+            last_result = [earlier for earlier in turn.content if "toolResult" in earlier][-1]
+            last_result["toolResult"]["content"].append(block)
+        else:
+            turn.content.append(block)
+
+    def _part(self, part: Part) -> Iterator[dict[str, Any]]:
+        data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+        match part:
+            case Text():
+                if "citations" in data:
+                    yield {"citationsContent": {"content": [{"text": part.text}], **data}}
+                elif part.text.strip():
+                    yield {"text": part.text}
+            case Thinking():
+                if not self._dialect.rules.thinking:
+                    return
+                if "redactedContent" in data:
+                    yield {"reasoningContent": {"redactedContent": data["redactedContent"]}}
+                elif data.get("signature"):  # Claude refuses thinking without one
+                    written = {"text": part.text, "signature": data["signature"]}
+                    yield {"reasoningContent": {"reasoningText": written}}
+            case ToolCall():
+                written = {"unparsed_arguments": part.raw_args_text} if part.arguments is None else part.arguments
+                call = {"toolUseId": part.tool_call_id, "name": part.tool_name, "input": written}
+                yield {"toolUse": {**call, **data}}
+            case ToolResult():
+                yield {"toolResult": self._result(part)}
+            case Image() | FileRef():
+                yield self._media(part)
+            case ProviderItem():
+                yield part.item
+            case _:
+                return
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        content: list[dict[str, Any]]
+        if isinstance(result.content, dict):
+            content = [{"json": result.content}]
+        elif isinstance(result.content, str):
+            content = [{"text": result.content}] if result.content.strip() else [BLANK]
+        else:
+            content = [block for part in result.content for block in self._part(part)] or [BLANK]
+        encoded: dict[str, Any] = {"toolUseId": result.tool_call_id, "content": content}
+        if result.is_error and self._dialect.result_status:
+            encoded["status"] = "error"
+        elif result.is_error:
+            encoded["content"] = [FAILED, *content]
+        return encoded
+
+    def _media(self, part: Image | FileRef) -> dict[str, Any]:
+        mime_type = part.mime_type or ""
+        source = self._source(part)
+        if mime_type in IMAGE_FORMATS:
+            return {"image": {"format": IMAGE_FORMATS[mime_type], "source": source}}
+        if mime_type in VIDEO_FORMATS:
+            return {"video": {"format": VIDEO_FORMATS[mime_type], "source": source}}
+        if mime_type in DOCUMENT_FORMATS or mime_type.startswith("text/"):
+            kind = DOCUMENT_FORMATS.get(mime_type, "txt")
+            name = self._document_name((part.name if isinstance(part, FileRef) else None) or "document")
+            return {"document": {"format": kind, "name": name, "source": source}}
+        raise _unsupported(f"media of type {part.mime_type!r}")
+
+    def _source(self, part: Image | FileRef) -> dict[str, Any]:
+        if part.data is not None:
+            return {"bytes": base64.b64encode(part.data).decode()}
+        if self._dialect.s3_media and part.url is not None and part.url.startswith("s3://"):
+            return {"s3Location": {"uri": part.url}}
+        allowed = "bytes, or an s3:// address" if self._dialect.s3_media else "bytes"
+        raise _unsupported(f"media by a path, an address or a file id with this model family: it takes {allowed}")
+
+    def _document_name(self, wanted: str) -> str:
+        """A name in the API's narrow alphabet that no other document of the request has."""
+        safe = " ".join(_UNSAFE_IN_NAMES.sub("-", wanted).split())[:_NAME_LIMIT].strip() or "document"
+        name, number = safe, 1
+        while name in self._document_names:
+            number += 1
+            name = f"{safe} ({number})"
+        self._document_names.add(name)
+        return name
+
+
+def _unsupported(what: str) -> ModelError:
+    return ModelError(f"Bedrock Converse cannot take {what}", code=ErrorCode.UNSUPPORTED)
+
+
+# ---------------------------------------------------------------- cache
+
+
+def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: list[_Turn], dialect: BedrockDialect) -> None:
+    """Points in the order in which the API caches: tools, system, then the newest anchors, or the last turn."""
+    left = CACHE_POINTS
+    if "tools" in dialect.cache_points and body["toolConfig"]:
+        body["toolConfig"]["tools"].append(_CACHE_POINT)
+        left -= 1
+    if "system" in dialect.cache_points and "system" in body:
+        body["system"].append(_CACHE_POINT)
+        left -= 1
+    if "messages" not in dialect.cache_points:
+        return
+    ends = [(turn, end) for turn in turns for index, end in turn.ends.items() if index in anchors]
+    chosen = (ends or [(turn, len(turn.content)) for turn in turns[-1:]])[-left:]
+    for turn, end in reversed(chosen):  # from the back, so that what is inserted moves no place still to come
+        places = [index + 1 for index in range(end) if not _CACHEABLE.isdisjoint(turn.content[index])]
+        if places and _CACHE_POINT not in turn.content[places[-1] : places[-1] + 1]:
+            turn.content.insert(places[-1], _CACHE_POINT)

@@ -1,0 +1,504 @@
+"""Gemini generateContent: its chunks or whole answer to deltas, its errors to codes. Pure; no network, no clock.
+
+`gemini_request` writes requests. `providerData` here, in the wire's own words: on text, thinking and images every
+further field of the part (`thoughtSignature` …); on a call these too, and `id`, the wire's own id where ours differs
+(empty where the wire had none); on the message its `usage` as last reported and every further field of the answer.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from ..errors import ModelError
+from ..jsontext import decode_json, encode_json
+from ..message import FinishReason
+from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
+from ..target import NameRule, TargetRules
+from ..usage import TokenUsage
+from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
+from .gemini_arguments import FunctionCall, StreamedCall, require_shape, violation
+from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
+
+__all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "STOP": FinishReason.STOP,
+    "MAX_TOKENS": FinishReason.LENGTH,
+    "SAFETY": FinishReason.CONTENT_FILTER,
+    "RECITATION": FinishReason.CONTENT_FILTER,
+    "BLOCKLIST": FinishReason.CONTENT_FILTER,
+    "PROHIBITED_CONTENT": FinishReason.CONTENT_FILTER,
+    "SPII": FinishReason.CONTENT_FILTER,
+    "MODEL_ARMOR": FinishReason.CONTENT_FILTER,
+    "IMAGE_SAFETY": FinishReason.CONTENT_FILTER,
+    "IMAGE_PROHIBITED_CONTENT": FinishReason.CONTENT_FILTER,
+    "IMAGE_RECITATION": FinishReason.CONTENT_FILTER,
+}
+BLOCKED = "block:"  # before the reason why the prompt itself was refused
+
+# Lists that each chunk continues; all other metadata of a candidate is replaced by a later report of it.
+CONTINUED_METADATA = frozenset({"logprobsResult", "citationMetadata"})
+
+# Fields of a part that say something about its content and are not the content.
+_PART_ATTRIBUTES = frozenset({"thought", "thoughtSignature", "partMetadata", "mediaResolution", "videoMetadata"})
+_ANSWER_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+_SENTINEL = b"[DONE]"  # some gateways end a stream with it; the API does not
+_RETRY_DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
+
+_Shape = TypeVar("_Shape")
+
+
+# ---------------------------------------------------------------- shapes of the wire
+
+
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Usage(msgspec.Struct, rename="camel", gc=False):
+    prompt_token_count: _Count | None = None
+    tool_use_prompt_token_count: _Count | None = None
+    candidates_token_count: _Count | None = None
+    thoughts_token_count: _Count | None = None
+    cached_content_token_count: _Count | None = None
+    total_token_count: _Count | None = None
+
+
+class _Strict(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """A chunk that holds nothing but text, which most do. Whatever else one holds, it is read the long way."""
+
+
+class _TextPart(_Strict, gc=False):
+    text: str
+    thought: bool = False
+
+
+class _TextContent(_Strict, gc=False):
+    parts: list[_TextPart]
+    role: str = ""
+
+
+class _TextCandidate(_Strict, gc=False):
+    content: _TextContent
+    index: int = 0
+
+
+class _TextChunk(_Strict, gc=False):
+    candidates: list[_TextCandidate]
+    usage_metadata: _Usage | None = None
+    model_version: str = ""
+    response_id: str = ""
+    create_time: str = ""
+
+
+class _Content(msgspec.Struct, rename="camel", gc=False):
+    parts: list[dict[str, Any]] | None = None
+
+
+class _Candidate(msgspec.Struct, rename="camel", gc=False):
+    content: _Content | None = None
+    index: int | None = None
+    finish_reason: str | None = None
+
+
+class _PromptFeedback(msgspec.Struct, rename="camel", gc=False):
+    block_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct, rename="camel", gc=False):
+    candidates: list[_Candidate] | None = None
+    prompt_feedback: _PromptFeedback | None = None
+    usage_metadata: _Usage | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+
+
+class _Blob(msgspec.Struct, rename="camel", gc=False):
+    mime_type: str
+    data: str
+
+
+_TEXT_CHUNK = msgspec.json.Decoder(_TextChunk)
+_CALL_FIELDS = frozenset(FunctionCall.__struct_encode_fields__)
+_ANY_CHUNK: TypedJson[dict[str, Any]] = TypedJson(dict)
+_ANY_BODY: TypedJson[Any] = TypedJson(dict | list)  # type: ignore[arg-type]  # a union is a shape too
+
+
+# ---------------------------------------------------------------- answers
+
+
+class _Totals:
+    """What the reports of one stream come to: the figures of one belong together, one left out stays what it was.
+
+    `promptTokenCount` leaves out the prompts of hosted tools, `candidatesTokenCount` the thoughts.
+    """
+
+    __slots__ = ("_cached", "_input", "_output", "_thoughts", "_total", "reports")
+
+    def __init__(self) -> None:
+        self.reports = 0
+        self._input: int | None = None
+        self._output: int | None = None
+        self._total: int | None = None
+        self._cached: int | None = None
+        self._thoughts: int | None = None
+
+    def add(self, report: _Usage) -> None:
+        self.reports += 1
+        prompt, candidates = report.prompt_token_count, report.candidates_token_count
+        thoughts = report.thoughts_token_count
+        if prompt is not None:
+            self._input = prompt + (report.tool_use_prompt_token_count or 0)
+        if candidates is not None or thoughts is not None:
+            self._output = (candidates or 0) + (thoughts or 0)
+        if report.total_token_count is not None:
+            self._total = report.total_token_count
+        if thoughts is not None:
+            self._thoughts = thoughts
+        if report.cached_content_token_count is not None:
+            self._cached = report.cached_content_token_count
+
+    def usage(self) -> TokenUsage:
+        return TokenUsage(
+            input_tokens=self._input,
+            output_tokens=self._output,
+            total_tokens=self._total,
+            cache_read_tokens=self._cached,
+            reasoning_tokens=self._thoughts,
+        )
+
+
+class _Decoder:
+    """Chunks of one answer to deltas. Done only at the end of the body: usage may follow the finish reason."""
+
+    __slots__ = (
+        "_call_ids",
+        "_data",
+        "_has_calls",
+        "_part_index",
+        "_raw_usage",
+        "_reason",
+        "_response_id",
+        "_streamed_call",
+        "_totals",
+        "_writer",
+        "unknown_events",
+    )
+
+    def __init__(self, writer: DeltaWriter, _: GeminiDialect) -> None:
+        self._writer = writer
+        self._part_index = 0
+        self._call_ids: set[str] = set()
+        self._has_calls = False
+        self._streamed_call: StreamedCall | None = None
+        self._totals = _Totals()
+        self._raw_usage: dict[str, Any] | bytes | None = None  # bytes: of the chunk that has it
+        self._reason: str | None = None
+        self._response_id = ""
+        self._data: dict[str, Any] = {}
+        self.unknown_events = 0
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        read = _TEXT_CHUNK.decode
+        for _, data in events:
+            try:
+                chunk = read(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                if data != _SENTINEL:
+                    self._decode_chunk(_read(_ANY_CHUNK, data))
+                continue
+            if not self._writer.started:
+                self._start(chunk.model_version, chunk.response_id)
+            if chunk.usage_metadata is not None:
+                self._note_usage(chunk.usage_metadata, data)
+            for candidate in chunk.candidates:
+                if not candidate.index:
+                    self._write_texts(candidate.content.parts)
+                    break
+
+    def decode_body(self, body: bytes) -> None:
+        answer = _read(_ANY_BODY, body)
+        if isinstance(answer, list):  # a stream that was not asked for as server-sent events
+            for chunk in answer:
+                self._decode_chunk(require_shape(chunk, dict))
+            self.end()
+            return
+        if not answer.get("error") and _ANSWER_FIELDS.isdisjoint(answer):
+            raise violation("the answer is not one of this API")
+        self._decode_chunk(answer)
+        if not answer.get("error"):
+            self._finish()  # whole as it is, with a finish reason or without
+
+    def end(self) -> None:
+        if self._reason is not None:
+            self._finish()
+
+    def _decode_chunk(self, value: dict[str, Any]) -> None:
+        if value.get("error"):
+            self._writer.error(_error_inside(value))
+            return
+        if _ANSWER_FIELDS.isdisjoint(value):
+            self.unknown_events += 1
+            return
+        chunk = require_shape(value, _Chunk)
+        self._start(chunk.model_version or "", chunk.response_id or "")
+        if chunk.usage_metadata is not None:
+            self._note_usage(chunk.usage_metadata, value["usageMetadata"])
+        further = {name: value[name] for name in value if name not in ("candidates", "usageMetadata") and value[name]}
+        self._data.update(further)
+        if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
+            self._reason = BLOCKED + chunk.prompt_feedback.block_reason
+        for position, candidate in enumerate(chunk.candidates or ()):
+            if not candidate.index:  # only the first candidate is the answer
+                self._note_candidate(candidate, value["candidates"][position])
+                break
+
+    def _start(self, model: str, response_id: str) -> None:
+        if not self._writer.started:
+            self._response_id = response_id
+            self._writer.start(model, response_id)
+
+    def _note_candidate(self, candidate: _Candidate, fields: dict[str, Any]) -> None:
+        parts = candidate.content.parts if candidate.content else None
+        for position, part in enumerate(parts or ()):
+            # Only the first part of a chunk goes on with the last one of the chunk before; an empty text is no part.
+            if position and part.get("text") != "":
+                self._part_index += 1
+            self._write_part(part)
+        self._reason = candidate.finish_reason or self._reason
+        for name, value in fields.items():
+            if name not in ("content", "index", "finishReason") and value not in (None, {}, []):
+                self._data[name] = _merged(self._data.get(name), value, name in CONTINUED_METADATA)
+
+    def _write_texts(self, parts: list[_TextPart]) -> None:
+        for position, part in enumerate(parts):
+            if part.text:
+                if position:
+                    self._part_index += 1
+                write = self._writer.thinking if part.thought else self._writer.text
+                write(part.text, self._part_index)
+
+    def _write_part(self, part: dict[str, Any]) -> None:
+        if "functionCall" in part:
+            self._write_call(part, require_shape(part["functionCall"], FunctionCall))
+        elif isinstance(part.get("text"), str):
+            self._write_text(part)
+        elif "inlineData" in part and not part.get("thought"):  # a draft among the thoughts is no picture of the answer
+            self._write_blob(part, require_shape(part["inlineData"], _Blob))
+        else:
+            self._write_item(part)
+
+    def _write_text(self, part: dict[str, Any]) -> None:
+        write = self._writer.thinking if part.get("thought") else self._writer.text
+        further = {name: part[name] for name in part if name not in ("text", "thought")}
+        if further:
+            # A signature belongs to exactly this part: never joined with what came before it, or comes after.
+            self._part_index += 1
+            write(part["text"], self._part_index, further)
+            self._part_index += 1
+        elif part["text"]:
+            write(part["text"], self._part_index)
+
+    def _write_call(self, part: dict[str, Any], call: FunctionCall) -> None:
+        data = {name: part[name] for name in part if name != "functionCall"}
+        if self._streamed_call is not None:
+            self._streamed_call.add(call)
+            self._streamed_call.provider_data.update(data)
+            if not call.will_continue:
+                self._close_streamed_call()
+            return
+        if not call.name:
+            self.unknown_events += 1
+            return
+        further = {name: value for name, value in part["functionCall"].items() if name not in _CALL_FIELDS}
+        if further:
+            data["functionCall"] = further
+        call_id = call.id or ""
+        if not call_id or call_id in self._call_ids:
+            data["id"] = call_id
+            call_id = self._made_up_id()
+        self._call_ids.add(call_id)
+        self._has_calls = True
+        self._writer.call_start(call_id, call.name, data or None)
+        if call.will_continue or call.partial_args is not None:
+            self._streamed_call = StreamedCall(call_id, call)
+            if not call.will_continue:
+                self._close_streamed_call()
+            return
+        if call.args is not None:
+            self._writer.call_args(call_id, encode_json(call.args).decode())
+        self._writer.call_end(call_id)
+
+    def _close_streamed_call(self, *, whole: bool = True) -> None:
+        call, self._streamed_call = self._streamed_call, None
+        if call is not None:
+            text = encode_json(call.arguments).decode()
+            # Without its last brace the text does not parse: arguments that did not arrive whole are never used.
+            self._writer.call_args(call.call_id, text if whole else text[:-1])
+            self._writer.call_end(call.call_id, call.provider_data or None)
+
+    def _made_up_id(self) -> str:
+        number = len(self._call_ids)
+        while (call_id := f"call_{number}_{self._response_id}".rstrip("_")) in self._call_ids:
+            number += 1
+        return call_id
+
+    def _write_blob(self, part: dict[str, Any], blob: _Blob) -> None:
+        further = {name: part[name] for name in part if name != "inlineData"}
+        rest = {name: value for name, value in part["inlineData"].items() if name not in ("mimeType", "data")}
+        if rest:
+            further["inlineData"] = rest
+        try:
+            data = base64.b64decode(blob.data, validate=True)
+        except (binascii.Error, ValueError):
+            data = b""
+        if data and blob.mime_type.startswith("image/"):
+            self._writer.image(mime_type=blob.mime_type, data=data, provider_data=further or None)
+        else:
+            self._write_item(part)
+
+    def _write_item(self, part: dict[str, Any]) -> None:
+        if part:
+            kind = next((name for name in part if name not in _PART_ATTRIBUTES), next(iter(part)))
+            self._writer.item(kind, part, _rendered(kind, part[kind]))
+
+    def _note_usage(self, report: _Usage, raw: dict[str, Any] | bytes) -> None:
+        self._raw_usage = raw
+        self._totals.add(report)
+        if self._totals.reports == 1:  # what went in is known from the first; the rest is told at the end
+            self._writer.usage(self._totals.usage())
+
+    def _finish(self) -> None:
+        self._close_streamed_call(whole=False)
+        if self._totals.reports > 1:
+            self._writer.usage(self._totals.usage())
+        raw = self._reason
+        if raw is not None and raw.startswith(BLOCKED):
+            reason = FinishReason.CONTENT_FILTER
+        else:
+            reason = FINISH_REASONS.get(raw or "", FinishReason.OTHER)
+        if reason is FinishReason.STOP and self._has_calls:  # the API has no finish reason of its own for calls
+            reason = FinishReason.TOOL_CALLS
+        usage = self._raw_usage
+        if isinstance(usage, bytes):
+            usage = _read(_ANY_CHUNK, usage)["usageMetadata"]
+        data = {**self._data, **({"usage": usage} if usage else {})}
+        self._writer.done(reason, raw, data or None)
+
+
+def _merged(before: Any, value: Any, continued: bool) -> Any:
+    if isinstance(before, dict) and isinstance(value, dict):
+        return {**before, **{name: _merged(before.get(name), value[name], continued) for name in value}}
+    if continued and isinstance(before, list) and isinstance(value, list):
+        return before + value
+    return value
+
+
+def _rendered(kind: str, content: Any) -> str | None:
+    """What an item says to other models: code and its output do, the rest is the provider's own bookkeeping."""
+    if not isinstance(content, dict):
+        return None
+    match kind:
+        case "executableCode" if content.get("code"):
+            return f"```{str(content.get('language') or '').lower()}\n{content['code']}\n```"
+        case "codeExecutionResult" if content.get("output"):
+            return f"```\n{content['output']}\n```"
+        case "fileData" if isinstance(content.get("fileUri"), str):
+            return str(content["fileUri"])
+    return None
+
+
+def _read(shape: TypedJson[_Shape], data: bytes) -> _Shape:
+    try:
+        return shape.read(data)
+    except RecursionError:
+        raise violation("the provider sent JSON that is nested too deep") from None
+
+
+# ---------------------------------------------------------------- failures
+
+
+def _error_inside(value: dict[str, Any]) -> ModelError:
+    error = value["error"]
+    status = error.get("code") if isinstance(error, dict) else None
+    known = status if isinstance(status, int) and 400 <= status < 600 else None
+    return error_from_words(*error_words(value), status=known, retry_after=_details(value)[1])
+
+
+def map_error(status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+    """Return the error that a response stands for. Its details say more than its status: a bad key is a 400 here."""
+    error = error_from_response(status, headers, body)
+    try:
+        value = decode_json(body)
+    except ValueError:
+        return error
+    reasons, delay = _details(value[0] if isinstance(value, list) and value else value)
+    code = next((ERROR_WORDS[reason] for reason in reasons if reason in ERROR_WORDS), error.code)
+    if code is not error.code:
+        return ModelError(
+            f"the provider refused or failed the request: {code} (HTTP {status})",
+            code=code,
+            request_id=error.request_id,
+            provider_message=error.provider_message,
+        )
+    if error.retry_after is None:
+        error.retry_after = delay
+    return error
+
+
+def _details(value: Any) -> tuple[list[str], float | None]:
+    """The reasons that an error's details give, lower case, and how long they say to wait."""
+    error = value.get("error") if isinstance(value, dict) else None
+    details = error.get("details") if isinstance(error, dict) else None
+    reasons: list[str] = []
+    delay: float | None = None
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict):
+            reasons.append(str(detail.get("reason") or "").lower())
+            found = _RETRY_DELAY.fullmatch(str(detail.get("retryDelay") or ""))
+            delay = float(found[1]) if found else delay
+    return reasons, delay
+
+
+# ---------------------------------------------------------------- vendors
+
+_RULES = TargetRules(
+    tool_names=NameRule(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}", 64),
+    # Signatures are bound to the model that made them, and to the host.
+    opaque_providers=frozenset({"google"}),
+    opaque_same_model=True,
+    # A turn with calls must come right after a user turn or after results.
+    user_first=True,
+    user_media=frozenset({"image/", "audio/", "video/", "text/", "application/pdf"}),
+    assistant_media=frozenset({"image/"}),
+)
+
+DIALECTS: tuple[GeminiDialect, ...] = (
+    GeminiDialect(
+        provider="google",
+        base_url="https://generativelanguage.googleapis.com",
+        auth="x-goog-api-key",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        rules=_RULES,
+        hosted_tool_parts=True,
+    ),
+    GeminiDialect(
+        provider="google-vertex",
+        base_url="https://{region}-aiplatform.googleapis.com/v1beta1/projects/{project}/locations/{region}",
+        auth="token",
+        rules=msgspec.structs.replace(_RULES, opaque_providers=frozenset({"google-vertex"})),
+        global_base_url="https://aiplatform.googleapis.com/v1beta1/projects/{project}/locations/global",
+        path="/{model}:{method}",
+        collection="publishers/google/models",
+    ),
+)
+
+CODEC = Codec(
+    specification=SPECIFICATION,
+    encode_request=encode_request,
+    open_decoder=_Decoder,
+    map_error=map_error,
+)

@@ -1,0 +1,249 @@
+"""Gemini generateContent: a request to its JSON, and how its hosts differ. Pure; no network, no clock.
+
+The conversation is one that handoff has fitted; `gemini` says what `providerData` holds.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import ErrorCode, ModelError
+from ..jsontext import encode_json
+from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ..request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
+from ..target import Dialect
+from ..toolspec import OneTool, ToolChoice, ToolSpec
+
+__all__ = ["SPECIFICATION", "GeminiDialect", "encode_request"]
+
+SPECIFICATION = "gemini"
+
+# Our word for a hosted tool -> the API's.
+HOSTED_TOOLS = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
+
+TOOL_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+
+# From version 3 on a model takes a level of thinking, before that a budget of tokens.
+THINKING_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
+THINKING_BUDGETS = {"off": 0, "minimal": 512, "low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
+
+# What Google documents for a call that none of its models made: version 3 refuses one without a signature.
+UNSIGNED = "skip_thought_signature_validator"
+
+# A cache that was made beforehand holds these, and the API refuses to be told them twice.
+CACHED_FIELDS = ("systemInstruction", "tools", "toolConfig")
+
+_VERSION = re.compile(r"gemini-(\d+)")
+
+
+class GeminiDialect(Dialect, frozen=True, kw_only=True):
+    """A host of the API. `hosted_tool_parts`: hosted tools beside our own are allowed if their calls are shown."""
+
+    specification: str = SPECIFICATION
+    path: str = "/v1beta/{model}:{method}"
+    collection: str = "models"  # of a model that is named without one (as in tunedModels/mine, endpoints/123)
+    global_base_url: str | None = None  # where the region `global` is, if not under the base URL
+    hosted_tool_parts: bool = False
+
+
+def encode_request(request: ModelRequest, dialect: GeminiDialect) -> WireRequest:
+    """Return the request for a conversation that handoff has fitted to this API."""
+    config = request.config
+    body: dict[str, Any] = {}
+    if request.system:
+        body["systemInstruction"] = {"parts": [{"text": request.system}]}
+    if request.tools or config.hosted_tools:
+        body["tools"] = _encode_tools(request.tools, config.hosted_tools)
+        body["toolConfig"] = _tool_settings(request, dialect)
+    body["generationConfig"] = _generation_settings(config)
+    body = {name: value for name, value in body.items() if value}
+    body["contents"] = list(_contents(request.messages, dialect, signed=_version(config.model_id) >= 3))
+    for name, value in config.extensions.items():
+        known = body.get(name)
+        body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    if "cachedContent" in config.extensions:
+        body = {name: value for name, value in body.items() if name not in CACHED_FIELDS}
+    model = config.model_id if "/" in config.model_id else f"{dialect.collection}/{config.model_id}"
+    method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+    path = dialect.path.format(model=quote(model, safe="/:@"), method=method)
+    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+
+def _version(model: str) -> int:
+    """The main version in a model's name; a name without one (`gemini-flash-latest`) means the newest."""
+    found = _VERSION.search(model)
+    return int(found[1]) if found else 3
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _generation_settings(config: ModelConfig) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "temperature": config.temperature,
+        "topP": config.top_p,
+        "maxOutputTokens": config.max_tokens,
+        "stopSequences": list(config.stop_sequences) or None,
+    }
+    if config.output_schema is not None:
+        settings["responseMimeType"] = "application/json"
+        settings["responseJsonSchema"] = config.output_schema
+    if config.reasoning is not None:
+        settings["thinkingConfig"] = _thinking_settings(config.reasoning, config.model_id) or None
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _thinking_settings(reasoning: Reasoning, model: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    newer, is_pro = _version(model) >= 3, "-pro" in model
+    if reasoning.effort == "off" and (newer or is_pro):
+        raise _unsupported(f"{model} always thinks: its reasoning cannot be turned off")
+    if reasoning.budget_tokens is not None:
+        settings["thinkingBudget"] = reasoning.budget_tokens
+    elif reasoning.effort is not None and newer:
+        effort = "low" if is_pro and reasoning.effort == "minimal" else reasoning.effort
+        settings["thinkingLevel"] = THINKING_LEVELS[effort]
+    elif reasoning.effort is not None:
+        settings["thinkingBudget"] = THINKING_BUDGETS[reasoning.effort]
+    if reasoning.summary:
+        settings["includeThoughts"] = True
+    return settings
+
+
+def _encode_tools(tools: Sequence[ToolSpec], hosted_tools: Sequence[HostedTool]) -> list[dict[str, Any]]:
+    encoded: list[dict[str, Any]] = []
+    if tools:
+        encoded.append({"functionDeclarations": [_encode_tool(tool) for tool in tools]})
+    encoded.extend({HOSTED_TOOLS.get(tool.kind, tool.kind): tool.options} for tool in hosted_tools)
+    return encoded
+
+
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
+    schema = {"type": "object", **tool.parameter_schema}
+    return {"name": tool.name, "description": tool.description or "", "parametersJsonSchema": schema}
+
+
+def _tool_settings(request: ModelRequest, dialect: GeminiDialect) -> dict[str, Any]:
+    if request.config.parallel_tool_calls is False and request.tools:
+        raise _unsupported("this API cannot be told to make one call at a time (parallel_tool_calls=False)")
+    settings: dict[str, Any] = {}
+    choice: ToolChoice = request.tool_choice or request.config.tool_choice or "auto"
+    if not request.tools:
+        pass  # hosted tools cannot be chosen or forbidden
+    elif isinstance(choice, OneTool):
+        settings["functionCallingConfig"] = {"mode": "ANY", "allowedFunctionNames": [choice.tool_name]}
+    elif choice == "auto" and any(tool.strict for tool in request.tools):
+        settings["functionCallingConfig"] = {"mode": "VALIDATED"}
+    elif choice != "auto":
+        settings["functionCallingConfig"] = {"mode": TOOL_MODES[choice]}
+    if dialect.hosted_tool_parts and request.tools and request.config.hosted_tools:
+        settings["includeServerSideToolInvocations"] = True
+    return settings
+
+
+# ---------------------------------------------------------------- conversation
+
+
+def _contents(messages: Sequence[Message], dialect: GeminiDialect, *, signed: bool) -> Iterator[dict[str, Any]]:
+    """All results of a turn are one content of their own; so are model messages that follow one another."""
+    calls: dict[str, ToolCall] = {}
+    last_role: Role | None = None
+    parts: list[dict[str, Any]] = []
+    for message in messages:
+        if parts and (message.role is not last_role or message.role is Role.USER):
+            yield _content(last_role, parts)
+            parts = []
+        last_role = message.role
+        encoded = [piece for part in message.parts for piece in _encode_part(part, calls, dialect)]
+        if message.role is Role.ASSISTANT and signed:
+            _sign_first_call(encoded)
+        parts.extend(encoded)
+    if parts:
+        yield _content(last_role, parts)
+
+
+def _content(role: Role | None, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"role": "model" if role is Role.ASSISTANT else "user", "parts": parts}
+
+
+def _sign_first_call(parts: list[dict[str, Any]]) -> None:
+    """A turn of another model has no signature; its first call needs one. Old turns too: the prefix must not change."""
+    first = next((part for part in parts if "functionCall" in part), None)
+    if first is not None and not any("thoughtSignature" in part for part in parts):
+        first["thoughtSignature"] = UNSIGNED
+
+
+def _encode_part(part: Part, calls: dict[str, ToolCall], dialect: GeminiDialect) -> Iterator[dict[str, Any]]:
+    data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+    match part:
+        case Text():
+            if part.text or data:
+                yield {"text": part.text, **data}
+        case Thinking():
+            if part.text or data:
+                yield {"text": part.text, "thought": True, **data}
+        case ToolCall():
+            calls[part.tool_call_id] = part
+            further = {name: value for name, value in data.items() if name not in ("id", "functionCall")}
+            yield {"functionCall": _encode_call(part, data), **further}
+        case ToolResult():
+            yield {"functionResponse": _encode_result(part, calls, dialect)}
+        case Image() | FileRef():
+            yield _encode_media(part, data, dialect)
+        case ProviderItem():
+            yield part.item
+        case _:
+            return
+
+
+def _encode_call(call: ToolCall, data: Mapping[str, Any]) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"name": call.tool_name}
+    if call.arguments is None:
+        encoded["args"] = {"unparsed_arguments": call.raw_args_text}
+    elif call.arguments or call.raw_args_text:
+        encoded["args"] = call.arguments
+    if wire_id := _wire_id(call):
+        encoded["id"] = wire_id
+    return {**encoded, **data.get("functionCall", {})}
+
+
+def _wire_id(call: ToolCall) -> str:
+    """The id under which the API knows the call; empty where it gave none and matches results by name and order."""
+    wire_id = (call.provider_data or {}).get("id")
+    return call.tool_call_id if wire_id is None else str(wire_id)
+
+
+def _encode_result(result: ToolResult, calls: Mapping[str, ToolCall], dialect: GeminiDialect) -> dict[str, Any]:
+    call = calls.get(result.tool_call_id)
+    if call is None:
+        raise ModelError("a tool result answers no call of the conversation", code=ErrorCode.INVALID_REQUEST)
+    output: Any = result.content
+    media: list[dict[str, Any]] = []
+    if isinstance(output, tuple):
+        media = [_encode_media(part, {}, dialect) for part in output if isinstance(part, (Image, FileRef))]
+        output = "\n".join(part.text for part in output if isinstance(part, Text))
+    encoded: dict[str, Any] = {"name": call.tool_name, "response": {"error" if result.is_error else "output": output}}
+    if wire_id := _wire_id(call):
+        encoded["id"] = wire_id
+    return {**encoded, "parts": media} if media else encoded
+
+
+def _encode_media(part: Image | FileRef, data: Mapping[str, Any], dialect: GeminiDialect) -> dict[str, Any]:
+    further = {name: value for name, value in data.items() if name != "inlineData"}
+    if part.data is not None:
+        if not part.mime_type:
+            raise _unsupported("this API takes a file's bytes only with their media type")
+        blob = {"mimeType": part.mime_type, "data": base64.b64encode(part.data).decode()}
+        return {"inlineData": {**blob, **data.get("inlineData", {})}, **further}
+    uri = part.url or (part.file_id if isinstance(part, FileRef) else None)
+    if uri is None:
+        raise _unsupported("a file given by its path must be read before it is sent")
+    if uri.startswith("files/"):  # the short name under which the Files API gives one out
+        uri = f"{dialect.base_url}/v1beta/{uri}"
+    return {"fileData": {"fileUri": uri, **({"mimeType": part.mime_type} if part.mime_type else {})}, **further}
+
+
+def _unsupported(what: str) -> ModelError:
+    return ModelError(what, code=ErrorCode.UNSUPPORTED)

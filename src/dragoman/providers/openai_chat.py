@@ -1,0 +1,463 @@
+"""OpenAI Chat Completions and everything compatible: its chunks or whole answer to deltas. Pure; no network, no clock.
+
+Requests are written in `openai_chat_request`; in what the vendors differ is data (`chat_vendors`).
+
+`providerData` here, in the wire's own words: thinking `reasoning_details`, `extra_content` and `thought_signature`;
+text `annotations`, or `refusal: true`; tool call `extra_content`, `type` where it is no function, and the wire's `id`
+where ours is another; on the message its `usage` as reported, `logprobs` and every further field.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError
+from ..message import FinishReason
+from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
+from ..usage import TokenUsage
+from .failures import error_from_response, error_from_words, error_words
+from .openai_chat_calls import CalledFunction, CallPiece, ToolCallJoiner
+from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
+
+__all__ = ["CODEC", "ChatDialect"]
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,  # Together
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,  # Mistral: the context window is full
+    "model_context_window_exceeded": FinishReason.LENGTH,  # Z.ai
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "sensitive": FinishReason.CONTENT_FILTER,  # Z.ai
+    "safety": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
+}
+
+# Where vendors report how much of the prompt came from the cache, best first.
+_CACHED_FIELDS = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
+_REFUSAL_PART = 1  # keeps the pieces of a refusal apart from the text before it
+
+
+class _Delta(msgspec.Struct, gc=False):
+    """A chunk's `delta`, or the `message` of a whole answer."""
+
+    content: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: str | None = None
+    reasoning_details: list[Any] | None = None
+    tool_calls: list[CallPiece] | None = None
+    refusal: str | None = None
+    function_call: CalledFunction | None = None
+    annotations: list[Any] | None = None
+    images: list[Any] | None = None
+    audio: Any = None
+    executed_tools: list[Any] | None = None
+    extra_content: Any = None
+    thought_signature: Any = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int | None = None
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+    logprobs: Any = None
+    error: Any = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
+_CHUNK = TypedJson(_Chunk)
+_WHOLE = TypedJson(dict[str, Any])
+_OWN_FIELDS = frozenset({"id", "object", "model", "choices", "usage", "error", "obfuscation"})
+_CHOICE_FIELDS = frozenset({*_Choice.__struct_fields__, "usage", "text", "token_ids"})
+_MESSAGE_FIELDS = frozenset({*_Delta.__struct_fields__, "role", "token_id"})
+
+
+class _Decoder:
+    """Chunks of one answer to deltas. `finish_reason` is the finish; `[DONE]` or the end of the body then closes.
+
+    `done` waits for that, since usage, or an error (OpenRouter), may follow the finish reason.
+    """
+
+    __slots__ = (
+        "_annotations",
+        "_audio",
+        "_calls",
+        "_details",
+        "_dialect",
+        "_ended",
+        "_hidden",
+        "_items",
+        "_logprobs",
+        "_message_data",
+        "_open",
+        "_reason",
+        "_refused",
+        "_usage",
+        "_watching",
+        "_writer",
+        "unknown_events",
+    )
+
+    def __init__(self, writer: DeltaWriter, dialect: ChatDialect) -> None:
+        self._writer = writer
+        self._dialect = dialect
+        self._watching = True  # chunks are read whole: before the start and after the finish reason
+        self._ended = False
+        self._open = ""  # which kind of part the next piece may continue
+        self._reason: str | None = None
+        self._refused = False
+        self._calls = ToolCallJoiner(writer)
+        self._details: list[Any] = []  # of the thinking that is open
+        self._hidden: dict[str, Any] = {}  # signatures that belong to the message, not to a text of it
+        self._annotations: list[Any] = []
+        self._items: dict[Any, dict[str, Any]] = {}
+        self._audio: dict[str, list[Any]] = {}
+        self._logprobs: dict[str, list[Any]] = {}
+        self._usage: dict[str, Any] = {}
+        self._message_data: dict[str, Any] = {}
+        self.unknown_events = 0
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        read = _CHUNK.read
+        for name, data in events:
+            if len(data) < 9 and self._is_mark(data.strip()):
+                continue
+            chunk = read(data)
+            choices = chunk.choices
+            if self._watching or not choices or choices[0].finish_reason or choices[0].error is not None:
+                self._note_whole(name, chunk, _WHOLE.read(data))
+            elif chunk.usage is not None or chunk.error is not None:
+                self._note_usage(chunk.usage)
+                self._note_error(chunk.error)
+            for choice in choices or ():
+                if not choice.index:
+                    self._add_choice(choice)
+
+    def decode_body(self, body: bytes) -> None:
+        whole, chunk = _WHOLE.read(body), _CHUNK.read(body)
+        if not any(choice.message is not None for choice in chunk.choices or ()):
+            if "error" in whole or whole.get("object") == "error":
+                raise _error_inside({"error": whole.get("error", whole)})
+            raise ModelError("the answer is not a completion of this API", code=ErrorCode.PROTOCOL_VIOLATION)
+        self._note_whole("", chunk, whole)
+        for choice in chunk.choices or ():
+            if not choice.index:
+                self._add_choice(choice)
+                self._reason = choice.finish_reason
+        self._finish()
+
+    def end(self) -> None:
+        if self._reason:
+            self._finish()
+
+    def _is_mark(self, data: bytes) -> bool:
+        """Whether the event is the sentinel, which closes a finished answer, or empty."""
+        if data == b"[DONE]" and (self._reason or (self._dialect.finish_optional and self._writer.started)):
+            self._finish()
+        return data in (b"[DONE]", b"")
+
+    # ------------------------------------------------------------ what surrounds the answer
+
+    def _note_whole(self, event_name: str, chunk: _Chunk, whole: dict[str, Any]) -> None:
+        """Keep whatever a chunk says beside its delta; it may be an error."""
+        if chunk.choices or chunk.usage:
+            self._writer.start(whole.get("model") or "", whole.get("id") or "")
+            self._watching = self._reason is not None
+        self._note_usage(chunk.usage)
+        if event_name == "error" or chunk.error is not None or whole.get("object") == "error":
+            self._note_error(whole.get("error", whole))
+            return
+        if not chunk.choices and chunk.usage is None and "choices" not in whole:
+            self.unknown_events += 1
+            return
+        further = {name: value for name, value in whole.items() if name not in _OWN_FIELDS}
+        for choice in whole.get("choices") or ():
+            if choice.get("index"):
+                continue
+            self._note_usage(choice.get("usage"))  # Moonshot
+            self._note_error(choice.get("error"))  # OpenRouter
+            further.update({name: value for name, value in choice.items() if name not in _CHOICE_FIELDS})
+            message = choice.get("message") or choice.get("delta") or {}
+            further.update({name: value for name, value in message.items() if name not in _MESSAGE_FIELDS})
+        # Snowflake sends every field with a zero value: only values count.
+        self._message_data.update({name: value for name, value in further.items() if value})
+        if isinstance(x_groq := whole.get("x_groq"), dict) and chunk.usage is None:
+            self._note_usage(x_groq.get("usage"))
+
+    def _note_error(self, error: Any) -> None:
+        # Written, not raised: it counts also where the stream ends without a blank line after it.
+        if error is not None:
+            self._writer.error(_error_inside({"error": error}))
+
+    def _note_usage(self, usage: Any) -> None:
+        """A later report replaces the fields that it has. `prompt_tokens` counts cached ones."""
+        if not isinstance(usage, dict) or not usage:
+            return
+        self._writer.start()
+        self._usage.update({name: value for name, value in usage.items() if value is not None})
+        reported = self._usage
+        prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
+        total = _count(reported, "total_tokens")
+        if total is None and prompt is not None and completion is not None:
+            total = prompt + completion
+        if self._dialect.completion_without_reasoning and None not in (prompt, completion, total):
+            completion = max(completion, total - prompt)  # type: ignore[type-var,operator]  # none of them is None
+        input_details = reported.get("prompt_tokens_details")
+        cached = _count(input_details, "cached_tokens")
+        if cached is None:
+            cached = next((count for name in _CACHED_FIELDS if (count := _count(reported, name)) is not None), None)
+        cost = reported.get("cost") if self._dialect.reports_cost else None
+        self._writer.usage(
+            TokenUsage(
+                input_tokens=prompt,
+                output_tokens=completion,
+                total_tokens=total,
+                cache_read_tokens=cached,
+                cache_write_tokens=_count(input_details, "cache_write_tokens"),
+                reasoning_tokens=_count(reported.get("completion_tokens_details"), "reasoning_tokens"),
+                cost=cost if isinstance(cost, (int, float)) and cost >= 0 else None,
+            )
+        )
+
+    # ------------------------------------------------------------ the answer
+
+    def _add_choice(self, choice: _Choice) -> None:
+        delta = choice.delta or choice.message
+        if delta is not None:
+            thought = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+            if thought or delta.reasoning_details:
+                self._add_thinking(thought, delta.reasoning_details or ())
+            content = delta.content
+            if content:
+                if isinstance(content, str):
+                    if self._open != "text":
+                        self._close_part("text")
+                    self._writer.text(content)
+                else:
+                    self._add_content_parts(content)
+            if delta.tool_calls:
+                if self._open:
+                    self._close_part("")
+                self._calls.add(delta.tool_calls, are_whole=choice.delta is None)
+            if (
+                delta.refusal
+                or delta.function_call is not None
+                or delta.annotations
+                or delta.images
+                or delta.audio
+                or delta.executed_tools
+                or delta.extra_content is not None
+                or delta.thought_signature is not None
+            ):
+                self._add_rare(delta)
+        if choice.finish_reason or choice.logprobs is not None:
+            self._note_finish(choice.finish_reason, choice.logprobs)
+
+    def _note_finish(self, reason: str | None, logprobs: Any) -> None:
+        if isinstance(logprobs, dict):
+            for name, entries in logprobs.items():
+                if isinstance(entries, list):
+                    self._logprobs.setdefault(name, []).extend(entries)
+        if reason:
+            self._reason = reason
+            self._watching = True
+
+    def _add_thinking(self, thought: str | None, details: Sequence[Any]) -> None:
+        if self._open != "thinking":
+            self._close_part("thinking")
+        if not thought:
+            thought = "".join(
+                detail.get("text") or detail.get("summary") or "" for detail in details if isinstance(detail, dict)
+            )
+        if thought:
+            self._writer.thinking(thought)
+        known = len(self._details)
+        for detail in details:
+            # Entries of one chunk are different ones: only what came before it is continued.
+            if not 0 < known == len(self._details) or not _continue_detail(self._details, detail):
+                self._details.append(detail)
+
+    def _add_content_parts(self, parts: list[Any]) -> None:
+        """Content as a list, as Mistral sends it: thinking stands among it, and citations between the texts."""
+        for part in parts:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind == "thinking":
+                self._add_thinking(_joined_text(part.get("thinking")), ())
+            elif kind in ("text", "output_text") or isinstance(part, str):
+                if self._open != "text":
+                    self._close_part("text")
+                self._writer.text(part if isinstance(part, str) else part.get("text") or "")
+            elif kind == "image_url":
+                self._close_part("")
+                self._write_image(part)
+            elif isinstance(part, dict):
+                self._close_part("")
+                self._writer.item(str(kind or "unknown"), part)
+
+    def _add_rare(self, delta: _Delta) -> None:
+        if delta.refusal:
+            if self._open != "refusal":
+                self._close_part("refusal")
+            self._refused = True
+            self._writer.text(delta.refusal, _REFUSAL_PART)
+        called = delta.function_call
+        if called is not None and (called.name or called.arguments):  # the deprecated form: one call, without an id
+            self._close_part("")
+            self._calls.add([CallPiece(index=0, function=called)], are_whole=False)
+        self._annotations.extend(delta.annotations or ())
+        for image in delta.images or ():
+            self._close_part("")
+            self._write_image(image)
+        for tool in (
+            delta.executed_tools or ()
+        ):  # Groq: the same tool again, once with its arguments, once with its output
+            if isinstance(tool, dict):
+                self._items[tool.get("index", len(self._items))] = tool
+        if isinstance(delta.audio, dict):
+            for name, value in delta.audio.items():
+                if value:
+                    self._audio.setdefault(name, []).append(value)
+        for name in ("extra_content", "thought_signature"):
+            if (value := getattr(delta, name)) is not None:
+                self._hidden[name] = value
+
+    def _write_image(self, image: Any) -> None:
+        source = image.get("image_url") if isinstance(image, dict) else None
+        url = source.get("url") if isinstance(source, dict) else source
+        if not isinstance(url, str) or not url:
+            self.unknown_events += 1
+            return
+        head, _, data = url.partition(";base64,")
+        if data and head.startswith("data:"):
+            try:
+                self._writer.image(mime_type=head[5:] or "image/png", data=base64.b64decode(data, validate=True))
+                return
+            except binascii.Error:
+                pass
+        self._writer.image(url=url)
+
+    def _close_part(self, next_kind: str) -> None:
+        """Give the open part what its provider needs back with it, and let the next piece start another."""
+        if self._open == "thinking" and self._details:
+            self._writer.thinking("", None, {"reasoning_details": self._details})
+            self._details = []
+        elif self._open == "text" and self._annotations:
+            self._writer.text("", None, {"annotations": self._annotations})
+            self._annotations = []
+        elif self._open == "refusal":
+            self._writer.text("", _REFUSAL_PART, {"refusal": True})
+        self._open = next_kind
+
+    # ------------------------------------------------------------ the end
+
+    def _finish(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._writer.start()
+        if self._annotations and self._open != "text":
+            self._close_part("text")
+        self._close_part("")
+        if self._details or self._hidden:
+            data = {**({"reasoning_details": self._details} if self._details else {}), **self._hidden}
+            self._writer.thinking("", None, data)
+        for tool in self._items.values():
+            output = tool.get("output")
+            self._writer.item("executed_tool", tool, output if isinstance(output, str) else None)
+        if self._audio:
+            audio = {name: _joined_audio(name, values) for name, values in self._audio.items()}
+            self._writer.item("audio", audio, audio.get("transcript"))
+        self._calls.finish()
+        data = dict(self._message_data)
+        if self._logprobs:
+            data["logprobs"] = self._logprobs
+        if self._usage:
+            data["usage"] = self._usage
+        self._writer.done(self._finish_reason(), self._reason, data or None)
+
+    def _finish_reason(self) -> FinishReason:
+        """Ours for the provider's word. Several vendors say `stop`, or nothing, after tool calls and refusals."""
+        if self._reason:
+            reason = FINISH_REASONS.get(self._reason.lower(), FinishReason.OTHER)
+        else:
+            reason = FinishReason.STOP if self._dialect.finish_optional else FinishReason.OTHER
+        if self._calls and (reason is FinishReason.STOP or not self._reason):
+            return FinishReason.TOOL_CALLS
+        return FinishReason.REFUSAL if self._refused and reason is FinishReason.STOP else reason
+
+
+def _continue_detail(details: list[Any], detail: Any) -> bool:
+    """Join a piece of `reasoning_details` to the last entry if it is of the same one: its signature comes late."""
+    last = details[-1]
+    if (
+        not isinstance(detail, dict)
+        or not isinstance(last, dict)
+        or detail.get("type") == "reasoning.encrypted"
+        or any(detail.get(name) != last.get(name) for name in ("type", "index"))
+        or (detail.get("id") and last.get("id") and detail["id"] != last["id"])
+    ):
+        return False
+    joined = {name: value for name, value in detail.items() if value not in (None, "")}
+    for name in ("text", "summary"):
+        if isinstance(last.get(name), str) and isinstance(joined.get(name), str):
+            joined[name] = last[name] + joined[name]
+    details[-1] = {**last, **joined}
+    return True
+
+
+def _joined_audio(name: str, values: list[Any]) -> Any:
+    """Pieces of sound and of its transcript joined; of everything else the last word."""
+    if name not in ("data", "transcript") or not all(isinstance(value, str) for value in values):
+        return values[-1]
+    if name == "transcript" or len(values) == 1:
+        return "".join(values)
+    try:  # each piece is padded base64 of its own
+        return base64.b64encode(b"".join(map(base64.b64decode, values))).decode()
+    except binascii.Error:
+        return "".join(values)
+
+
+def _joined_text(value: Any) -> str:
+    """The text of a Mistral thinking part, whose `thinking` is a list of parts, or a plain string."""
+    if isinstance(value, str):
+        return value
+    texts = (part.get("text") for part in value or () if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _count(counts: Any, name: str) -> int | None:
+    value = counts.get(name) if isinstance(counts, dict) else None
+    return int(value) if isinstance(value, (int, float)) and value >= 0 else None
+
+
+def _error_inside(value: dict[str, Any]) -> ModelError:
+    """The error that an answer with a good status holds; vendors put the status they meant inside it."""
+    words, message = error_words(value)
+    inner = value.get("error")
+    numbers = map(inner.get, ("status_code", "code", "status")) if isinstance(inner, dict) else ()
+    statuses = (int(str(number)) for number in numbers if str(number).isdecimal())
+    return error_from_words(words, message, status=next((code for code in statuses if 400 <= code < 600), None))
+
+
+CODEC = Codec(
+    specification=SPECIFICATION,
+    encode_request=encode_request,
+    open_decoder=_Decoder,
+    map_error=error_from_response,
+)

@@ -1,0 +1,407 @@
+"""A conversation that handoff has fitted, to the JSON of an OpenAI Chat Completions request. Pure and deterministic.
+
+Answers are read in `openai_chat`. What vendors take and how they call it is in the fields of `ChatDialect`.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError
+from ..jsontext import encode_json
+from ..message import FileRef, Image, Message, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ..target import Dialect
+from ..toolspec import OneTool, ToolChoice, ToolSpec
+
+__all__ = ["SPECIFICATION", "ChatDialect", "HostedForm", "encode_request"]
+
+SPECIFICATION = "openai-chat"
+CACHE_BREAKPOINTS = 4
+CACHE_KEY_LIMIT = 64
+SESSION_NAMES = ("session_id", "sessionId")
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_SCHEMA_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+# How a kind of media is put into a user turn.
+MediaForm = Literal["image_url", "video_url", "input_audio", "file", "document_url", "text"]
+
+
+class HostedForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a vendor is asked for a tool that it runs: a field of the request, or an entry of `tools`.
+
+    The options are the field's value, or stand in the entry, under `options_in` where that is given.
+    """
+
+    field: str | None = None
+    tool: dict[str, Any] = {}
+    options_in: str | None = None
+
+
+class ChatDialect(Dialect, frozen=True, kw_only=True):
+    """A host of the Chat Completions API, and how it departs from what OpenAI wrote down."""
+
+    specification: str = SPECIFICATION
+    path: str = "/chat/completions"
+    # Answers.
+    finish_optional: bool = False  # some versions send no finish reason: `[DONE]` or the whole body is the finish
+    completion_without_reasoning: bool = False  # `completion_tokens` leaves reasoning out, `total_tokens` does not
+    reports_cost: bool = False  # `usage.cost` is in US dollars
+    # What the request calls things.
+    max_tokens_field: str = "max_tokens"
+    system_role: Literal["system", "developer"] = "system"
+    stream_options: dict[str, Any] = msgspec.field(default_factory=lambda: {"include_usage": True})
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)  # sent always
+    # What goes back with an assistant turn.
+    thinking_field: str | None = None
+    thinking_with_calls_only: bool = False
+    thinking_stand_in: str | None = None  # for a turn with calls and no thinking, which the vendor refuses
+    thinking_parts: bool = False  # thinking and citations stand in the content, as Mistral has it
+    reasoning_details: bool = False
+    file_annotations: bool = False
+    refusals: bool = False
+    # What the vendor can do. Each effort maps to the fields that ask for it.
+    efforts: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    budget_field: tuple[str, ...] = ()
+    thoughts: dict[str, Any] = msgspec.field(default_factory=dict)  # asks for readable thoughts
+    sampling_with_reasoning: bool = True
+    media: dict[str, MediaForm] = msgspec.field(default_factory=lambda: {"image/": "image_url"})
+    media_urls: bool = True
+    strict_tools: bool = True
+    parallel_tool_calls: bool = True
+    output_schema: bool = True
+    hosted_tools: dict[str, HostedForm] = msgspec.field(default_factory=dict)
+    other_tools: bool = False  # takes entries of `tools` that are no functions
+    cache_key: bool = False
+    cache_control: bool = False
+
+
+def encode_request(request: ModelRequest, dialect: ChatDialect) -> WireRequest:
+    """Return the request for a conversation that handoff has fitted to this dialect."""
+    config = request.config
+    body: dict[str, Any] = {"model": config.model_id}
+    tools = [_encode_tool(tool, dialect) for tool in request.tools]
+    _add_hosted_tools(body, tools, config.hosted_tools, dialect)
+    if tools:
+        body["tools"] = tools
+        choice = request.tool_choice or config.tool_choice
+        if choice is not None:
+            body["tool_choice"] = _encode_tool_choice(choice)
+        if config.parallel_tool_calls is not None and dialect.parallel_tool_calls:
+            body["parallel_tool_calls"] = config.parallel_tool_calls
+    body["messages"] = _encode_messages(request, dialect)
+    body.update(dialect.defaults)
+    body.update(_settings(config, dialect))
+    if config.cache_config is not None and dialect.cache_key:
+        session = next((request.metadata[name] for name in SESSION_NAMES if request.metadata.get(name)), None)
+        if session is not None:
+            is_short = len(session) <= CACHE_KEY_LIMIT
+            body["prompt_cache_key"] = session if is_short else hashlib.sha256(session.encode()).hexdigest()
+    if request.stream:
+        body["stream"] = True
+        if dialect.stream_options:
+            body["stream_options"] = dialect.stream_options
+    body.update(config.extensions)
+    path = dialect.path.format(model=config.model_id)
+    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+
+def _unsupported(dialect: ChatDialect, what: str) -> ModelError:
+    return ModelError(f"{dialect.provider} cannot take {what}", code=ErrorCode.UNSUPPORTED)
+
+
+# ---------------------------------------------------------------- settings and tools
+
+
+def _settings(config: ModelConfig, dialect: ChatDialect) -> dict[str, Any]:
+    settings = _reasoning_settings(config, dialect)
+    reasons = config.reasoning is not None and config.reasoning.effort != "off"
+    if dialect.sampling_with_reasoning or not reasons:
+        settings.update({"temperature": config.temperature, "top_p": config.top_p})
+    settings[dialect.max_tokens_field] = config.max_tokens
+    settings["stop"] = list(config.stop_sequences) or None
+    if config.output_schema is not None:
+        if not dialect.output_schema:
+            raise _unsupported(dialect, "a schema for its output")
+        settings["response_format"] = _encode_output_schema(config.output_schema)
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _reasoning_settings(config: ModelConfig, dialect: ChatDialect) -> dict[str, Any]:
+    reasoning = config.reasoning
+    settings: dict[str, Any] = {}
+    if reasoning is None:
+        return settings
+    if reasoning.summary:
+        settings = _merged(settings, dialect.thoughts)
+    if reasoning.effort is not None:
+        if reasoning.effort not in dialect.efforts:
+            raise _unsupported(dialect, f"the reasoning effort {reasoning.effort!r}")
+        settings = _merged(settings, dialect.efforts[reasoning.effort])
+    if reasoning.budget_tokens is not None:
+        if not dialect.budget_field:
+            raise _unsupported(dialect, "a budget of reasoning tokens; give an effort instead")
+        budget: Any = reasoning.budget_tokens
+        for name in reversed(dialect.budget_field):
+            budget = {name: budget}
+        settings = _merged(settings, budget)
+    return settings
+
+
+def _merged(fields: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(fields)
+    for name, value in further.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merged(merged[name], value) if both else value
+    return merged
+
+
+def _encode_output_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    title = schema.get("title")
+    name = title if isinstance(title, str) and _SCHEMA_NAME.fullmatch(title) else "output"
+    json_schema: dict[str, Any] = {"name": name, "schema": schema}
+    if _is_strict(schema):  # the API refuses strictness for a schema that leaves anything open
+        json_schema["strict"] = True
+    return {"type": "json_schema", "json_schema": json_schema}
+
+
+def _is_strict(schema: Any) -> bool:
+    """Whether every object in the schema closes itself and requires all its properties."""
+    if isinstance(schema, list):
+        return all(map(_is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties") or {}
+        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != set(properties):
+            return False
+    return all(map(_is_strict, schema.values()))
+
+
+def _encode_tool(tool: ToolSpec, dialect: ChatDialect) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    function["parameters"] = {"type": "object", **tool.parameter_schema}
+    if tool.strict is not None and dialect.strict_tools:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _add_hosted_tools(
+    body: dict[str, Any], tools: list[dict[str, Any]], hosted: Iterable[HostedTool], dialect: ChatDialect
+) -> None:
+    for tool in hosted:
+        form = dialect.hosted_tools.get(tool.kind)
+        if form is None and not dialect.other_tools:
+            raise _unsupported(dialect, f"the hosted tool {tool.kind!r}")
+        if form is not None and form.field is not None:
+            body[form.field] = tool.options
+        elif form is not None and form.options_in is not None:
+            tools.append({**form.tool, form.options_in: {**form.tool.get(form.options_in, {}), **tool.options}})
+        else:
+            tools.append({**(form.tool if form is not None else {"type": tool.kind}), **tool.options})
+
+
+def _encode_tool_choice(choice: ToolChoice) -> Any:
+    if isinstance(choice, OneTool):
+        return {"type": "function", "function": {"name": choice.tool_name}}
+    return choice
+
+
+# ---------------------------------------------------------------- messages
+
+
+def _encode_messages(request: ModelRequest, dialect: ChatDialect) -> list[dict[str, Any]]:
+    encoded: list[dict[str, Any]] = []
+    ends: list[int] = []  # for each message, how many are encoded up to it
+    if request.system:
+        encoded.append({"role": dialect.system_role, "content": request.system})
+    for message in request.messages:
+        turn = _encode_message(message, dialect)
+        if turn is not None:
+            encoded.append(turn)
+        ends.append(len(encoded))
+    if request.config.cache_config is not None and dialect.cache_control:
+        anchors = [ends[anchor] - 1 for anchor in request.cache_anchors if anchor < len(ends)]
+        _mark_cache(encoded, anchors or [len(encoded) - 1], has_system=bool(request.system))
+    return encoded
+
+
+def _encode_message(message: Message, dialect: ChatDialect) -> dict[str, Any] | None:
+    match message.role:
+        case Role.SYSTEM:
+            return {"role": dialect.system_role, "content": _joined_text(message.parts, "\n\n")}
+        case Role.USER:
+            return {"role": "user", "content": _encode_user_content(message.parts, dialect)}
+        case Role.TOOL:
+            (result,) = message.parts
+            assert isinstance(result, ToolResult)
+            content = _encode_result_content(result, dialect)
+            return {"role": "tool", "tool_call_id": result.tool_call_id, "content": content}
+        case Role.ASSISTANT:
+            return _encode_assistant(message, dialect)
+
+
+def _joined_text(parts: Iterable[Any], between: str) -> str:
+    return between.join(part.text for part in parts if isinstance(part, Text) and part.text)
+
+
+def _encode_user_content(parts: Sequence[Any], dialect: ChatDialect) -> str | list[dict[str, Any]]:
+    """A plain string where there is only text: models behind some hosts copy the structure of their input."""
+    if all(isinstance(part, Text) for part in parts):
+        return _joined_text(parts, "\n\n")
+    content: list[dict[str, Any]] = []
+    for part in parts:
+        if isinstance(part, Text):
+            if part.text:
+                content.append({"type": "text", "text": part.text})
+        elif isinstance(part, (Image, FileRef)):
+            content.append(_encode_media(part, dialect))
+    return content
+
+
+def _encode_result_content(result: ToolResult, dialect: ChatDialect) -> str:
+    if isinstance(result.content, str):
+        return result.content
+    if isinstance(result.content, dict):
+        return encode_json(result.content).decode()
+    if any(isinstance(part, (Image, FileRef)) for part in result.content):
+        raise _unsupported(dialect, "media in a tool result")
+    return _joined_text(result.content, "\n\n")
+
+
+def _encode_media(part: Image | FileRef, dialect: ChatDialect) -> dict[str, Any]:
+    mime_type = part.mime_type or ("image/*" if isinstance(part, Image) else "application/octet-stream")
+    matching = (form for prefix, form in dialect.media.items() if mime_type == prefix or _is_kind(mime_type, prefix))
+    form = next(matching, None)
+    file_id = part.file_id if isinstance(part, FileRef) else None
+    if file_id is not None and "file" in dialect.media.values():
+        return {"type": "file", "file": {"file_id": file_id}}
+    if form is None or file_id is not None or (part.url is None and part.data is None):
+        raise _unsupported(dialect, f"this {part.kind} of type {mime_type!r}")
+    if part.url is not None and (form in ("input_audio", "text") or not dialect.media_urls):
+        raise _unsupported(dialect, f"a {part.kind} of type {mime_type!r} by its URL")
+    name = part.name if isinstance(part, FileRef) else None
+    if form == "text":
+        assert part.data is not None
+        text = part.data.decode("utf-8", "replace")
+        return {"type": "text", "text": f"{name}:\n\n{text}" if name else text}
+    data = base64.b64encode(part.data).decode() if part.data is not None else ""
+    url = part.url if part.url is not None else f"data:{mime_type};base64,{data}"
+    if form == "input_audio":
+        if mime_type not in AUDIO_FORMATS:
+            raise _unsupported(dialect, f"sound of type {mime_type!r}; it takes wav and mp3")
+        return {"type": "input_audio", "input_audio": {"data": data, "format": AUDIO_FORMATS[mime_type]}}
+    if form == "file":
+        return {"type": "file", "file": {"filename": name or "document.pdf", "file_data": url}}
+    if form == "document_url":
+        return {"type": "document_url", "document_url": url, **({"document_name": name} if name else {})}
+    return {"type": form, form: {"url": url}}
+
+
+def _is_kind(mime_type: str, prefix: str) -> bool:
+    return prefix.endswith("/") and mime_type.startswith(prefix)
+
+
+# ---------------------------------------------------------------- assistant turns
+
+
+def _encode_assistant(message: Message, dialect: ChatDialect) -> dict[str, Any] | None:
+    """The turn as the provider sent it; None where nothing of it can be said here."""
+    parts = message.parts
+    calls = [_encode_call(part, dialect) for part in parts if isinstance(part, ToolCall)]
+    further = _encode_further(parts, dialect, has_calls=bool(calls))
+    content: Any = _encode_content_parts(parts) if dialect.thinking_parts else None
+    if content is None:
+        spoken = parts if not dialect.refusals else [part for part in parts if not _is_refusal(part)]
+        content = _joined_text(spoken, "") or None
+    if content is None and not calls:
+        if not further:
+            return None
+        content = None if "refusal" in further or "audio" in further else ""
+    turn: dict[str, Any] = {"role": "assistant", "content": content, **further}
+    if calls:
+        turn["tool_calls"] = calls
+    return turn
+
+
+def _is_refusal(part: Any) -> bool:
+    return isinstance(part, Text) and bool((part.provider_data or {}).get("refusal"))
+
+
+def _encode_further(parts: Sequence[Any], dialect: ChatDialect, *, has_calls: bool) -> dict[str, Any]:
+    """What stands beside the content of the turn: thinking, signatures, a refusal, a spoken answer."""
+    further: dict[str, Any] = {}
+    details: list[Any] = []
+    for part in parts:
+        data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+        if isinstance(part, Thinking):
+            details.extend(data.get("reasoning_details") or ())
+            further.update({name: data[name] for name in ("extra_content", "thought_signature") if name in data})
+        elif isinstance(part, Text) and dialect.file_annotations:
+            # OpenRouter: with them it need not read the same file again.
+            files = [note for note in data.get("annotations") or () if isinstance(note, dict) and note.get("file")]
+            if files:
+                further.setdefault("annotations", []).extend(files)
+        elif isinstance(part, ProviderItem) and part.item_type == "audio" and part.item.get("id"):
+            further["audio"] = {"id": part.item["id"]}
+    if dialect.refusals and (refusal := _joined_text(filter(_is_refusal, parts), "")):
+        further["refusal"] = refusal
+    thought = "".join(part.text for part in parts if isinstance(part, Thinking))
+    if details and dialect.reasoning_details:
+        further["reasoning_details"] = details
+    elif dialect.thinking_field is not None:
+        if thought and (has_calls or not dialect.thinking_with_calls_only):
+            further[dialect.thinking_field] = thought
+        elif has_calls and dialect.thinking_stand_in is not None:
+            further[dialect.thinking_field] = dialect.thinking_stand_in
+    return further
+
+
+def _encode_content_parts(parts: Sequence[Any]) -> list[dict[str, Any]] | None:
+    """Thinking, text and citations in their order; None where there is only text."""
+    if not any((isinstance(part, Thinking) and part.text) or isinstance(part, ProviderItem) for part in parts):
+        return None
+    content: list[dict[str, Any]] = []
+    for part in parts:
+        if isinstance(part, Text) and part.text:
+            content.append({"type": "text", "text": part.text})
+        elif isinstance(part, Thinking) and part.text:
+            content.append({"type": "thinking", "thinking": [{"type": "text", "text": part.text}]})
+        elif isinstance(part, ProviderItem):
+            content.append(part.item)
+    return content
+
+
+def _encode_call(call: ToolCall, dialect: ChatDialect) -> dict[str, Any]:
+    data: Mapping[str, Any] = call.provider_data or {}
+    further = {"extra_content": data["extra_content"]} if "extra_content" in data else {}
+    if data.get("type") == "custom":
+        custom = {"name": call.tool_name, "input": call.raw_args_text}
+        return {"id": call.tool_call_id, "type": "custom", "custom": custom, **further}
+    arguments = call.raw_args_text
+    if call.parse_error is not None and not dialect.rules.raw_arguments:
+        arguments = encode_json({"unparsed_arguments": arguments}).decode()
+    elif call.arguments is not None and not arguments:
+        arguments = "{}"
+    function = {"name": call.tool_name, "arguments": arguments}
+    return {"id": call.tool_call_id, "type": "function", "function": function, **further}
+
+
+def _mark_cache(messages: list[dict[str, Any]], anchors: list[int], *, has_system: bool) -> None:
+    """Breakpoints on the system text and on the newest anchors, each on the last turn up to it that has content."""
+    targets: list[int] = [0] if has_system else []
+    for anchor in anchors[-(CACHE_BREAKPOINTS - len(targets)) :]:
+        target = next((index for index in range(anchor, -1, -1) if messages[index].get("content")), None)
+        if target is not None and target not in targets:
+            targets.append(target)
+    for target in targets:
+        content = messages[target]["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        marked = {**parts[-1], "cache_control": {"type": "ephemeral"}}
+        messages[target] = {**messages[target], "content": [*parts[:-1], marked]}

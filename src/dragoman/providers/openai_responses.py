@@ -1,0 +1,482 @@
+"""OpenAI Responses: its events or whole answer to deltas. Pure; no network, no clock. Requests are written next door.
+
+Output items may run interleaved, close late or never. What can be read at once is written at once: text and thinking
+of one item at a time, calls where no text is under way; everything else waits its turn, and the last event settles it.
+
+`providerData` here is the item in the wire's own words, without what the part itself says: a message's further fields
+on each of its texts, with `content` for those of the text; a whole reasoning item, `length` in place of its texts; a
+call's further fields. On the message: `usage`, the response's own further fields, `order` of item ids where the parts
+could not follow it, and `output` with what the last event said otherwise than the item's own.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError, UnreadableData
+from ..jsontext import decode_json, encode_json, join_surrogates
+from ..message import FinishReason
+from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
+from ..target import Dialect
+from ..usage import TokenUsage
+from .failures import error_from_response, error_from_words, error_words
+from .openai_responses_items import (
+    NOT_KEPT,
+    PIECES,
+    REPEATED,
+    TERMINALS,
+    OutputItem,
+    changes_in,
+    content_data,
+    count_in,
+    object_in,
+    reasoning_data,
+    reasoning_texts,
+    rest_of,
+    text_in,
+    without,
+)
+from .openai_responses_request import DIALECTS, SPECIFICATION, ResponsesDialect, encode_request
+
+__all__ = ["CODEC", "DIALECTS", "ResponsesDialect"]
+
+# `status`, with `:reason` where it is incomplete. A completed answer with calls or a refusal finishes with those.
+FINISH_REASONS: dict[str, FinishReason] = {
+    "completed": FinishReason.STOP,
+    "complete": FinishReason.STOP,
+    "incomplete:max_output_tokens": FinishReason.LENGTH,
+    "incomplete:content_filter": FinishReason.CONTENT_FILTER,
+}
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str = ""
+    item_id: str | None = None
+    output_index: int | None = None
+    content_index: int | None = 0
+    summary_index: int | None = 0
+    delta: Any = None
+
+
+_EVENT = TypedJson(_Event)
+
+
+class _Decoder:
+    """Events of one answer to deltas. A response's own last event is the finish; without it the answer is cut short."""
+
+    __slots__ = (
+        "_by_id", "_by_index", "_call_ids", "_items", "_live", "_parts", "_refused", "_writer", "unknown_events",
+    )  # fmt: skip
+
+    def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
+        self._writer = writer
+        self._items: list[OutputItem] = []
+        self._by_id: dict[str | None, OutputItem] = {}
+        self._by_index: dict[int | None, OutputItem] = {}
+        self._live: OutputItem | None = None  # the message or reasoning item whose text is being written
+        self._call_ids: set[str] = set()
+        self._parts = 0
+        self._refused = False
+        self.unknown_events = 0
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        read, write_text, write_arguments = _EVENT.read, self._writer.text, self._writer.call_args
+        for name, data in events:
+            if data == b"[DONE]":
+                continue
+            event = read(data)
+            kind, live = event.type or name, self._live
+            if (
+                kind == "response.output_text.delta"
+                and live is not None
+                and live.item_id == event.item_id
+                and live.current == event.content_index
+                and type(event.delta) is str
+            ):
+                live.writing.append(event.delta)
+                write_text(event.delta, live.part_index)
+            elif (
+                kind == "response.function_call_arguments.delta"
+                and live is None
+                and (item := self._by_id.get(event.item_id)) is not None
+                and item.call_id is not None
+                and not item.closed
+                and type(event.delta) is str
+            ):
+                item.writing.append(event.delta)
+                write_arguments(item.call_id, event.delta)
+            elif kind in PIECES:
+                self._add_piece(event, *PIECES[kind])
+            else:
+                self._decode_rare(kind, event, _decode_object(data))
+
+    def decode_body(self, body: bytes) -> None:
+        response = _decode_object(body)
+        if not isinstance(response.get("output"), list):
+            if response.get("error"):
+                raise _failure(response)
+            raise ModelError("the answer is not a response of this API", code=ErrorCode.PROTOCOL_VIOLATION)
+        self._start(response)
+        self._end_response(response, None)
+
+    def end(self) -> None:
+        pass
+
+    def _decode_rare(self, kind: str, event: _Event, value: dict[str, Any]) -> None:
+        match kind:
+            case "response.created" | "response.queued" | "response.in_progress":
+                self._start(object_in(value, "response"))
+            case "response.output_item.added":
+                item = self._by_id.get(text_in(object_in(value, "item"), "id"))
+                if item is None or item.closed:
+                    self._open(object_in(value, "item"), event.output_index)
+            case "response.output_item.done":
+                self._end_item(object_in(value, "item"), event.output_index)
+            case "response.content_part.done":
+                item = self._find(event.item_id, event.output_index, "message")
+                if item is not None:
+                    item.content_done[event.content_index or 0] = object_in(value, "part")
+            case _ if kind in TERMINALS:
+                self._end_response(object_in(value, "response"), kind.removeprefix("response."))
+            case "error" | "" if kind or value.get("error"):
+                self._writer.error(_failure(value))
+            case _ if kind not in REPEATED:
+                self.unknown_events += 1
+
+    # -- items
+
+    def _start(self, response: dict[str, Any]) -> None:
+        self._writer.start(text_in(response, "model"), text_in(response, "id"))
+
+    def _find(self, item_id: str | None, index: int | None, kind: str) -> OutputItem | None:
+        """Items are known by their id; gateways that change ids between events keep the index."""
+        item = self._by_id.get(item_id)
+        if item is None:
+            item = self._by_index.get(index)
+            if item is not None and (item.closed or item.kind != kind):
+                return None
+        return item
+
+    def _open(self, opened: dict[str, Any], index: int | None) -> OutputItem:
+        self._writer.start()
+        item = OutputItem(opened)
+        self._items.append(item)
+        if item.item_id is not None:
+            self._by_id[item.item_id] = item
+        if index is not None:
+            self._by_index[index] = item
+        if item.kind == "function_call" and self._may_write(item):
+            self._open_call(item)
+        return item
+
+    def _add_piece(self, event: _Event, kind: str, channel: str) -> None:
+        item = self._find(event.item_id, event.output_index, kind)
+        if item is None:  # a resumed stream may begin after the item's opening
+            item = self._open({"type": kind, "id": event.item_id}, event.output_index)
+        if type(event.delta) is not str or item.closed or item.kind != kind:
+            return
+        index = (event.summary_index if channel == "summary_text" else event.content_index) or 0
+        if self._may_write(item):
+            self._write_piece(item, channel, index, event.delta)
+        else:
+            item.held.append((channel, index, event.delta))
+
+    def _may_write(self, item: OutputItem) -> bool:
+        """Text must not be interrupted: one item's is live. Thinking gives way, since some close it after the text."""
+        live = self._live
+        if live is item:
+            return True
+        if item.early is not None:
+            return False
+        if live is not None:
+            if live.kind != "reasoning":
+                return False
+            self._close_early(live)
+            self._write_held()
+            return self._may_write(item)
+        if item.kind in ("message", "reasoning"):
+            self._live = item
+        return True
+
+    def _write_piece(self, item: OutputItem, channel: str, index: int, piece: str) -> None:
+        if item.kind == "function_call":
+            item.writing.append(piece)
+            if item.call_id is not None:  # else its name is still unknown
+                self._writer.call_args(item.call_id, piece)
+            return
+        if item.place is None:
+            item.place = self._place()
+        if item.kind == "reasoning":
+            item.channel = item.channel or channel
+            if item.channel == channel:  # the other kind of text follows when the item closes
+                item.pieces.setdefault(index, []).append(piece)
+                self._writer.thinking(piece, item.part_index)
+        else:
+            if item.current != index:
+                self._open_content(item, index, channel)
+            item.writing.append(piece)
+            self._writer.text(piece, item.part_index)
+
+    def _write_held(self) -> None:
+        """Write what waited while another item's text was live, in the order in which the items opened."""
+        for item in self._items:
+            if self._live is not None:
+                return
+            if item.closed:
+                continue
+            if item.final is not None:
+                self._close(item)
+            elif item.early is None and (item.held or item.kind == "function_call"):
+                self._may_write(item)
+                if item.kind == "function_call":
+                    self._open_call(item)
+                self._flush_held(item)
+
+    def _end_item(self, final: dict[str, Any], index: int | None) -> None:
+        item = self._find(text_in(final, "id"), index, text_in(final, "type")) or self._open(final, index)
+        if item.closed:
+            return
+        item.final = final
+        if self._live is None or self._live is item:
+            self._close(item)
+            self._write_held()
+
+    def _next_part(self) -> int:
+        self._parts += 1
+        return self._parts - 1
+
+    def _place(self) -> int:
+        return sum(item.place is not None for item in self._items)
+
+    # -- closing
+
+    def _close(self, item: OutputItem) -> None:
+        """Write what is still missing of an item, and what its provider needs back."""
+        item.closed = True
+        if self._live is item:
+            self._live = None
+        if item.place is None:
+            item.place = self._place()
+        match item.kind:
+            case "message":
+                self._close_message(item)
+            case "reasoning":
+                self._close_reasoning(item)
+            case "function_call":
+                self._close_call(item)
+            case "custom_tool_call":
+                self._write_custom_call(item)
+            case "image_generation_call":
+                self._write_picture(item.latest)
+            case _:
+                self._writer.item(str(item.latest.get("type") or "unknown"), item.latest)
+
+    def _close_message(self, item: OutputItem) -> None:
+        contents = item.latest.get("content")
+        contents = contents if isinstance(contents, list) else []
+        self._flush_held(item)
+        for index, content in enumerate(contents):
+            if not isinstance(content, dict) or (item.current is not None and index < item.current):
+                continue
+            if index != item.current:
+                self._open_content(item, index, "output_text")
+            item.content_done[index] = content
+        self._close_content(item)
+
+    def _flush_held(self, item: OutputItem) -> None:
+        held, item.held = item.held, []
+        for channel, index, piece in held:
+            self._write_piece(item, channel, index, piece)
+
+    def _open_content(self, item: OutputItem, index: int, channel: str) -> None:
+        self._close_content(item)
+        item.current, item.part_index, item.channel, item.writing = index, self._next_part(), channel, []
+
+    def _close_content(self, item: OutputItem) -> None:
+        """Close the text that is being written with what is known of it, if there is one."""
+        if item.current is None:
+            return
+        content = item.content_done.get(item.current) or {"type": item.channel}
+        whole = text_in(content, "text") or text_in(content, "refusal")
+        rest = rest_of(whole, join_surrogates("".join(item.writing)))
+        self._refused = self._refused or content.get("type") == "refusal"
+        self._writer.text(rest, item.part_index, content_data(item, content))
+        item.current = None
+
+    def _close_early(self, item: OutputItem) -> None:
+        self._live = None
+        item.written = item.text()
+        item.early = reasoning_data(item, item.written)
+        self._writer.thinking("", item.part_index, item.early)
+
+    def _close_reasoning(self, item: OutputItem) -> None:
+        if item.early is None:
+            self._flush_held(item)
+            item.written = item.text()
+        whole, other = reasoning_texts(item.latest)
+        rest = rest_of(whole, item.written) or rest_of(other, item.written)
+        data = reasoning_data(item, item.written + rest)
+        if rest or data != item.early:
+            self._writer.thinking(rest, self._next_part() if item.early else item.part_index, data)
+
+    def _open_call(self, item: OutputItem) -> bool:
+        if item.call_id is not None:
+            return True
+        call_id, name = text_in(item.latest, "call_id") or text_in(item.latest, "id"), text_in(item.latest, "name")
+        if not call_id or not name:
+            return False
+        while call_id in self._call_ids:  # unique within an answer at best, and not with every vendor
+            call_id += "_"
+        self._call_ids.add(call_id)
+        item.call_id = call_id
+        if item.place is None:
+            item.place = self._place()
+        self._writer.call_start(call_id, name)
+        return True
+
+    def _close_call(self, item: OutputItem) -> None:
+        if item.call_id is None:
+            if not self._open_call(item):
+                raise ModelError("a function call came without its name or id", code=ErrorCode.PROTOCOL_VIOLATION)
+            item.held = [("arguments", 0, "".join(item.writing)), *item.held]
+            item.writing = []
+        self._flush_held(item)
+        arguments = item.latest.get("arguments")
+        whole = encode_json(arguments).decode() if isinstance(arguments, dict) else text_in(item.latest, "arguments")
+        if rest := rest_of(whole, join_surrogates("".join(item.writing))):
+            self._writer.call_args(item.call_id or "", rest)
+        self._writer.call_end(item.call_id or "", without(item.latest, "type", "call_id", "name", "arguments"))
+
+    def _write_custom_call(self, item: OutputItem) -> None:
+        """A tool of free text: the text is its one argument."""
+        if not self._open_call(item):
+            raise ModelError("a custom tool call came without its name or id", code=ErrorCode.PROTOCOL_VIOLATION)
+        call_id = item.call_id or ""
+        self._writer.call_args(call_id, encode_json({"input": text_in(item.latest, "input")}).decode())
+        self._writer.call_end(call_id, without(item.latest, "call_id", "name", "input"))
+
+    def _write_picture(self, item: dict[str, Any]) -> None:
+        """The picture as an image, its item without the bytes."""
+        try:
+            picture = base64.b64decode(text_in(item, "result"), validate=True)
+        except binascii.Error:
+            picture = b""
+        if picture:
+            mime_type = f"image/{text_in(item, 'output_format') or 'png'}"
+            self._writer.image(mime_type=mime_type, data=picture, provider_data={"id": item.get("id")})
+            item = {name: value for name, value in item.items() if name != "result"}
+        self._writer.item("image_generation_call", item)
+
+    # -- the end
+
+    def _end_response(self, response: dict[str, Any], word: str | None) -> None:
+        status = text_in(response, "status") or word
+        if status == "failed":
+            self._note_usage(response)
+            self._writer.error(_failure({"error": None, **response}))
+            return
+        self._start(response)
+        data = self._settle([item for item in response.get("output") or () if isinstance(item, dict)])
+        self._note_usage(response)
+        details = response.get("incomplete_details")
+        if status == "incomplete" and isinstance(details, dict) and details.get("reason"):
+            status = f"{status}:{details['reason']}"
+        reason = FINISH_REASONS.get(status or "", FinishReason.OTHER)
+        if status is None and response.get("object") == "response.compaction":
+            reason = FinishReason.STOP
+        if reason is FinishReason.STOP and (self._call_ids or self._refused):
+            reason = FinishReason.TOOL_CALLS if self._call_ids else FinishReason.REFUSAL
+        data.update({name: value for name, value in response.items() if name not in NOT_KEPT and value is not None})
+        if response.get("usage"):
+            data["usage"] = response["usage"]
+        self._writer.done(reason, status, data or None)
+
+    def _settle(self, output: list[dict[str, Any]]) -> dict[str, Any]:
+        """Write what the last event shows and nothing before it did; return what the deltas could not say."""
+        settled: list[OutputItem] = []
+        revised: list[dict[str, Any]] = []
+        for index, final in enumerate(output):
+            item = self._match(final, index, settled)
+            settled.append(item)
+            if item.final is None:
+                item.final = final
+            elif changes := changes_in(item.final, final):
+                revised.append({"id": item.final.get("id"), **changes})
+        if self._live is not None:
+            self._close(self._live)
+        for item in [*settled, *self._items]:
+            if not item.closed:
+                self._close(item)
+        data: dict[str, Any] = {}
+        places = [item.place for item in settled]
+        ids = [item.latest.get("id") for item in settled]
+        if places != sorted(places, key=lambda place: place or 0) and all(isinstance(name, str) for name in ids):
+            data["order"] = ids
+        if revised:
+            data["output"] = revised
+        return data
+
+    def _match(self, final: dict[str, Any], index: int, taken: list[OutputItem]) -> OutputItem:
+        """The item that `final` is the last word on, or a new one that was never announced."""
+        for item in (self._by_id.get(text_in(final, "id")), self._by_index.get(index)):
+            if item is not None and item not in taken and item.opened.get("type") == final.get("type"):
+                return item
+        item = OutputItem(final)
+        self._items.append(item)
+        return item
+
+    def _note_usage(self, response: dict[str, Any]) -> None:
+        usage = response.get("usage")
+        if not isinstance(usage, dict):
+            return
+        read, written = (
+            count_in(usage, "input_tokens_details", name) for name in ("cached_tokens", "cache_write_tokens")
+        )
+        input_tokens, output_tokens, total = (
+            count_in(usage, f"{name}_tokens") for name in ("input", "output", "total")
+        )
+        if total is None and input_tokens is not None and output_tokens is not None:
+            total = input_tokens + output_tokens
+        cost = usage.get("cost")
+        self._writer.start()
+        self._writer.usage(
+            TokenUsage(
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                total_tokens=total,
+                cache_read_tokens=read,
+                cache_write_tokens=written,
+                reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
+                cost=cost if isinstance(cost, (int, float)) and cost >= 0 else None,
+            )
+        )
+
+
+def _decode_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = decode_json(data)
+    except UnreadableData:
+        value = None
+    if not isinstance(value, dict):
+        raise ModelError("the provider sent something else than a JSON object", code=ErrorCode.PROTOCOL_VIOLATION)
+    return value
+
+
+def _failure(value: dict[str, Any]) -> ModelError:
+    """The error that an event or a failed response stands for; gateways put a status where others have a word."""
+    words, message = error_words(value)
+    status = next((int(word) for word in words if word.isdecimal() and 400 <= int(word) < 600), None)
+    if status is None and "invalid_request_error" in words:
+        status = 400
+    return error_from_words(words, message, status=status)
+
+
+CODEC = Codec(
+    specification=SPECIFICATION,
+    encode_request=encode_request,
+    open_decoder=_Decoder,
+    map_error=error_from_response,
+)

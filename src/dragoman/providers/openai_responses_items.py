@@ -1,0 +1,222 @@
+"""OpenAI Responses: the events and output items of its answers, and what of an item rides beside its part. Pure."""
+
+from typing import Any
+
+from ..jsontext import join_surrogates
+
+__all__ = [
+    "NOT_KEPT",
+    "PIECES",
+    "REPEATED",
+    "TERMINALS",
+    "OutputItem",
+    "changes_in",
+    "content_data",
+    "count_in",
+    "object_in",
+    "reasoning_data",
+    "reasoning_texts",
+    "rest_of",
+    "text_in",
+    "without",
+]
+
+# Event -> the item that it adds a piece to, and which of the item's texts.
+PIECES: dict[str, tuple[str, str]] = {
+    "response.output_text.delta": ("message", "output_text"),
+    "response.refusal.delta": ("message", "refusal"),
+    "response.reasoning_summary_text.delta": ("reasoning", "summary_text"),
+    "response.reasoning_text.delta": ("reasoning", "reasoning_text"),
+    "response.function_call_arguments.delta": ("function_call", "arguments"),
+}
+TERMINALS = frozenset(f"response.{word}" for word in ("completed", "incomplete", "failed", "cancelled"))
+
+# Events that tell nothing that an item's end or the response's end does not tell again.
+_HOSTED = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
+REPEATED = frozenset(
+    {
+        "keepalive",
+        "ping",
+        "response.content_part.added",
+        "response.output_text.done",
+        "response.output_text.annotation.added",
+        "response.refusal.done",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_part.done",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_text.done",
+        "response.function_call_arguments.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
+        "response.code_interpreter_call_code.delta",
+        "response.code_interpreter_call_code.done",
+        "response.code_interpreter_call.interpreting",
+        "response.image_generation_call.generating",
+        "response.image_generation_call.partial_image",
+        *(
+            f"response.{tool}.{step}"
+            for tool in (*_HOSTED, "mcp_list_tools")
+            for step in ("in_progress", "searching", "completed", "failed")
+        ),
+    }
+)
+
+# What a response repeats of its request, or what deltas say already.
+NOT_KEPT = frozenset(
+    {
+        "background",
+        "error",
+        "frequency_penalty",
+        "incomplete_details",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "metadata",
+        "model",
+        "object",
+        "output",
+        "output_text",
+        "parallel_tool_calls",
+        "presence_penalty",
+        "previous_response_id",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "status",
+        "store",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "usage",
+        "user",
+    }
+)
+
+
+class OutputItem:
+    """An output item under way: what it opened with, the pieces of its texts, and its final form once that is known."""
+
+    __slots__ = (
+        "call_id", "channel", "closed", "content_done", "current", "early", "final", "held", "item_id", "kind",
+        "opened", "part_index", "pieces", "place", "writing", "written",
+    )  # fmt: skip
+
+    def __init__(self, opened: dict[str, Any]) -> None:
+        self.opened = opened
+        self.kind = str(opened.get("type") or "unknown")
+        if self.kind == "message" and opened.get("role") not in (None, "assistant"):
+            self.kind = "message of another role"  # a compacted history repeats what the user said
+        self.item_id = text_in(opened, "id") or None
+        self.final: dict[str, Any] | None = None
+        self.pieces: dict[int, list[str]] = {}
+        self.writing: list[str] = []  # the pieces of the content that is being written
+        self.held: list[tuple[str, int, str]] = []
+        self.content_done: dict[int, dict[str, Any]] = {}
+        self.channel = ""  # which texts of a reasoning item are being written
+        self.current: int | None = None  # which content of a message is being written
+        self.part_index: int | None = None
+        self.call_id: str | None = None  # of a call that has been opened
+        self.place: int | None = None  # among the items, by when they were first written
+        self.early: dict[str, Any] | None = None  # what a reasoning item was closed with before its end
+        self.written = ""
+        self.closed = False
+
+    @property
+    def latest(self) -> dict[str, Any]:
+        """The item as far as it is known."""
+        return self.opened if self.final is None else self.final
+
+    def text(self) -> str:
+        """All that its pieces say."""
+        return join_surrogates("".join(piece for pieces in self.pieces.values() for piece in pieces))
+
+
+def content_data(item: OutputItem, content: dict[str, Any]) -> dict[str, Any]:
+    """What rides beside one text of a message: the message's further fields, and under `content` the text's own."""
+    data = without(item.latest, "type", "role", "content") or {}
+    further = {
+        name: value
+        for name, value in content.items()
+        if value not in (None, [], "output_text") and not (name in ("text", "refusal") and isinstance(value, str))
+    }
+    return {**data, "content": further} if further else data
+
+
+def object_in(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """The object under `name`, empty where there is none."""
+    inner = value.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def text_in(value: dict[str, Any], name: str) -> str:
+    """The text under `name`, empty where there is none."""
+    text = value.get(name)
+    return text if isinstance(text, str) else ""
+
+
+def count_in(usage: dict[str, Any], *path: str) -> int | None:
+    """The number at the end of the path, if it is one."""
+    value: Any = usage
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if type(value) is int and value >= 0 else None
+
+
+def without(item: dict[str, Any], *names: str) -> dict[str, Any] | None:
+    """The other fields that have a value; None where there are none."""
+    return {name: value for name, value in item.items() if name not in names and value is not None} or None
+
+
+def rest_of(whole: str, written: str) -> str:
+    """Return what of `whole` is still to be written; nothing where the pieces said something else."""
+    return whole[len(written) :] if whole.startswith(written) else ""
+
+
+def changes_in(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that changed. Encrypted content differs each time it is sent, and says the same."""
+    return {
+        name: value
+        for name, value in after.items()
+        if name not in ("id", "encrypted_content") and value is not None and value != before.get(name)
+    }
+
+
+def reasoning_texts(item: dict[str, Any]) -> tuple[str, str]:
+    """The item's text as a reader gets it, summary first, and the same the other way round."""
+    summary, content = (
+        "".join(text_in(entry, "text") for entry in item.get(name) or () if isinstance(entry, dict))
+        for name in ("summary", "content")
+    )
+    return summary + content, content + summary
+
+
+def reasoning_data(item: OutputItem, written: str) -> dict[str, Any]:
+    """The item without its texts, each `length` instead, if the part's text is made of just them in this order."""
+    latest = item.latest
+    if item.final is None and item.pieces:
+        name = "summary" if item.channel == "summary_text" else "content"
+        entries = [{"type": item.channel, "text": join_surrogates("".join(pieces))} for pieces in item.pieces.values()]
+        latest = {"summary": [], **latest, name: entries}
+        if "status" in latest:
+            latest["status"] = "completed"
+    data = without(latest, "type") or {}
+    if reasoning_texts(latest)[0] == written:
+        for name in ("summary", "content"):
+            if isinstance(data.get(name), list):
+                data[name] = [_measured(entry) for entry in data[name]]
+    return data
+
+
+def _measured(entry: Any) -> Any:
+    if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+        return entry
+    return {**{name: value for name, value in entry.items() if name != "text"}, "length": len(entry["text"])}

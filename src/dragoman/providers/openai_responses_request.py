@@ -1,0 +1,421 @@
+"""OpenAI Responses: a conversation that handoff has fitted to its request. Pure. `openai_responses` reads the answers.
+
+Assistant turns go back as the items they came as. A reasoning item goes back whole or not at all, and the ids of what
+followed one that stays home are left out: the API refuses either without the other.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..errors import ErrorCode, ModelError
+from ..jsontext import encode_json
+from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ..target import Dialect, TargetRules
+from ..toolspec import OneTool, ToolChoice, ToolSpec
+
+__all__ = ["DIALECTS", "SPECIFICATION", "ResponsesDialect", "encode_request"]
+
+SPECIFICATION = "openai-responses"
+CACHE_KEY_LIMIT = 64
+
+EFFORTS = {"off": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "max": "xhigh"}
+
+# Our word for a hosted tool -> the API's form of it.
+HOSTED_TOOLS: dict[str, dict[str, Any]] = {
+    "code_execution": {"type": "code_interpreter", "container": {"type": "auto"}},
+    "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
+}
+
+# Items that the API takes without their id.
+_ID_OPTIONAL = frozenset(
+    {"message", "function_call", "custom_tool_call", "tool_search_call", "tool_search_output", "compaction"}
+)
+
+
+class ResponsesDialect(Dialect, frozen=True, kw_only=True):
+    """A host of the Responses API."""
+
+    specification: str = SPECIFICATION
+    path: str = "/responses"
+    # The host keeps conversations unless told not to, and gives reasoning as encrypted content when asked.
+    store: bool = True
+    encrypted_reasoning: bool = True
+    # Reasoning that came as plain text goes back as such.
+    plain_reasoning: bool = False
+    # A reasoning budget in tokens, which only some hosts know.
+    reasoning_budget: bool = False
+    item_ids: bool = True
+    # Assistant text without an item id may be a bare string.
+    bare_text: bool = True
+    # Nothing may stand between a call and its output.
+    calls_last: bool = False
+    hosted_tools: bool = True
+    cache_key: bool = True
+
+
+_FILES = frozenset({"image/", "application/", "text/"})
+_OPENAI_RULES: dict[str, Any] = {
+    "raw_arguments": True,
+    "prefill": True,
+    "system_inside": True,
+    "user_media": _FILES,
+    "result_media": _FILES,
+}
+_PLAIN: dict[str, Any] = {"store": False, "encrypted_reasoning": False, "plain_reasoning": True, "cache_key": False}
+
+
+def _own(provider: str, **rules: Any) -> TargetRules:
+    return TargetRules(opaque_providers=frozenset({provider}), **rules)
+
+
+DIALECTS: tuple[ResponsesDialect, ...] = (
+    ResponsesDialect(
+        provider="openai",
+        base_url="https://api.openai.com/v1",
+        key_variables=("OPENAI_API_KEY",),
+        rules=_own("openai", **_OPENAI_RULES),
+    ),
+    ResponsesDialect(
+        provider="azure-responses",
+        base_url="",  # https://RESOURCE.openai.azure.com/openai/v1
+        auth="api-key",
+        key_variables=("AZURE_OPENAI_API_KEY",),
+        rules=_own("azure-responses", **_OPENAI_RULES),
+    ),
+    ResponsesDialect(
+        provider="openrouter-responses",
+        base_url="https://openrouter.ai/api/v1",
+        key_variables=("OPENROUTER_API_KEY",),
+        plain_reasoning=True,
+        reasoning_budget=True,
+        rules=_own(
+            "openrouter-responses",
+            opaque_same_model=True,
+            system_inside=True,
+            user_media=frozenset({"image/", "application/pdf"}),
+        ),
+    ),
+    ResponsesDialect(
+        provider="deepseek-responses",
+        base_url="https://api.deepseek.com",
+        key_variables=("DEEPSEEK_API_KEY",),
+        item_ids=False,
+        calls_last=True,
+        hosted_tools=False,
+        rules=_own("deepseek-responses", user_media=frozenset()),
+        **_PLAIN,
+    ),
+    ResponsesDialect(
+        provider="bedrock-mantle",
+        base_url="",  # https://bedrock-mantle.REGION.api.aws/openai/v1
+        key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+        cache_key=False,
+        rules=_own("bedrock-mantle", opaque_same_model=True, system_inside=True),
+    ),
+    ResponsesDialect(
+        provider="llamacpp-responses",
+        base_url="http://127.0.0.1:8080/v1",
+        auth="none",
+        bare_text=False,
+        hosted_tools=False,
+        rules=_own("llamacpp-responses", opaque_same_model=True),
+        **_PLAIN,
+    ),
+    ResponsesDialect(
+        provider="openai-responses-compatible",
+        base_url="",
+        rules=_own("openai-responses-compatible", opaque_same_model=True),
+        **_PLAIN,
+    ),
+)
+
+
+def encode_request(request: ModelRequest, dialect: ResponsesDialect) -> WireRequest:
+    """Return the request for a conversation that handoff has fitted to this API."""
+    config = request.config
+    body: dict[str, Any] = {"model": config.model_id}
+    if request.system:
+        body["instructions"] = request.system
+    body["input"] = _encode_messages(request.messages, dialect)
+    if request.tools or config.hosted_tools:
+        hosted = [_encode_hosted_tool(tool, dialect) for tool in config.hosted_tools]
+        body["tools"] = [*map(_encode_tool, request.tools), *hosted]
+        choice = request.tool_choice or config.tool_choice
+        if choice is not None:
+            body["tool_choice"] = _encode_tool_choice(choice)
+        if request.tools and config.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = config.parallel_tool_calls
+    body.update(_settings(config, dialect))
+    if dialect.store:
+        body["store"] = False
+    if dialect.encrypted_reasoning:
+        body["include"] = ["reasoning.encrypted_content"]
+    session = request.metadata.get("session_id")
+    if session and config.cache_config is not None and dialect.cache_key:
+        fits = len(session) <= CACHE_KEY_LIMIT
+        body["prompt_cache_key"] = session if fits else hashlib.sha256(session.encode()).hexdigest()
+    if request.stream:
+        body["stream"] = True
+    body.update(config.extensions)
+    return WireRequest(path=dialect.path, body=encode_json(body), headers=dict(dialect.headers))
+
+
+def _settings(config: ModelConfig, dialect: ResponsesDialect) -> dict[str, Any]:
+    settings: dict[str, Any] = {"max_output_tokens": config.max_tokens}
+    thinking: dict[str, Any] = {}
+    reasoning = config.reasoning
+    if reasoning and reasoning.effort:
+        thinking["effort"] = EFFORTS[reasoning.effort]
+    if reasoning and reasoning.budget_tokens:
+        if not dialect.reasoning_budget:
+            raise _unsupported(f"{dialect.provider} takes a reasoning effort, not a budget of tokens")
+        thinking["max_tokens"] = reasoning.budget_tokens
+    if reasoning and reasoning.summary:
+        thinking["summary"] = "auto"
+    # Models that reason refuse to have their sampling changed.
+    if not thinking or thinking.get("effort") == "none":
+        settings.update({"temperature": config.temperature, "top_p": config.top_p})
+    settings["reasoning"] = thinking or None
+    if config.output_schema is not None:
+        schema = config.output_schema
+        form = {"type": "json_schema", "name": "output", "schema": schema, "strict": _is_strict(schema)}
+        settings["text"] = {"format": form}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _is_strict(schema: Any) -> bool:
+    """Whether every object in the schema is closed and has all its properties required, as strict mode demands."""
+    if isinstance(schema, list):
+        return all(map(_is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties")
+        names = set(properties) if isinstance(properties, dict) else set()
+        if schema.get("additionalProperties") is not False or names != set(schema.get("required") or ()):
+            return False
+    return all(map(_is_strict, schema.values()))
+
+
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"type": "function", "name": tool.name}
+    if tool.description:
+        encoded["description"] = tool.description
+    encoded["parameters"] = {"type": "object", "properties": {}, **tool.parameter_schema}
+    encoded["strict"] = bool(tool.strict)  # left out, the API makes every argument required
+    return encoded
+
+
+def _encode_hosted_tool(tool: HostedTool, dialect: ResponsesDialect) -> dict[str, Any]:
+    if not dialect.hosted_tools:
+        raise _unsupported(f"{dialect.provider} runs no tools of its own: {tool.kind!r} is not there")
+    return {**HOSTED_TOOLS.get(tool.kind, {"type": tool.kind}), **tool.options}
+
+
+def _encode_tool_choice(choice: ToolChoice) -> Any:
+    return {"type": "function", "name": choice.tool_name} if isinstance(choice, OneTool) else choice
+
+
+# ---------------------------------------------------------------- messages
+
+
+def _encode_messages(messages: Sequence[Message], dialect: ResponsesDialect) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    custom: set[str] = set()  # calls of free-text tools, whose outputs have a type of their own
+    for message in messages:
+        match message.role:
+            case Role.ASSISTANT:
+                turn = _assistant_items(message, dialect)
+                custom.update(item["call_id"] for item in turn if item.get("type") == "custom_tool_call")
+                items.extend(turn)
+            case Role.TOOL:
+                items.extend(_encode_result(part, custom) for part in message.parts if isinstance(part, ToolResult))
+            case role:
+                items.append({"role": role.value, "content": _encode_content(message.parts)})
+    return items
+
+
+def _encode_content(parts: Sequence[Part]) -> Any:
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
+    return list(_encode_inputs(parts)) or ""
+
+
+def _encode_inputs(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        if isinstance(part, (Text, Thinking)):
+            yield {"type": "input_text", "text": part.text}
+        elif isinstance(part, (Image, FileRef)):
+            yield _encode_media(part)
+
+
+def _encode_media(part: Image | FileRef) -> dict[str, Any]:
+    file_id = part.file_id if isinstance(part, FileRef) else None
+    if isinstance(part, FileRef) and part.path is not None:
+        raise _unsupported("a file by its path must be read before it is sent")
+    url = part.url
+    if part.data is not None:
+        url = f"data:{part.mime_type or 'application/octet-stream'};base64,{base64.b64encode(part.data).decode()}"
+    if isinstance(part, Image) or (part.mime_type or "").startswith("image/"):
+        place = {"file_id": file_id} if file_id is not None else {"image_url": url}
+        return {"type": "input_image", "detail": "auto", **place}
+    if file_id is not None:
+        return {"type": "input_file", "file_id": file_id}
+    if part.data is None:
+        return {"type": "input_file", "file_url": url}
+    ending = (part.mime_type or "").rpartition("/")[2]
+    return {"type": "input_file", "filename": part.name or f"file.{ending or 'bin'}", "file_data": url}
+
+
+def _encode_result(result: ToolResult, custom: set[str]) -> dict[str, Any]:
+    output: Any = result.content
+    if isinstance(output, dict):
+        output = encode_json(output).decode()
+    elif isinstance(output, tuple):
+        output = _encode_content(output)
+    kind = "custom_tool_call_output" if result.tool_call_id in custom else "function_call_output"
+    return {"type": kind, "call_id": result.tool_call_id, "output": output}
+
+
+# ---------------------------------------------------------------- assistant turns
+
+
+def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[str, Any]]:
+    items = list(_own_items(message, dialect))
+    order = ((message.meta.provider_data if message.meta else None) or {}).get("order")
+    if isinstance(order, list):  # the parts came in another order than the items have
+        places = {item_id: place for place, item_id in enumerate(order)}
+        items.sort(key=lambda item: places.get(item.get("id"), len(places)))
+    items = list(_accepted(items, dialect))
+    while items and items[-1].get("type") == "reasoning":  # refused without the item that follows it
+        items.pop()
+    if dialect.calls_last:
+        items.sort(key=lambda item: item.get("type") == "function_call")
+    return items
+
+
+def _own_items(message: Message, dialect: ResponsesDialect) -> Iterator[dict[str, Any]]:
+    """The items that a turn's parts came as; parts with the same item id are one item, at the place of the first."""
+    parts = [part for part in message.parts if not isinstance(part, Text) or part.text or part.provider_data]
+    pictures = {_data(part).get("id"): part for part in parts if isinstance(part, Image)}
+    seen: set[Any] = set()
+    bare: list[str] = []
+    for part in parts:
+        data = _data(part)
+        if isinstance(part, Text) and "id" not in data:
+            bare.append(part.text)
+            continue
+        if bare:
+            yield _text_item("".join(bare))
+            bare = []
+        if isinstance(part, (Text, Thinking)):
+            if not data or data.get("id") in seen:
+                continue
+            same: list[Part] = [part]
+            if "id" in data:
+                seen.add(data["id"])
+                same = [other for other in parts if type(other) is type(part) and _data(other).get("id") == data["id"]]
+            yield _message_item(same) if isinstance(part, Text) else _reasoning_item(same)
+        elif isinstance(part, ToolCall):
+            yield _call_item(part, dialect)
+        elif isinstance(part, ProviderItem):
+            yield _hosted_item(part.item, pictures.get(part.item.get("id")))
+    if bare:
+        yield _text_item("".join(bare))
+
+
+def _data(part: Part) -> dict[str, Any]:
+    return getattr(part, "provider_data", None) or {}
+
+
+def _text_item(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [_output_text(text, {})]}
+
+
+def _message_item(parts: Sequence[Part]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    content = []
+    for part in parts:
+        assert isinstance(part, Text)
+        data = _data(part)
+        fields.update({name: value for name, value in data.items() if name != "content"})
+        content.append(_output_text(part.text, data.get("content") or {}))
+    return {"type": "message", "role": "assistant", "content": content, **fields}
+
+
+def _output_text(text: str, further: dict[str, Any]) -> dict[str, Any]:
+    kind = further.get("type", "output_text")
+    if kind == "refusal":
+        return {**further, "refusal": text}
+    if kind != "output_text":
+        return {**further, "text": text} if text else further
+    further = {name: value for name, value in further.items() if name != "logprobs"}  # facts, not history
+    return {"type": "output_text", "text": text, "annotations": [], **further}
+
+
+def _reasoning_item(parts: Sequence[Part]) -> dict[str, Any]:
+    text = "".join(part.text for part in parts if isinstance(part, Thinking))
+    item: dict[str, Any] = {"type": "reasoning", **_data(parts[-1])}
+    for name in ("summary", "content"):
+        entries = []
+        for entry in item.get(name) or ():
+            if isinstance(entry, dict) and "length" in entry:
+                entries.append({"type": entry.get("type"), "text": text[: entry["length"]], **entry})
+                del entries[-1]["length"]
+                text = text[entry["length"] :]
+            else:
+                entries.append(entry)
+        if name in item:
+            item[name] = entries
+    item.setdefault("summary", [])
+    return item
+
+
+def _call_item(call: ToolCall, dialect: ResponsesDialect) -> dict[str, Any]:
+    data = _data(call)
+    fields = {"call_id": call.tool_call_id, "name": call.tool_name}
+    if data.get("type") == "custom_tool_call" and call.arguments is not None:
+        return {**data, **fields, "input": call.arguments.get("input", "")}
+    arguments = call.raw_args_text or "{}"
+    if call.parse_error is not None and not dialect.rules.raw_arguments:
+        arguments = encode_json({"unparsed_arguments": call.raw_args_text}).decode()
+    return {"type": "function_call", **fields, "arguments": arguments, **data}
+
+
+def _hosted_item(item: dict[str, Any], picture: Part | None) -> dict[str, Any]:
+    if isinstance(picture, Image) and picture.data is not None:
+        return {**item, "result": base64.b64encode(picture.data).decode()}
+    return item
+
+
+def _accepted(items: Iterable[dict[str, Any]], dialect: ResponsesDialect) -> Iterator[dict[str, Any]]:
+    """What the host takes back of a turn: reasoning that is whole, and ids only beside the reasoning they belong to."""
+    homeless = False
+    for item in items:
+        kind = item.get("type")
+        if kind == "reasoning":
+            plain = dialect.plain_reasoning and bool(item.get("content"))
+            homeless = not (item.get("encrypted_content") or plain)
+            if not homeless:
+                yield item
+        elif kind == "message" and item.get("role") == "assistant":
+            yield _message_form(item, dialect, with_id=dialect.item_ids and not homeless)
+        elif dialect.item_ids and not homeless:
+            yield item
+        elif kind in _ID_OPTIONAL:
+            yield {name: value for name, value in item.items() if name != "id"}
+
+
+def _message_form(item: dict[str, Any], dialect: ResponsesDialect, *, with_id: bool) -> dict[str, Any]:
+    if with_id and "id" in item:
+        return {**item, "status": item.get("status", "completed")}
+    text = "".join(content.get("text") or content.get("refusal") or "" for content in item["content"])
+    form: dict[str, Any] = {"role": "assistant", "content": text} if dialect.bare_text else _text_item(text)
+    return {**form, "phase": item["phase"]} if "phase" in item else form
+
+
+def _unsupported(message: str) -> ModelError:
+    return ModelError(message, code=ErrorCode.UNSUPPORTED)
