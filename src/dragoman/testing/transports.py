@@ -1,0 +1,313 @@
+"""Transports for tests: one that answers from given exchanges, one that records what goes through another.
+
+A recording is a file of JSON lines, one exchange each, gzip'd if its name ends in `.gz`. It holds no request headers,
+and no text in it that was sent as a credential or looks like one.
+"""
+
+import base64
+import gzip
+import json
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import msgspec
+
+from ..errors import InvalidValue, ModelError, UnreadableData, redact
+from ..stream import EventStreamParser
+from ..transport import HttpRequest, HttpResponse, Timeouts, Transport
+
+__all__ = ["RecordingTransport", "ReplayTransport", "ReplayedResponse", "read_recording"]
+
+REDACTED = "REDACTED"
+KEPT_HEADERS = ("retry-after", "x-amzn-errortype")
+# Header fields and query parameters that carry credentials, and fields of a JSON body that do.
+_SECRET_HEADER = re.compile(r"auth|key$|token$|secret|password|credential|cookie|signature|^sig$", re.IGNORECASE)
+_SECRET_FIELD = re.compile(
+    r"(?:api|access|secret|private|subscription)[_-]?key$|(?:access|auth|session|refresh|bearer)[_-]?token$"
+    r"|authorization$|secret$|password$|credentials?$",
+    re.IGNORECASE,
+)
+_AWS_WORDS = frozenset({"Bearer", "Credential", "SignedHeaders", "Signature", "AWS4-HMAC-SHA256"})
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LEAST_SECRET = 6  # shorter ones would blank out ordinary words
+
+
+class ReplayedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of a replay transport: its body in the chunks given, then `failure` raised if there is one."""
+
+    chunks: tuple[bytes, ...] = ()
+    status: int = 200
+    headers: dict[str, str] = msgspec.field(default_factory=lambda: {"content-type": "text/event-stream"})
+    failure: ModelError | None = None
+
+
+class ReplayTransport:
+    """Answers the n-th request with the n-th exchange, and keeps the requests in `requests`. Touches no network."""
+
+    def __init__(self, exchanges: Iterable[ReplayedResponse | ModelError]) -> None:
+        self._exchanges = list(exchanges)
+        self.requests: list[HttpRequest] = []
+        self.closed_responses = 0
+
+    @classmethod
+    def from_recording(cls, path: str | os.PathLike[str]) -> "ReplayTransport":
+        """Return a transport that answers with the exchanges of a recording, in its order."""
+        return cls(read_recording(path))
+
+    def __repr__(self) -> str:
+        return f"<ReplayTransport {len(self.requests)} of {len(self._exchanges)} exchanges used>"
+
+    async def send(self, request: HttpRequest, timeouts: Timeouts) -> HttpResponse:  # noqa: ARG002  # the protocol's
+        """Return the next answer; raise it where it is an error. Time limits do not matter here."""
+        self.requests.append(request)
+        if len(self.requests) > len(self._exchanges):
+            raise InvalidValue(f"the replay transport has {len(self._exchanges)} exchanges and was asked for one more")
+        exchange = self._exchanges[len(self.requests) - 1]
+        if isinstance(exchange, ModelError):
+            raise exchange
+        return _Replay(exchange, self)
+
+    async def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class _Replay:
+    def __init__(self, exchange: ReplayedResponse, transport: ReplayTransport) -> None:
+        self.status = exchange.status
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in exchange.headers.items()}
+        self._exchange = exchange
+        self._transport = transport
+        self._closed = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for chunk in self._exchange.chunks:
+            yield chunk
+        if self._exchange.failure is not None:
+            raise self._exchange.failure
+
+    async def close(self) -> None:
+        self._transport.closed_responses += not self._closed
+        self._closed = True
+
+
+def read_recording(path: str | os.PathLike[str]) -> list[ReplayedResponse]:
+    """Return the answers of a recording; raise UnreadableData for a file that is none."""
+    source = Path(path)
+    try:
+        data = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
+        return [_replayed(json.loads(line)) for line in data.splitlines() if line.strip()]
+    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
+        raise UnreadableData(f"{source.name} is no recording of exchanges") from error
+
+
+def _replayed(record: Mapping[str, Any]) -> ReplayedResponse:
+    response = record["response"]
+    body = base64.b64decode(response["body_b64"]) if "body_b64" in response else _body_bytes(response["body"])
+    headers = {"content-type": response.get("content_type") or "", **response.get("headers", {})}
+    return ReplayedResponse(chunks=(body,), status=response["status"], headers=headers)
+
+
+def _body_bytes(body: Any) -> bytes:
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+class RecordingTransport:
+    """Passes everything on to `inner` and appends each exchange to a file when its body has ended or was closed.
+
+    `protocol` is the wire protocol's name (`anthropic-messages` …), `name` what the ids of the exchanges begin with.
+    """
+
+    def __init__(
+        self,
+        inner: Transport,
+        path: str | os.PathLike[str],
+        *,
+        protocol: str,
+        vendor: str = "",
+        name: str = "recorded",
+    ) -> None:
+        self._inner = inner
+        self._path = Path(path)
+        self._labels = {"vendor": vendor, "protocol": protocol}
+        self._name = name
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<RecordingTransport of {type(self._inner).__name__} to {self._path.name}>"
+
+    async def send(self, request: HttpRequest, timeouts: Timeouts) -> HttpResponse:
+        """Return the inner transport's answer; what it raises is raised, and nothing is recorded."""
+        response = await self._inner.send(request, timeouts)
+        index, self._count = self._count, self._count + 1
+        return _Recorded(response, request, self, index)
+
+    async def close(self) -> None:
+        """Close the inner transport."""
+        await self._inner.close()
+
+    def write(self, request: HttpRequest, response: HttpResponse, body: bytes, index: int) -> None:
+        """Append one exchange to the file, redacted."""
+        record = {"id": f"{self._name}#{index}", **self._labels, **_record(request, response, body)}
+        line = json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        packed = gzip.compress(line) if self._path.suffix == ".gz" else line
+        # What models are told and say is private: for the owner alone.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(packed)
+
+
+class _Recorded:
+    def __init__(self, inner: HttpResponse, request: HttpRequest, transport: RecordingTransport, index: int) -> None:
+        self.status = inner.status
+        self.headers: Mapping[str, str] = inner.headers
+        self._inner = inner
+        self._request = request
+        self._transport = transport
+        self._index = index
+        self._body = bytearray()
+        self._written = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        chunks = self._inner.chunks()
+        try:
+            async for chunk in chunks:
+                self._body += chunk
+                yield chunk
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+            self._write()
+
+    async def close(self) -> None:
+        await self._inner.close()
+        self._write()
+
+    def _write(self) -> None:
+        if not self._written:
+            self._written = True
+            self._transport.write(self._request, self, bytes(self._body), self._index)
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def _record(request: HttpRequest, response: HttpResponse, body: bytes) -> dict[str, Any]:
+    hide = _Redaction(_sent_secrets(request))
+    content_type = response.headers.get("content-type", "")
+    binary = "vnd.amazon.eventstream" in content_type
+    written: dict[str, Any] = {"status": response.status, "content_type": content_type}
+    if binary:
+        written["body_b64"] = base64.b64encode(hide.exact(body)).decode()
+    else:
+        written["body"] = hide.body(hide.exact(body).decode("utf-8", "replace"), content_type)
+    if kept := {name: hide.text(response.headers[name]) for name in KEPT_HEADERS if name in response.headers}:
+        written["headers"] = kept
+    sent = {"method": request.method, "path": hide.path(request.url), "body": hide.request_body(request.body)}
+    record = {
+        "streaming": binary or "text/event-stream" in content_type,
+        "framing": "wire",
+        "values_redacted": hide.count,
+        "features": [],
+        "request": sent,
+        "response": written,
+        "expect": None,
+        "expect_why": "recorded by a client; nobody else has read it",
+    }
+    return {**record, "events": _binary_events(hide, body)} if binary else record
+
+
+def _binary_events(hide: "_Redaction", body: bytes) -> list[dict[str, Any]]:
+    try:
+        events = EventStreamParser().feed(body)
+        return [{name: hide.value(json.loads(data))} for name, data in events]
+    except (ModelError, ValueError):
+        return []
+
+
+def _sent_secrets(request: HttpRequest) -> list[str]:
+    """What this request sent as a credential, in each form in which it could come back."""
+    secrets: list[str] = []
+    for name, value in request.headers.items():
+        if _SECRET_HEADER.search(name):
+            secrets += [value, *re.split(r"[\s,;=]+", value)]
+    secrets += [value for name, value in _query(request.url) if _SECRET_HEADER.search(name)]
+    userinfo, at, _ = urlsplit(request.url).netloc.rpartition("@")
+    if at:
+        secrets += userinfo.split(":")
+    told = {secret for secret in secrets if len(secret) >= _LEAST_SECRET} - _AWS_WORDS
+    return sorted(told, key=len, reverse=True)
+
+
+class _Redaction:
+    """Blanks out what was sent as a credential, wherever it stands, and what looks like one. Counts what it changed."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+        self.count = 0
+
+    def exact(self, data: bytes) -> bytes:
+        clean = data
+        for secret in self._secrets:
+            clean = clean.replace(secret.encode(), REDACTED.encode())
+        self.count += clean != data
+        return clean
+
+    def text(self, text: str) -> str:
+        clean = text
+        for secret in self._secrets:
+            clean = clean.replace(secret, REDACTED)
+        clean = redact(clean)
+        self.count += clean != text
+        return clean
+
+    def value(self, value: Any) -> Any:
+        """A JSON value with its texts redacted; fields named like a credential lose theirs altogether."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        return {self.text(name): self._field(name, item) for name, item in value.items()}
+
+    def _field(self, name: str, value: Any) -> Any:
+        if isinstance(value, str) and value and _SECRET_FIELD.search(name):
+            self.count += 1
+            return REDACTED
+        return self.value(value)
+
+    def body(self, text: str, content_type: str) -> str:
+        """A response body: in JSON and event streams only whole string literals change, so that it stays readable."""
+        if "json" not in content_type and "event-stream" not in content_type:
+            return self.text(text)
+        return _JSON_STRING.sub(self._literal, text)
+
+    def _literal(self, found: re.Match[str]) -> str:
+        try:
+            value = json.loads(found[0])
+        except ValueError:
+            return self.text(found[0])
+        clean = self.text(value)
+        return found[0] if clean == value else json.dumps(clean, ensure_ascii=False)
+
+    def request_body(self, body: bytes) -> Any:
+        if not body:
+            return None
+        try:
+            return self.value(json.loads(body))
+        except ValueError:
+            return self.text(body.decode("utf-8", "replace"))
+
+    def path(self, url: str) -> str:
+        shown = self.text(urlsplit(url).path) or "/"
+        fields = [(name, REDACTED if _SECRET_HEADER.search(name) else self.text(value)) for name, value in _query(url)]
+        return shown + ("?" + "&".join(f"{quote(name)}={quote(value)}" for name, value in fields) if fields else "")
+
+
+def _query(url: str) -> list[tuple[str, str]]:
+    return parse_qsl(urlsplit(url).query, keep_blank_values=True)

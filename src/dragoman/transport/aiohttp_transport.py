@@ -1,0 +1,274 @@
+"""The default transport, on aiohttp. aiohttp is imported with the first request, a session opened per event loop."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ..errors import ErrorCode, InvalidValue, ModelError
+from .body import readable_chunks
+from .protocol import HttpRequest, Timeouts, host_of, require_headers
+from .watch import BodyWatch, HeadWatch
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+
+__all__ = ["AiohttpTransport"]
+
+KEEPALIVE_SECONDS = 30.0
+HEAD_LIMIT = 64 * 1024
+
+
+class AiohttpTransport:
+    """Sends requests over a pool of connections that all models of an event loop share.
+
+    `proxy` is used for everything; without it the usual environment variables decide, unless `trust_env` is off.
+    `headers` are added to every request that does not have them. `ssl_context` or `ca_file` replace the system's
+    certificate authorities. The pool closes with its event loop (`asyncio.run` sees to that) or by `close`.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxy: str | None = None,
+        trust_env: bool = True,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: "ssl.SSLContext | None" = None,
+        ca_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if proxy is not None:
+            _require_proxy(proxy, "proxy")
+        if ssl_context is not None and ca_file is not None:
+            raise InvalidValue("the transport takes ssl_context or ca_file, got both")
+        require_headers(headers or {})
+        self._proxy = proxy
+        self._trust_env = trust_env
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+        self._ssl_context = ssl_context
+        self._ca_file = ca_file
+        self._pools: _Pools = {}
+
+    def __repr__(self) -> str:
+        proxy = host_of(self._proxy) if self._proxy else ("environment" if self._trust_env else None)
+        return f"<AiohttpTransport proxy {proxy}, headers {sorted(self._headers)}>"
+
+    async def send(self, request: HttpRequest, timeouts: Timeouts) -> "AiohttpResponse":
+        """Return the answer when its head has arrived; see `Transport.send`."""
+        session = await self._session()
+        import aiohttp
+        from yarl import URL
+
+        # No local variable of this function holds a secret: error reporters collect them.
+        host = host_of(request.url)
+        proxy_host = host_of(self._proxy_for(request.url) or "")
+        watch = HeadWatch(host, timeouts)
+        try:
+            async with watch.limit:
+                response = await session.request(
+                    request.method,
+                    URL(request.url, encoded=True),  # a signature covers the address as it is written
+                    data=request.body or None,
+                    headers=self._all_headers(request),
+                    allow_redirects=False,
+                    proxy=self._proxy_for(request.url),
+                    trace_request_ctx=watch,
+                )
+                return AiohttpResponse(response, host, watch.body())
+        except (aiohttp.ClientError, OSError) as error:
+            # Raised below, outside this block: aiohttp's errors carry the request, so they must not become its context.
+            failure = watch.failure() if watch.expired else _translated(error, host, proxy_host)
+        raise failure
+
+    async def close(self) -> None:
+        """Close the connections that this transport holds on the running event loop."""
+        pool = self._pools.get(asyncio.get_running_loop())
+        if pool is not None:
+            await pool[1].aclose()
+
+    async def _session(self) -> "aiohttp.ClientSession":
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None or pool[0].closed:
+            _forget_closed_loops(self._pools)
+            keeper = _keep_open(self._pools, loop, self._open_session())
+            pool = (await anext(keeper), keeper)
+            self._pools[loop] = pool
+        return pool[0]
+
+    def _open_session(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(_note_connected)
+        trace.on_connection_reuseconn.append(_note_connected)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=self._verified_context() or True
+            ),
+            # All limits are ours (HeadWatch, BodyWatch): aiohttp rounds its own up to whole seconds.
+            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,  # it would also send passwords from ~/.netrc
+            skip_auto_headers=("content-type",),
+            headers={"user-agent": "dragoman"},
+            trace_configs=[trace],
+            max_line_size=HEAD_LIMIT,
+            max_field_size=HEAD_LIMIT,
+        )
+
+    def _verified_context(self) -> "ssl.SSLContext | None":
+        if self._ca_file is None:
+            return self._ssl_context
+        import ssl
+
+        self._ssl_context = ssl.create_default_context(cafile=self._ca_file)
+        self._ca_file = None
+        return self._ssl_context
+
+    def _all_headers(self, request: HttpRequest) -> dict[str, str]:
+        own = {name.lower(): value for name, value in request.headers.items()}
+        return {"accept-encoding": "identity", **self._headers, **own}
+
+    def _proxy_for(self, url: str) -> str | None:
+        if self._proxy is not None or not self._trust_env:
+            return self._proxy
+        from urllib.request import getproxies, proxy_bypass  # loads ssl and http.client
+
+        proxies = getproxies()
+        parts = urlsplit(url)
+        proxy = proxies.get(parts.scheme) or proxies.get("all")
+        if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
+            return None
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        _require_proxy(proxy, f"the environment's proxy for {parts.scheme}")
+        return proxy
+
+
+class AiohttpResponse:
+    """An answer under way on an aiohttp connection; see `HttpResponse`."""
+
+    __slots__ = ("_host", "_response", "_watch", "headers", "status")
+
+    def __init__(self, response: "aiohttp.ClientResponse", host: str, watch: BodyWatch) -> None:
+        self._response = response
+        self._host = host
+        self._watch = watch
+        self.status: int = response.status
+        self.headers: Mapping[str, str] = _joined_headers(response.headers.items())
+
+    def __repr__(self) -> str:
+        return f"<AiohttpResponse {self.status} of {self._host}>"
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives; see `HttpResponse.chunks`."""
+        return readable_chunks(self.status, self.headers, self._raw(), self.close)
+
+    async def close(self) -> None:
+        """Close the connection at once if the body has not ended."""
+        self._watch.stop()
+        self._response.close()
+
+    async def _raw(self) -> AsyncGenerator[bytes, None]:
+        import aiohttp
+
+        watch = self._watch
+        wait, got, read = watch.wait, watch.got, self._response.content.readany
+        failure: ModelError
+        try:
+            while True:
+                wait()
+                chunk = await read()
+                got()
+                if not chunk:
+                    return
+                yield chunk
+                if watch.reached:
+                    failure = watch.failure()
+                    break
+        except (aiohttp.ClientError, OSError) as error:
+            failure = _translated(error, self._host)
+        except asyncio.CancelledError:
+            if not watch.ended_by_limit():
+                raise
+            failure = watch.failure()
+        finally:
+            watch.stop()
+            self._response.close()  # gives a connection back whose body has ended; closes any other
+        raise failure
+
+
+_Pools = dict[asyncio.AbstractEventLoop, tuple["aiohttp.ClientSession", AsyncGenerator["aiohttp.ClientSession", None]]]
+
+
+async def _keep_open(
+    pools: _Pools, loop: asyncio.AbstractEventLoop, session: "aiohttp.ClientSession"
+) -> AsyncGenerator["aiohttp.ClientSession", None]:
+    """Hold a session open until this generator is closed: by the transport, or by the event loop when it shuts down."""
+    try:
+        yield session
+    finally:
+        pools.pop(loop, None)
+        await session.close()
+
+
+def _forget_closed_loops(pools: _Pools) -> None:
+    """Drop the sessions of loops that were closed without shutting down their generators. Nothing is left to await."""
+    for loop, (_, keeper) in list(pools.items()):
+        if loop.is_closed():
+            pools.pop(loop, None)
+            try:
+                keeper.aclose().send(None)
+            except (StopIteration, RuntimeError):
+                pass
+
+
+async def _note_connected(_: object, context: Any, __: object) -> None:
+    context.trace_request_ctx.connected()
+
+
+def _joined_headers(fields: Any) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in fields:
+        lowered = name.lower()
+        headers[lowered] = f"{headers[lowered]}, {value}" if lowered in headers else value
+    return headers
+
+
+def _require_proxy(proxy: object, field: str) -> None:
+    # Never quoted: it may hold a password.
+    if not isinstance(proxy, str) or not proxy.startswith(("http://", "https://")):
+        raise InvalidValue(
+            f"{field} must be an http:// or https:// URL (for SOCKS give the model an httpx.AsyncClient)"
+        )
+
+
+def _translated(error: Exception, host: str, proxy_host: str = "") -> ModelError:
+    """The one place where aiohttp's errors become ours. Their texts hold addresses and headers, so none is quoted."""
+    import socket
+
+    import aiohttp
+
+    def failed(what: str, *, retryable: bool | None = None) -> ModelError:
+        return ModelError(what, code=ErrorCode.CONNECTION, retryable=retryable)
+
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return failed(f"the certificate of {host} is not trusted", retryable=False)
+        case aiohttp.ClientSSLError():
+            return failed(f"{host} does not speak TLS as expected")
+        case aiohttp.ClientProxyConnectionError():
+            return failed(f"could not connect to the proxy {proxy_host}")
+        case aiohttp.ClientHttpProxyError():
+            return failed(f"the proxy {proxy_host} refused the connection (HTTP {error.status})")
+        case aiohttp.ClientConnectorError(os_error=socket.gaierror()):
+            return failed(f"the name of {host} could not be resolved")
+        case aiohttp.ClientConnectorError(os_error=cause):
+            return failed(f"could not connect to {host} ({type(cause).__name__})")
+        case aiohttp.ClientResponseError():
+            return ModelError(f"{host} did not answer in HTTP", code=ErrorCode.PROTOCOL_VIOLATION)
+        case _:
+            return failed(f"the connection to {host} broke off ({type(error).__name__})")

@@ -1,0 +1,138 @@
+"""What goes over the network and who carries it: a request, its time limits, and the two protocols of a transport.
+
+A transport moves bytes. It knows no provider, follows no redirect, and tells no secret: not in a repr, not in an error.
+"""
+
+import math
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..errors import InvalidValue
+
+__all__ = ["HttpRequest", "HttpResponse", "Timeouts", "Transport", "host_of", "is_header_value", "require_headers"]
+
+_METHOD = re.compile(r"[A-Z]{1,16}")
+_URL = re.compile(r"https?://[!-~]+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """A request ready to be sent, credentials included. Its repr names the headers and leaves out every value."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or not _METHOD.fullmatch(self.method):
+            raise InvalidValue.of("method", self.method, "an HTTP method in capitals")
+        host = _host(self.url) if isinstance(self.url, str) and _URL.fullmatch(self.url) else None
+        if not host:  # the URL is not quoted: its query may hold a key
+            raise InvalidValue("url must be an absolute http or https URL in ASCII, percent-encoded where needed")
+        require_headers(self.headers)
+        if not isinstance(self.body, bytes):
+            raise InvalidValue.of("body", self.body, "bytes")
+
+    def __repr__(self) -> str:
+        target = f"{self.method} {urlsplit(self.url).scheme}://{host_of(self.url)}{urlsplit(self.url).path}"
+        return f"<HttpRequest {target}, headers {sorted(self.headers)}, {len(self.body)} bytes>"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long, in seconds, each stage of a call may take.
+
+    `connect` runs until a connection stands, `first_byte` from then to the first byte of the answer's body, `silence`
+    while the next bytes are waited for, `total` from the start to the end of the body. Time that the reader of the
+    stream spends elsewhere counts only against `total`.
+    """
+
+    connect: float = 10.0
+    first_byte: float = 120.0
+    silence: float = 60.0
+    total: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "first_byte", "silence", "total"):
+            value = getattr(self, name)
+            if value is None and name == "total":
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise InvalidValue.of(f"timeouts.{name}", value, "a number of seconds above 0")
+
+
+class HttpResponse(Protocol):
+    """An answer whose body is still under way. Whoever holds it closes it, or reads `chunks` to the end."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status. Redirects are not followed: for a 3xx `chunks` raises."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The header fields, names in lower case, repeated ones joined by a comma."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives, decompressed; raise nothing but ModelError and CancelledError.
+
+        To be called once. A body read to its end gives the connection back to the pool; any other end closes it.
+        """
+
+    async def close(self) -> None:
+        """Close the connection at once if the body has not ended. May be called again."""
+
+
+class Transport(Protocol):
+    """Sends requests. One transport serves any number of models, and of event loops one after the other."""
+
+    async def send(self, request: HttpRequest, timeouts: Timeouts) -> HttpResponse:
+        """Return the answer when its head has arrived; raise ModelError (`connection`, `timeout` …) if none does."""
+
+    async def close(self) -> None:
+        """Give back what the transport itself opened on this event loop."""
+
+
+def host_of(url: str) -> str:
+    """Return `host:port` of a URL, which is all that messages say of it."""
+    return _host(url) or "another address"
+
+
+def require_headers(headers: object) -> None:
+    """Refuse header fields that could not be sent or would smuggle another; the value is never quoted."""
+    if not isinstance(headers, Mapping):
+        raise InvalidValue.of("headers", headers, "a mapping of names to texts")
+    if not all(isinstance(name, str) and _HEADER_NAME.fullmatch(name) for name in headers):
+        raise InvalidValue("headers must have names that are HTTP tokens")
+    refused = [name for name, value in headers.items() if not is_header_value(value)]
+    del headers  # error reporters collect local variables
+    if refused:
+        raise InvalidValue(
+            f"header {refused[0]!r} must be printable ASCII without line breaks or space at its ends"
+            " (a key read from a file often ends in a line break)"
+        )
+
+
+def is_header_value(value: object) -> bool:
+    """Whether a text can be sent as the value of a header field."""
+    return isinstance(value, str) and _HEADER_VALUE.fullmatch(value) is not None
+
+
+def _host(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    name = parts.hostname
+    if not name:
+        return None
+    name = f"[{name}]" if ":" in name else name
+    return name if port is None else f"{name}:{port}"

@@ -1,0 +1,606 @@
+"""Transports as carriers: what is sent is what was asked for, connections are shared, bodies come out readable."""
+
+import asyncio
+import gc
+import gzip
+import json
+import random
+import shutil
+import ssl
+import subprocess
+import sys
+import zlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from dragoman import DoneDelta, InvalidValue, MissingExtra, ModelError
+from dragoman.testing.transports import RecordingTransport, ReplayedResponse, ReplayTransport, read_recording
+from dragoman.transport import (
+    AiohttpTransport,
+    AwsKeys,
+    AwsSigner,
+    HttpRequest,
+    HttpxTransport,
+    KeySigner,
+    Signer,
+    Timeouts,
+    TokenSigner,
+    Transport,
+    azure_token_source,
+    default_transport,
+    google_token_source,
+)
+from dragoman.transport.body import EXPANSION_FREE, EXPANSION_LIMIT, PIECE_SIZE, Inflater
+from tests.loopback import CLOSING, OPENING, QUICK, Peer, answering, call, post, serving, transport_of, whole
+
+both_transports = pytest.mark.parametrize("kind", ["aiohttp", "httpx"])
+ANSWER = OPENING + CLOSING
+PLAIN = HttpRequest("POST", "http://127.0.0.1:1/v1", {}, b"{}")
+
+
+async def body_of(transport: Transport, request: HttpRequest) -> bytes:
+    response = await transport.send(request, QUICK)
+    return b"".join([chunk async for chunk in response.chunks()])
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("field", ["connect", "first_byte", "silence", "total"])
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), True, "10"])
+def test_a_timeout_must_be_a_number_of_seconds_above_zero(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"timeouts.{field}"):
+        Timeouts(**{field: value})
+
+
+@pytest.mark.parametrize(
+    "url", ["", "v1/messages", "ftp://host/x", "http://", "http:///x", "http://h:x/", "http://hö/"]
+)
+def test_a_url_that_cannot_be_sent_is_refused_unquoted(url: str) -> None:
+    with pytest.raises(InvalidValue, match="url must be"):
+        HttpRequest("POST", url, {}, b"")
+
+
+@pytest.mark.parametrize("value", ["planted\n", "planted\r\nx: y", " planted", "plantéd", "planted\0"])
+def test_a_header_that_cannot_be_sent_is_refused_unquoted(value: str) -> None:
+    with pytest.raises(InvalidValue, match="x-api-key") as caught:
+        HttpRequest("POST", "http://h/", {"x-api-key": value}, b"")
+    assert "plant" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- what is sent, what comes back
+
+
+@both_transports
+def test_the_request_arrives_as_it_was_written(kind: str) -> None:
+    async def main() -> bytes:
+        async with serving(answering(whole(ANSWER))) as server, transport_of(kind) as transport:
+            url = server.url.replace("/v1/messages", "/model/a.b-v1%3A0/converse?alt=sse&x=%2F")
+            headers = {"X-Api-Key": "k-1", "content-type": "application/json", "anthropic-version": "1"}
+            await body_of(transport, HttpRequest("POST", url, headers, b'{"a":1}'))
+            return server.requests[0]
+
+    head, _, body = asyncio.run(main()).partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+    assert lines[0] == "POST /model/a.b-v1%3A0/converse?alt=sse&x=%2F HTTP/1.1"
+    assert fields["x-api-key"] == "k-1"
+    assert fields["content-type"] == "application/json"
+    assert fields["accept-encoding"] == "identity"
+    assert fields["content-length"] == "7"
+    assert "cookie" not in fields
+    assert body == b'{"a":1}'
+
+
+@both_transports
+def test_a_request_without_a_body_has_none(kind: str) -> None:
+    async def main() -> bytes:
+        async with serving(answering(whole(b"{}"))) as server, transport_of(kind) as transport:
+            assert await body_of(transport, HttpRequest("GET", server.url, {}, b"")) == b"{}"
+            return server.requests[0]
+
+    assert b"content-length" not in asyncio.run(main()).lower()
+
+
+@both_transports
+def test_response_headers_are_lower_case_and_repeated_ones_joined(kind: str) -> None:
+    async def main() -> None:
+        script = answering(whole(ANSWER, "X-Request-Id: r-1", "X-Note: a", "x-note: b"))
+        async with serving(script) as server, transport_of(kind) as transport:
+            response = await transport.send(post(server.url), QUICK)
+            assert response.headers["x-request-id"] == "r-1"
+            assert response.headers["x-note"] == "a, b"
+            await response.close()
+
+    asyncio.run(main())
+
+
+def test_cookies_are_not_kept() -> None:
+    async def main() -> list[bytes]:
+        script = answering(whole(b"{}", "Set-Cookie: id=1; Path=/"))
+        async with serving(script) as server, transport_of("aiohttp") as transport:
+            await body_of(transport, post(server.url))
+            await body_of(transport, post(server.url))
+            return server.requests
+
+    assert all(b"cookie" not in request.lower() for request in asyncio.run(main()))
+
+
+@both_transports
+def test_a_whole_stream_ends_in_done(kind: str) -> None:
+    async def main() -> None:
+        async with serving(answering(whole(ANSWER))) as server, transport_of(kind) as transport:
+            deltas = await call(transport, post(server.url))
+            assert isinstance(deltas[-1], DoneDelta)
+
+    asyncio.run(main())
+
+
+@both_transports
+def test_a_connection_whose_body_was_read_is_used_again(kind: str) -> None:
+    async def main() -> None:
+        async with serving(answering(whole(ANSWER))) as server, transport_of(kind) as transport:
+            for _ in range(3):
+                assert await body_of(transport, post(server.url)) == ANSWER
+            assert (server.connections, len(server.requests)) == (1, 3)
+
+    asyncio.run(main())
+
+
+@both_transports
+def test_many_calls_run_at_the_same_time(kind: str) -> None:
+    async def main() -> None:
+        everyone = asyncio.Event()
+        arrived = 0
+
+        async def script(peer: Peer) -> None:
+            nonlocal arrived
+            arrived += 1
+            if arrived == 60:
+                everyone.set()
+            await everyone.wait()
+            await peer.send(whole(ANSWER))
+
+        async with serving(script) as server, transport_of(kind) as transport:
+            bodies = await asyncio.gather(*(body_of(transport, post(server.url)) for _ in range(60)))
+            assert set(bodies) == {ANSWER}
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- compression
+
+
+def bare_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+PACKED = {
+    "gzip": gzip.compress(ANSWER),
+    "x-gzip": gzip.compress(ANSWER[:50]) + gzip.compress(ANSWER[50:]),
+    "deflate": zlib.compress(ANSWER),
+    "Deflate": bare_deflate(ANSWER),
+    "identity": ANSWER,
+}
+
+
+@both_transports
+@pytest.mark.parametrize("encoding", PACKED)
+def test_a_body_compressed_unasked_is_read_all_the_same(encoding: str, kind: str) -> None:
+    async def main() -> None:
+        script = answering(whole(PACKED[encoding], f"Content-Encoding: {encoding}"))
+        async with serving(script) as server, transport_of(kind) as transport:
+            assert await body_of(transport, post(server.url)) == ANSWER
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "Deflate"])
+def test_compressed_bytes_may_be_cut_anywhere(encoding: str) -> None:
+    inflater = Inflater(encoding.lower())
+    pieces = [piece for byte in PACKED[encoding] for piece in inflater.feed(bytes([byte]))]
+    inflater.end()
+    assert b"".join(pieces) == ANSWER
+
+
+def test_text_that_packs_well_is_no_bomb() -> None:
+    text = b'data: {"type":"ping"}\n\n' * 1_000_000
+    inflater = Inflater("gzip")
+    assert sum(len(piece) for piece in inflater.feed(gzip.compress(text, 1))) == len(text)
+
+
+def test_a_bomb_is_noticed_before_it_fills_memory() -> None:
+    packed = gzip.compress(bytes(20_000_000))
+    inflater = Inflater("gzip")
+    unpacked = 0
+    with pytest.raises(ModelError, match="unpacks to more"):  # noqa: PT012  # the loop is what raises
+        for start in range(0, len(packed), 1_000):
+            for piece in inflater.feed(packed[start : start + 1_000]):
+                assert len(piece) <= PIECE_SIZE
+                unpacked += len(piece)
+    assert unpacked <= EXPANSION_FREE + EXPANSION_LIMIT * len(packed)
+
+
+def test_damaged_data_raises_nothing_but_model_errors() -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        packed = bytearray(PACKED["gzip"])
+        packed[chance.randrange(len(packed))] ^= 1 << chance.randrange(8)
+        inflater = Inflater("gzip")
+        try:
+            list(inflater.feed(bytes(packed)))
+            inflater.end()
+        except ModelError:
+            pass
+
+
+# ---------------------------------------------------------------- settings of the default transport
+
+
+def test_custom_headers_go_with_every_request_and_the_request_s_own_win() -> None:
+    async def main() -> bytes:
+        transport = AiohttpTransport(trust_env=False, headers={"X-Team": "blue", "X-Api-Key": "other"})
+        async with serving(answering(whole(ANSWER))) as server:
+            await body_of(transport, post(server.url, key="k-1"))
+            return server.requests[0].lower()
+
+    request = asyncio.run(main())
+    assert b"x-team: blue" in request
+    assert b"x-api-key: k-1" in request
+    assert b"other" not in request
+
+
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("way", ["explicit", "http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_a_proxy_gets_the_request(way: str, clean_environment: pytest.MonkeyPatch) -> None:
+    async def main() -> bytes:
+        async with serving(answering(whole(ANSWER))) as proxy:
+            address = proxy.url.removesuffix("/v1/messages")
+            if way != "explicit":
+                clean_environment.setenv(way, address)
+            transport = AiohttpTransport(proxy=address if way == "explicit" else None)
+            await body_of(transport, post("http://models.example/v1/messages"))
+            return proxy.requests[0]
+
+    assert asyncio.run(main()).startswith(b"POST http://models.example/v1/messages HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("why", ["no_proxy", "trust_env"])
+def test_a_proxy_of_the_environment_can_be_passed_by(why: str, clean_environment: pytest.MonkeyPatch) -> None:
+    async def main() -> int:
+        async with serving(answering(whole(ANSWER))) as proxy, serving(answering(whole(ANSWER))) as server:
+            clean_environment.setenv("http_proxy", proxy.url)
+            if why == "no_proxy":
+                clean_environment.setenv("no_proxy", "127.0.0.1")
+            transport = AiohttpTransport(trust_env=why == "no_proxy")
+            await body_of(transport, post(server.url))
+            return len(proxy.requests)
+
+    assert asyncio.run(main()) == 0
+
+
+def test_a_proxy_of_another_kind_is_refused_without_its_password(clean_environment: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidValue, match="SOCKS") as caught:
+        AiohttpTransport(proxy="socks5://me:planted@proxy.example")
+    assert "planted" not in str(caught.value)
+    clean_environment.setenv("all_proxy", "socks5://me:planted@proxy.example")
+    with pytest.raises(InvalidValue, match="SOCKS") as caught:
+        asyncio.run(body_of(AiohttpTransport(), post("http://models.example/")))
+    assert "planted" not in str(caught.value)
+
+
+def test_a_proxy_that_is_down_is_a_connection_error() -> None:
+    async def main() -> None:
+        with pytest.raises(ModelError, match="proxy") as caught:
+            await body_of(AiohttpTransport(proxy="http://127.0.0.1:9"), post("http://models.example/"))
+        assert caught.value.code == "connection"
+
+    asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder / "cert.pem", folder / "key.pem"
+
+
+@pytest.mark.parametrize("way", ["ca_file", "ssl_context", "system"])
+def test_a_certificate_is_trusted_only_through_the_authorities_given(way: str, certificate: tuple[Path, Path]) -> None:
+    async def main() -> bytes:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await Peer(reader, writer).request()
+            writer.write(whole(ANSWER))
+            await reader.read()
+            writer.close()
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        url = f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1/messages"
+        ways: dict[str, dict[str, Any]] = {
+            "ca_file": {"ca_file": certificate[0]},
+            "ssl_context": {"ssl_context": ssl.create_default_context(cafile=certificate[0])},
+            "system": {},
+        }
+        transport = AiohttpTransport(trust_env=False, **ways[way])
+        try:
+            return await body_of(transport, post(url))
+        finally:
+            await transport.close()
+            listener.close()
+
+    if way == "system":
+        with pytest.raises(ModelError, match="certificate") as caught:
+            asyncio.run(main())
+        assert (caught.value.code, caught.value.retryable) == ("connection", False)
+    else:
+        assert asyncio.run(main()) == ANSWER
+
+
+# ---------------------------------------------------------------- the shared pool
+
+
+def test_models_share_one_transport() -> None:
+    assert default_transport() is default_transport()
+
+
+def test_one_transport_serves_one_event_loop_after_the_other_and_leaves_nothing_open() -> None:
+    transport = AiohttpTransport(trust_env=False)
+
+    async def main() -> None:
+        async with serving(answering(whole(ANSWER))) as server:
+            assert await body_of(transport, post(server.url)) == ANSWER
+
+    for _ in range(3):
+        asyncio.run(main())
+    assert transport._pools == {}
+    gc.collect()  # an unclosed session or socket would warn here, and a warning is an error
+
+
+def test_a_loop_that_was_just_closed_is_forgotten_by_the_next() -> None:
+    transport = AiohttpTransport(trust_env=False)
+
+    async def main() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.send(whole(ANSWER, "Connection: close"))
+            peer.close()
+
+        async with serving(script) as server:
+            await body_of(transport, post(server.url))
+
+    for _ in range(2):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+    assert len(transport._pools) == 1
+    asyncio.run(main())
+    assert transport._pools == {}
+    gc.collect()
+
+
+def test_a_closed_transport_opens_again_when_it_is_used() -> None:
+    async def main() -> None:
+        async with serving(answering(whole(ANSWER))) as server:
+            transport = AiohttpTransport(trust_env=False)
+            for _ in range(2):
+                assert await body_of(transport, post(server.url)) == ANSWER
+                await transport.close()
+            await transport.close()
+
+    asyncio.run(main())
+
+
+def test_importing_the_package_loads_no_network_library() -> None:
+    program = (
+        "import sys, dragoman.transport, dragoman.testing.transports\n"
+        "print(*{'asyncio', 'ssl', 'aiohttp', 'httpx', 'botocore', 'urllib.request'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-I", "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
+
+
+def test_an_object_that_is_no_httpx_client_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="AsyncClient"):
+        HttpxTransport(object())  # type: ignore[arg-type]  # the point of the test
+
+
+# ---------------------------------------------------------------- credentials
+
+
+def signed(signer: Signer, request: HttpRequest = PLAIN) -> dict[str, str]:
+    return asyncio.run(signer.sign(request)).headers
+
+
+def test_a_key_goes_into_the_header_that_the_vendor_names() -> None:
+    assert signed(KeySigner("k-1")) == {"authorization": "Bearer k-1"}
+    assert signed(KeySigner("k-1", "X-Api-Key")) == {"x-api-key": "k-1"}
+
+
+def test_a_key_takes_the_place_of_one_that_was_there() -> None:
+    request = HttpRequest("POST", "http://h/", {"X-API-Key": "old", "a": "b"}, b"")
+    assert signed(KeySigner("new", "x-api-key"), request) == {"a": "b", "x-api-key": "new"}
+
+
+async def async_token() -> str:
+    return "t-1"
+
+
+@pytest.mark.parametrize(
+    "source", [lambda: "t-1", async_token, lambda: async_token()], ids=["plain", "async", "lambda"]
+)
+def test_a_token_comes_from_a_function(source: Any) -> None:
+    assert signed(TokenSigner(source)) == {"authorization": "Bearer t-1"}
+
+
+def test_a_token_source_that_fails_is_an_authentication_error_without_its_words() -> None:
+    def fail() -> str:
+        raise ValueError("planted")
+
+    for source in (fail, lambda: "", lambda: 7):
+        with pytest.raises(ModelError, match="token source") as caught:
+            signed(TokenSigner(source))  # type: ignore[arg-type]  # the point of the test
+        assert caught.value.code == "authentication"
+        assert caught.value.__context__ is None
+
+
+def test_tokens_of_given_credentials_need_no_package() -> None:
+    class Held:
+        valid = True
+        token = "t-1"
+
+        def get_token(self, scope: str) -> "Held":
+            assert scope.endswith("/.default")
+            return self
+
+    assert signed(TokenSigner(google_token_source(credentials=Held()))) == {"authorization": "Bearer t-1"}
+    assert signed(TokenSigner(azure_token_source(credential=Held()))) == {"authorization": "Bearer t-1"}
+
+
+@pytest.mark.parametrize("token", [None, "session-token"])
+def test_a_signature_is_the_one_that_botocore_makes(token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+    url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/a.claude-v1%3A0/converse-stream?x=1"
+    request = HttpRequest("POST", url, {"Content-Type": "application/json", "accept": "*/*"}, b'{"a":1}')
+    ours = signed(AwsSigner("us-east-1", keys=AwsKeys("AKID", "secret", token), clock=lambda: now), request)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: now)
+    theirs = AWSRequest(method="POST", url=url, headers={"content-type": "application/json"}, data=request.body)
+    SigV4Auth(Credentials("AKID", "secret", token), "bedrock", "us-east-1").add_auth(theirs)
+    wanted = {name.lower(): value for name, value in theirs.headers.items()}
+    assert {name.lower(): value for name, value in ours.items()} == {**wanted, "accept": "*/*"}
+
+
+def test_aws_keys_are_found_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDFROMENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert "Credential=AKIDFROMENV/" in signed(AwsSigner("eu-west-1"))["authorization"]
+
+
+def test_missing_aws_keys_are_an_authentication_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for signer in (AwsSigner("eu-west-1"), AwsSigner("eu-west-1", profile="nobody")):
+        with pytest.raises(ModelError, match="AWS credentials") as caught:
+            signed(signer)
+        assert caught.value.code == "authentication"
+
+
+@pytest.mark.parametrize(
+    ("modules", "extra", "use"),
+    [
+        (["httpx"], "httpx", lambda: HttpxTransport(None)),  # type: ignore[arg-type]  # refused before it is looked at
+        (["botocore.auth"], "bedrock", lambda: signed(AwsSigner("eu-west-1", keys=AwsKeys("a", "b")))),
+        (["google.auth", "google"], "vertex", lambda: signed(TokenSigner(google_token_source()))),
+        (["azure.identity", "azure"], "azure", lambda: signed(TokenSigner(azure_token_source()))),
+    ],
+    ids=["httpx", "bedrock", "vertex", "azure"],
+)
+def test_a_missing_package_is_named_by_the_line_that_installs_it(
+    modules: list[str], extra: str, use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in modules:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'dragoman\[{extra}\]'"):
+        use()
+
+
+# ---------------------------------------------------------------- replay and recording
+
+
+def test_a_replay_answers_in_order_and_keeps_the_requests() -> None:
+    async def main() -> None:
+        overloaded = ModelError("busy", code=None)
+        transport = ReplayTransport([overloaded, ReplayedResponse(chunks=(OPENING, CLOSING))])
+        with pytest.raises(ModelError, match="busy"):
+            await transport.send(PLAIN, QUICK)
+        assert isinstance((await call(transport, PLAIN))[-1], DoneDelta)
+        assert transport.requests == [PLAIN, PLAIN]
+        assert transport.closed_responses == 1
+        with pytest.raises(InvalidValue, match="2 exchanges"):
+            await transport.send(PLAIN, QUICK)
+
+    asyncio.run(main())
+
+
+def test_a_replay_can_break_off() -> None:
+    cut = ReplayedResponse(chunks=(OPENING,), failure=ModelError("gone"))
+    deltas = asyncio.run(call(ReplayTransport([cut]), PLAIN))
+    assert deltas[-1].kind == "error"
+
+
+@pytest.mark.parametrize("name", ["exchanges.jsonl", "exchanges.jsonl.gz"])
+def test_a_recording_replays_to_the_same_deltas(name: str, tmp_path: Path) -> None:
+    limit = b'{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}'
+    exchanges = [
+        ReplayedResponse(chunks=(OPENING[:70], OPENING[70:], CLOSING)),
+        ReplayedResponse(
+            chunks=(limit,), status=429, headers={"content-type": "application/json", "retry-after": "7", "x": "y"}
+        ),
+        ReplayedResponse(chunks=(OPENING,)),
+        ReplayedResponse(chunks=(b"\0\xff\xfe",), headers={"content-type": "application/vnd.amazon.eventstream"}),
+    ]
+
+    async def deltas(transport: Transport) -> list[Any]:
+        return [await call(transport, PLAIN) for _ in exchanges]
+
+    path = tmp_path / name
+    recorder = RecordingTransport(ReplayTransport(exchanges), path, protocol="anthropic-messages", vendor="anthropic")
+    first = asyncio.run(deltas(recorder))
+    assert asyncio.run(deltas(ReplayTransport.from_recording(path))) == first
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_recording_of_the_network_holds_the_fields_of_the_corpus(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(answering(whole(ANSWER))) as server, transport_of("aiohttp") as transport:
+            recorder = RecordingTransport(
+                transport, tmp_path / "x.jsonl", protocol="anthropic-messages", name="me/test"
+            )
+            await call(recorder, post(server.url + "?beta=true", body=b'{"model":"claude","max_tokens":5}'))
+
+    asyncio.run(main())
+    record = json.loads((tmp_path / "x.jsonl").read_text())
+    assert record["id"] == "me/test#0"
+    assert record["protocol"] == "anthropic-messages"
+    assert record["streaming"] is True
+    assert record["framing"] == "wire"
+    assert record["request"] == {
+        "method": "POST",
+        "path": "/v1/messages?beta=true",
+        "body": {"model": "claude", "max_tokens": 5},
+    }
+    assert record["response"] == {"status": 200, "content_type": "text/event-stream", "body": ANSWER.decode()}
+    assert (record["expect"], record["features"], record["values_redacted"]) == (None, [], 0)
+    (replayed,) = read_recording(tmp_path / "x.jsonl")
+    assert replayed.chunks == (ANSWER,)
+
+
+def test_a_file_that_is_no_recording_is_unreadable(tmp_path: Path) -> None:
+    for name, data in {"a.jsonl": b"{}", "b.jsonl": b"hello", "c.jsonl.gz": b"hello", "d.jsonl": b"[1]"}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match="no recording"):
+            read_recording(tmp_path / name)
