@@ -66,28 +66,19 @@ def test_a_plain_request_has_what_the_api_demands_and_no_more() -> None:
     [
         ("anthropic-bedrock", True, "/model/eu.anthropic.claude-x-v1:0/invoke-with-response-stream"),
         ("anthropic-bedrock", False, "/model/eu.anthropic.claude-x-v1:0/invoke"),
-        (
-            "anthropic-vertex",
-            True,
-            "/v1/projects/p/locations/l/publishers/anthropic/models/claude-x@1:streamRawPredict",
-        ),
-        ("anthropic-vertex", False, "/v1/projects/p/locations/l/publishers/anthropic/models/claude-x@1:rawPredict"),
+        ("anthropic-vertex", True, "/claude-x@1:streamRawPredict"),
+        ("anthropic-vertex", False, "/claude-x@1:rawPredict"),
     ],
 )
 def test_other_hosts_have_the_model_in_the_path_and_a_version_in_the_body(host: str, stream: bool, path: str) -> None:
     on_vertex = host == "anthropic-vertex"
     model = "claude-x@1" if on_vertex else "eu.anthropic.claude-x-v1:0"
-    extensions = {"project": "p", "location": "l"} if on_vertex else {}
-    request = encoded(host=host, model_id=model, extensions=extensions, request={"stream": stream})
+    request = encoded(host=host, model_id=model, request={"stream": stream})
     body = msgspec.json.decode(request.body)
     assert request.path == path
     assert body["anthropic_version"] == ("vertex-2023-10-16" if on_vertex else "bedrock-2023-05-31")
-    assert not {"model", "project", "location"} & body.keys()
+    assert "model" not in body
     assert ("stream" in body) == (stream and on_vertex)
-
-
-def test_vertex_without_a_project_is_refused() -> None:
-    assert refusal(host="anthropic-vertex") is ErrorCode.INVALID_REQUEST
 
 
 def test_an_answer_goes_back_as_it_came() -> None:

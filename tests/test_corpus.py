@@ -18,6 +18,12 @@ EXCEPTIONS = {
 pytestmark = needs_corpus
 
 
+def reported_sum(*counts: int | None) -> int | None:
+    """The sum of what was reported; None where nothing was."""
+    reported = [count for count in counts if count is not None]
+    return sum(reported) if reported else None
+
+
 def expected_usage(protocol: str, raw: dict[str, Any]) -> dict[str, Any]:
     """Our definitions, applied to a provider's own usage object: input counts all input, output counts reasoning."""
     if protocol == "anthropic-messages":
@@ -41,9 +47,9 @@ def expected_usage(protocol: str, raw: dict[str, Any]) -> dict[str, Any]:
     if protocol == "gemini":
         thoughts = raw.get("thoughtsTokenCount")
         return {
-            "input_tokens": raw["promptTokenCount"] + raw.get("toolUsePromptTokenCount", 0),
-            "output_tokens": raw.get("candidatesTokenCount", 0) + (thoughts or 0),
-            "total_tokens": raw["totalTokenCount"],
+            "input_tokens": reported_sum(raw.get("promptTokenCount"), raw.get("toolUsePromptTokenCount")),
+            "output_tokens": reported_sum(raw.get("candidatesTokenCount"), thoughts),
+            "total_tokens": raw.get("totalTokenCount"),
             "cache_read_tokens": raw.get("cachedContentTokenCount"),
             "reasoning_tokens": thoughts,
         }
@@ -57,7 +63,8 @@ def expected_usage(protocol: str, raw: dict[str, Any]) -> dict[str, Any]:
         }
     return {
         "input_tokens": raw["prompt_tokens"],
-        "output_tokens": raw["completion_tokens"],
+        # Where the total is more than both, the rest is reasoning that the vendor leaves out of its completion tokens.
+        "output_tokens": max(raw["completion_tokens"], raw["total_tokens"] - raw["prompt_tokens"]),
         "total_tokens": raw["total_tokens"],
         "reasoning_tokens": (raw.get("completion_tokens_details") or {}).get("reasoning_tokens"),
     }

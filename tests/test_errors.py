@@ -262,11 +262,9 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-def test_a_key_of_a_known_shape_is_blanked_out_wherever_it_stands(key: str, place: str) -> None:
-    redacted = redact(place.format(key))
-    assert BODY not in redacted
-    assert "[redacted]" in redacted
+def test_a_key_of_a_known_shape_is_blanked_out_wherever_it_stands(place: str) -> None:
+    redacted = {vendor: redact(place.format(key)) for vendor, key in KEYS.items()}
+    assert [vendor for vendor, text in redacted.items() if BODY in text or "[redacted]" not in text] == []
 
 
 @pytest.mark.parametrize("phrase", PHRASES.values(), ids=PHRASES)
@@ -376,16 +374,16 @@ def test_four_times_the_hostile_text_costs_about_four_times_the_work(piece: str)
 # ---------------------------------------------------------------- a key in no error
 
 
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 @pytest.mark.parametrize(
     "error_class",
     [DragomanError, InvalidValue, UnreadableData, ContractViolation, ModelError, ToolError, StoreError],
     ids=lambda error_class: error_class.__name__,
 )
-def test_a_key_appears_in_no_error(error_class: type[DragomanError], key: str) -> None:
-    error = error_class(f"the key {key} was refused", provider_message=f"Incorrect key: {key}.")
-    shown = "".join(traceback.format_exception_only(error))
-    assert BODY not in f"{error}{error!r}{error.args}{shown}{error.provider_message}{vars(error)}"
+def test_a_key_appears_in_no_error(error_class: type[DragomanError]) -> None:
+    for key in (*KEYS.values(), *PHRASES.values()):
+        error = error_class(f"the key {key} was refused", provider_message=f"Incorrect key: {key}.")
+        shown = "".join(traceback.format_exception_only(error))
+        assert BODY not in f"{error}{error!r}{error.args}{shown}{error.provider_message}{vars(error)}"
 
 
 def test_a_key_appears_in_no_refusal_of_a_value() -> None:

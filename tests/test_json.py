@@ -225,7 +225,7 @@ def test_only_messages_and_deltas_are_written() -> None:
 
 
 @given(strategies.messages())
-@settings(unhurried, max_examples=200)
+@settings(unhurried, max_examples=100)
 def test_a_message_survives_json(message: Message) -> None:
     written = to_json(message)
     assert from_json(written) == message
@@ -233,7 +233,7 @@ def test_a_message_survives_json(message: Message) -> None:
 
 
 @given(strategies.deltas())
-@settings(unhurried, max_examples=200)
+@settings(unhurried, max_examples=100)
 def test_a_delta_survives_json(delta: MessageDelta) -> None:
     written = to_json(delta)
     assert from_json(written) == delta
@@ -241,13 +241,13 @@ def test_a_delta_survives_json(delta: MessageDelta) -> None:
 
 
 @given(strategies.messages())
-@unhurried
+@settings(unhurried, max_examples=30)
 def test_text_and_bytes_read_the_same(message: Message) -> None:
     assert from_json(to_json(message).decode()) == message
 
 
 @given(strategies.messages(text=any_text) | strategies.deltas(text=any_text))
-@settings(unhurried, max_examples=200)
+@settings(unhurried, max_examples=100)
 def test_whatever_holds_lone_surrogates_is_written_as_json_that_keeps_its_bytes(value: Message | MessageDelta) -> None:
     written = to_json(value)
     assert to_json(from_json(written)) == written
@@ -424,42 +424,46 @@ def error_of_reading(data: str) -> str:
 
 
 DOCUMENTS = [json.loads(to_json(value)) for value in FILLED]
-FIELD_PATHS = [(number, path) for number, document in enumerate(DOCUMENTS) for path in field_paths(document)]
-FIELDS = [
-    pytest.param(DOCUMENTS[number], path, id=f"{number}-{'.'.join(map(str, path))}") for number, path in FIELD_PATHS
-]
+each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda document: document.get("role") or document["kind"]
+)
 CONTENT = "SECRET what somebody said, which is longer than any name or word"
 WRONG: list[Any] = [
     *(0, -1, 1.5, 2**70, True, False, "", [], {}),
-    *(CONTENT, [CONTENT], {CONTENT: CONTENT}, [{"kind": CONTENT}], "0001-01-01T00:00:00+01:00"),
+    *(CONTENT, [CONTENT], {CONTENT: CONTENT}, [{"kind": CONTENT}]),
 ]
 
 
 def test_the_filled_values_have_every_field() -> None:
-    names = {path[-1] for _, path in FIELD_PATHS}
+    names = {path[-1] for document in DOCUMENTS for path in field_paths(document)}
     classes = (*PART_CLASSES.values(), *DELTA_CLASSES.values(), MessageMeta, TokenUsage, ModelInvocationDescriptor)
     known = {name for each in classes for name in each.__struct_encode_fields__ if name != "extra"}
     assert known <= names
 
 
-@pytest.mark.parametrize(("document", "path"), FIELDS)
-def test_null_is_the_same_as_absent(document: Any, path: Path) -> None:
-    assert read_or_none(with_field(document, path, None)) == read_or_none(without_field(document, path))
+@each_document
+def test_null_is_the_same_as_absent(document: Any) -> None:
+    def differs(path: Path) -> bool:
+        return read_or_none(with_field(document, path, None)) != read_or_none(without_field(document, path))
+
+    assert [path for path in field_paths(document) if differs(path)] == []
 
 
-@pytest.mark.parametrize(("document", "path"), FIELDS)
-def test_a_field_of_a_wrong_type_is_unreadable_and_never_read_as_something_else(document: Any, path: Path) -> None:
-    for wrong in WRONG:
-        changed = with_field(document, path, wrong)
-        value = read_or_none(changed)
-        if value is not None:
-            assert holds(json.loads(to_json(value)), changed)
+@each_document
+def test_a_field_of_a_wrong_type_is_unreadable_and_never_read_as_something_else(document: Any) -> None:
+    def changes(path: Path, wrong: Any) -> bool:
+        given = with_field(document, path, wrong)
+        value = read_or_none(given)
+        return value is not None and not holds(json.loads(to_json(value)), given)
+
+    assert [(path, wrong) for path in field_paths(document) for wrong in WRONG if changes(path, wrong)] == []
 
 
-@pytest.mark.parametrize(("document", "path"), FIELDS)
-def test_an_error_of_reading_quotes_nothing_of_the_content(document: Any, path: Path) -> None:
-    for wrong in (CONTENT, [CONTENT], {CONTENT: CONTENT}, [{"kind": CONTENT}], [{"kind": CONTENT, "payload": CONTENT}]):
-        assert "SECRET" not in error_of_reading(json.dumps(with_field(document, path, wrong)))
+@each_document
+def test_an_error_of_reading_quotes_nothing_of_the_content(document: Any) -> None:
+    said = (CONTENT, [CONTENT], {CONTENT: CONTENT}, [{"kind": CONTENT}], [{"kind": CONTENT, "payload": CONTENT}])
+    changed = [(path, with_field(document, path, item)) for path in field_paths(document) for item in said]
+    assert [path for path, given in changed if "SECRET" in error_of_reading(json.dumps(given))] == []
 
 
 def test_a_null_role_leaves_a_delta_a_delta() -> None:
@@ -473,7 +477,11 @@ def test_a_field_called_role_leaves_a_delta_a_delta() -> None:
 
 # ---------------------------------------------------------------- a later version
 
-NAMES = {name for _, path in FIELD_PATHS for name in path} | {"schemaVersion", "content", "parts"}
+NAMES = {name for document in DOCUMENTS for path in field_paths(document) for name in path} | {
+    "schemaVersion",
+    "content",
+    "parts",
+}
 new_names = st.text(max_size=8).filter(lambda name: name not in NAMES) | st.sampled_from(
     ["extra", "provider_data", "new"]
 )
@@ -483,7 +491,7 @@ new_values = (
 
 
 @given(strategies.messages() | strategies.deltas(), st.data())
-@settings(unhurried, max_examples=200)
+@settings(unhurried, max_examples=100)
 def test_unknown_fields_anywhere_survive_a_read_and_a_write(value: Message | MessageDelta, data: st.DataObject) -> None:
     document = json.loads(to_json(value))
     places = st.sampled_from(list(object_paths(document)))
@@ -690,7 +698,7 @@ def damaged_json(draw: st.DrawFn) -> bytes:
 
 
 @given(damaged_json())
-@settings(unhurried, max_examples=300)
+@settings(unhurried, max_examples=200)
 def test_damaged_json_is_unreadable_or_a_value_that_survives(data: bytes) -> None:
     try:
         value = from_json(data)
@@ -736,7 +744,6 @@ class Moment(datetime):
         lambda: Message.tool(ToolResult("c", {"n": 10**5_000})),
         lambda: Message.assistant(ToolCall("c", "f", {"n": 10**5_000})),
         lambda: TextDelta("r", 0, NOW, "a", provider_raw=object()),
-        lambda: TextDelta("r", 0, NOW, "a", provider_raw=[float("nan")]),
     ],
     ids=[
         "text of another class",
@@ -747,7 +754,6 @@ class Moment(datetime):
         "result with 5,000 digits",
         "arguments with 5,000 digits",
         "raw object",
-        "raw NaN",
     ],
 )
 def test_a_value_is_refused_or_can_be_written_and_read_back(build: Callable[[], Message | MessageDelta]) -> None:

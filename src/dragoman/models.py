@@ -1,13 +1,453 @@
-"""Streams from the outside world, held to the contract. Knows no wire format."""
+"""`Model`: a conversation in, a guarded stream of deltas out. Joins handoff, codec and transport; decides no policy.
 
-from collections.abc import AsyncIterator, Callable
+Retrying, falling back and running tools are the loop's; what to send is the context's.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .delta import MessageDelta
-from .errors import DragomanError
-from .stream import Guard
+import msgspec
 
-__all__ = ["guard_stream"]
+from .catalogue import find_model_info
+from .delta import ErrorDelta, MessageDelta, ToolCallStartDelta, UsageDelta
+from .errors import DragomanError, ErrorCode, InvalidValue, ModelError
+from .history import HandedOff, hand_off
+from .message import Message, ModelInvocationDescriptor, Role, Text
+from .providers import find_codec, find_dialect
+from .request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
+from .stream import Assembler, Assembly, Guard, ResponseReader
+from .target import Dialect
+from .toolspec import OneTool, ToolChoice, ToolSpec
+from .usage import Prices
+
+if TYPE_CHECKING:
+    from .transport import HttpRequest, HttpResponse, Signer, Timeouts, TokenSource, Transport
+
+__all__ = ["ErrorMapper", "Model", "ModelStream", "ProviderClient", "guard_stream", "model", "render_request"]
+
+# A user's own reading of an error response (status, headers, body); None leaves it to the codec.
+ErrorMapper: TypeAlias = Callable[[int, Mapping[str, str], bytes], ModelError | None]
+
+_READ_OUT_SECONDS = 0.1
+_CONFIG_FIELDS = frozenset(ModelConfig.__struct_fields__) - {"extensions"}
+
+
+def model(
+    name: str,
+    *,
+    api_key: "str | TokenSource | Signer | None" = None,
+    base_url: str | None = None,
+    transport: "Transport | None" = None,
+    timeouts: "Timeouts | None" = None,
+    headers: Mapping[str, str] | None = None,
+    cache: bool = True,
+    **config: Any,
+) -> "Model":
+    """Return the model called `provider:model`, e.g. `anthropic:claude-opus-4-5`. No network is touched.
+
+    `api_key` is a key, a function that returns a fresh token, or a signer; without one, the vendor's usual
+    environment variable is read when a request is sent. Hosts with an address of your own take `base_url`, or
+    `region` and `project`. Keywords that are no field of ModelConfig go to the provider as they are.
+    """
+    provider, colon, model_id = name.partition(":")
+    if not colon or not provider or not model_id:
+        raise InvalidValue.of("the model's name", name, "provider:model")
+    client = ProviderClient(
+        find_dialect(provider, model_id),
+        api_key=api_key,
+        base_url=base_url,
+        region=config.pop("region", None),
+        project=config.pop("project", None),
+        transport=transport,
+        timeouts=timeouts,
+        headers=headers,
+    )
+    return Model(client, _changed(ModelConfig(model_id), config), CacheConfig() if cache else None)
+
+
+def render_request(
+    model_name: str,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[ToolSpec] = (),
+    system_prompt: str | None = None,
+    tool_choice: ToolChoice | None = None,
+    **config: Any,
+) -> WireRequest:
+    """Return the exact request (method, path, headers, body) that `model_name` would get, without secrets."""
+    config.setdefault("base_url", "https://base-url.invalid")
+    rendered = model(model_name, **config)
+    return rendered.render(messages, tools, system_prompt, tool_choice=tool_choice)
+
+
+class ProviderClient:
+    """One vendor's wire API, with a transport and credentials. Making one touches no network; its repr shows no key."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        api_key: "str | TokenSource | Signer | None" = None,
+        base_url: str | None = None,
+        region: str | None = None,
+        project: str | None = None,
+        transport: "Transport | None" = None,
+        timeouts: "Timeouts | None" = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self.codec = find_codec(dialect.specification)
+        self._region = region or _from_environment(dialect.address_variables.get("region", ()))
+        self._base_url = _address(dialect, base_url, self._region, project)
+        self._api_key = api_key
+        self._transport = transport
+        self._timeouts = timeouts
+        self._headers = dict(headers or {})
+
+    def __repr__(self) -> str:
+        return f"ProviderClient({self.dialect.provider!r}, {self.dialect.specification!r})"
+
+    def encode(self, request: ModelRequest) -> WireRequest:
+        """Return the request as this vendor takes it, without credentials."""
+        return self.codec.encode_request(request, self.dialect)
+
+    async def call_model(
+        self, request: WireRequest, *, run_id: str = "", error_mapper: ErrorMapper | None = None
+    ) -> AsyncGenerator[list[MessageDelta], None]:
+        """Send the request and yield the deltas of each network read; together they are a legal stream.
+
+        Failures arrive as the closing `error`; only cancellation is raised. The connection is closed in any case.
+        """
+        response: HttpResponse | None = None
+        reader: ResponseReader | None = None
+        cause: Exception | None = None
+        try:
+            from .transport import Timeouts, default_transport
+
+            transport = self._transport or default_transport()
+            response = await transport.send(await self._signed(request), self._timeouts or Timeouts())
+            reader = self._reader(response.status, response.headers, run_id, error_mapper)
+            chunks = response.chunks()
+            async for chunk in chunks:
+                deltas = reader.feed(chunk, datetime.now(UTC))
+                if deltas:
+                    yield deltas
+                if reader.finished:
+                    await _read_out(chunks)
+                    return
+        except Exception as error:  # noqa: BLE001  # whatever happens, the stream ends legally
+            cause = error
+        finally:
+            if response is not None:
+                await response.close()
+        now = datetime.now(UTC)
+        if reader is not None:
+            last = reader.end(now, cause)
+            cause = reader.bug
+        else:
+            closing = Guard(run_id=run_id, source=self.dialect.provider).close(cause, now=now)
+            last = [closing] if closing else []
+        if cause is not None and not isinstance(cause, DragomanError):
+            _log_bug(cause)
+        yield last
+
+    def _reader(
+        self, status: int, headers: Mapping[str, str], run_id: str, error_mapper: ErrorMapper | None
+    ) -> ResponseReader:
+        codec = self.codec
+        if error_mapper is not None:
+            own, mapped = codec.map_error, error_mapper
+            codec = msgspec.structs.replace(codec, map_error=lambda *facts: mapped(*facts) or own(*facts))
+        return ResponseReader(codec, self.dialect, run_id=run_id, status=status, headers=headers)
+
+    def hide_key(self, delta: ErrorDelta) -> ErrorDelta:
+        """Return the error without the key, which a provider may quote back in whatever shape it has."""
+        key = self._api_key if isinstance(self._api_key, str) else _from_environment(self.dialect.key_variables)
+        said = delta.provider_message
+        if not key or not said or key not in said:
+            return delta
+        return msgspec.structs.replace(delta, provider_message=said.replace(key, "[redacted]"))
+
+    async def _signed(self, request: WireRequest) -> "HttpRequest":
+        from .transport import HttpRequest
+
+        headers = {"content-type": "application/json", **request.headers, **self._headers}
+        unsigned = HttpRequest(request.method, self._base_url + request.path, headers, request.body)
+        signer = self._signer()
+        return unsigned if signer is None else await signer.sign(unsigned)
+
+    def _signer(self) -> "Signer | None":
+        from .transport import AwsSigner, KeySigner, TokenSigner, google_token_source
+
+        key, auth = self._api_key, self.dialect.auth
+        if key is not None and not isinstance(key, str):
+            return TokenSigner(key) if callable(key) else key
+        key = key or _from_environment(self.dialect.key_variables)
+        if key is not None:
+            return KeySigner(key, auth if auth.endswith("key") else "authorization")
+        if auth == "none":
+            return None
+        if auth == "aws":
+            return AwsSigner(self._region or "us-east-1")
+        if auth == "token":
+            return TokenSigner(google_token_source())
+        variables = " or ".join(self.dialect.key_variables)
+        where = f"set {variables}, or pass api_key=" if variables else "pass api_key="
+        raise ModelError(f"no key for {self.dialect.provider}: {where}", code=ErrorCode.AUTHENTICATION)
+
+
+class ModelStream:
+    """The answer as it comes: iterate it for the deltas; `assembly` is what they have come to so far.
+
+    Use it with `async with`, so that leaving early closes the connection.
+    """
+
+    def __init__(
+        self,
+        batches: AsyncGenerator[list[MessageDelta], None],
+        *,
+        request: WireRequest,
+        invocation: ModelInvocationDescriptor,
+        rewrite: Mapping[str, Callable[[Any], MessageDelta]],
+        invocation_state: Any = None,
+    ) -> None:
+        self.request = request
+        self.invocation = invocation
+        self.invocation_state = invocation_state
+        self._assembler = Assembler(invocation=invocation)
+        self._batches = batches
+        self._deltas = self._iterate(rewrite)
+
+    @property
+    def assembly(self) -> Assembly:
+        """What has arrived: the message once the stream is done, else the partial, with the error that ended it."""
+        return self._assembler.result()
+
+    async def collect(self) -> Assembly:
+        """Read the stream to its end and return what it came to."""
+        async for _ in self._deltas:
+            pass
+        return self.assembly
+
+    def __aiter__(self) -> AsyncIterator[MessageDelta]:
+        return self._deltas
+
+    async def __anext__(self) -> MessageDelta:
+        return await anext(self._deltas)
+
+    async def __aenter__(self) -> "ModelStream":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop reading and close the connection."""
+        await self._deltas.aclose()
+        await self._batches.aclose()
+
+    async def _iterate(
+        self, rewrite: Mapping[str, Callable[[Any], MessageDelta]]
+    ) -> AsyncGenerator[MessageDelta, None]:
+        feed = self._assembler.feed
+        try:
+            async for batch in self._batches:
+                for delta in batch:
+                    change = rewrite.get(delta.kind)
+                    passed = delta if change is None else change(delta)
+                    feed(passed)
+                    yield passed
+        finally:
+            await self._batches.aclose()
+
+
+class Model:
+    """A model of a provider. `stream` is the one way to ask it; everything else describes or configures it."""
+
+    def __init__(
+        self,
+        client: ProviderClient,
+        config: ModelConfig,
+        cache_config: CacheConfig | None = None,
+        error_mapper: ErrorMapper | None = None,
+    ) -> None:
+        if not isinstance(client, ProviderClient):
+            raise InvalidValue.of("client", client, "a ProviderClient")
+        if not isinstance(config, ModelConfig):
+            raise InvalidValue.of("config", config, "a ModelConfig")
+        self.client = client
+        self.cache_config = cache_config
+        self.error_mapper = error_mapper
+        self._config = config
+
+    def __repr__(self) -> str:
+        return f"Model({self.client.dialect.provider}:{self._config.model_id})"
+
+    def update_config(self, **changes: Any) -> None:
+        """Change settings from the next call on; a keyword that is no field of ModelConfig is an extension."""
+        self._config = _changed(self._config, changes)
+
+    def get_config(self) -> ModelConfig:
+        """Return the settings with the defaults filled in: the cache's, and the model's own output limit."""
+        defaults: dict[str, Any] = {}
+        if self._config.cache_config is None and self.cache_config is not None:
+            defaults["cache_config"] = self.cache_config
+        if self._config.max_tokens is None:
+            defaults["max_tokens"] = self.model_info().output_limit
+        return msgspec.structs.replace(self._config, **defaults)
+
+    def model_info(self) -> ModelInfo:
+        """Return what is known of the model; for one that the catalogue lacks, what its vendor's models can do."""
+        dialect = self.client.dialect
+        known = find_model_info(dialect.provider, self._config.model_id)
+        return known or ModelInfo(
+            provider=dialect.provider, model_id=self._config.model_id, abilities=dialect.abilities
+        )
+
+    def supports(self, ability: str) -> bool:
+        """Whether the model is known to have an ability (`tools`, `reasoning`, `structured_output` …)."""
+        return ability in self.model_info().abilities
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        system_prompt_content: Sequence[Text] | None = None,
+        invocation_state: Any = None,
+        request_metadata: Mapping[str, str] | None = None,
+        cache_anchors: Sequence[int] = (),
+        **params: Any,
+    ) -> ModelStream:
+        """Ask the model. What it cannot do is refused here; what goes wrong later arrives as the closing `error`.
+
+        `system_prompt_content` goes before `system_prompt`, and that before system messages at the start of `messages`.
+        `cache_anchors` are indices into `messages`. `params` override settings for this call alone.
+        """
+        metadata = dict(request_metadata or {})
+        config = self._merged(params)
+        handed, wire = self._render(
+            messages,
+            tool_specs or (),
+            _system_text(messages, system_prompt, system_prompt_content),
+            config=config,
+            tool_choice=tool_choice,
+            metadata=metadata,
+            cache_anchors=cache_anchors,
+        )
+        invocation = self._invocation(config)
+        run_id = metadata.get("runId", "")
+        return ModelStream(
+            self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper),
+            request=wire,
+            invocation=invocation,
+            rewrite={
+                **_rewrites(handed.original_names, self.model_info().prices),
+                "error": self.client.hide_key,
+            },
+            invocation_state=invocation_state,
+        )
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] = (),
+        system_prompt: str | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        request_metadata: Mapping[str, str] | None = None,
+        cache_anchors: Sequence[int] = (),
+        **params: Any,
+    ) -> WireRequest:
+        """Return the exact request that `stream` would send, without secrets."""
+        return self._render(
+            messages,
+            tool_specs,
+            _system_text(messages, system_prompt, None),
+            config=self._merged(params),
+            tool_choice=tool_choice,
+            metadata=dict(request_metadata or {}),
+            cache_anchors=cache_anchors,
+        )[1]
+
+    def _merged(self, params: dict[str, Any]) -> ModelConfig:
+        config = self.get_config()
+        return _changed(config, params) if params else config
+
+    def _invocation(self, config: ModelConfig) -> ModelInvocationDescriptor:
+        dialect = self.client.dialect
+        return ModelInvocationDescriptor(dialect.provider, dialect.specification, config.model_id)
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        system: str | None,
+        *,
+        config: ModelConfig,
+        tool_choice: ToolChoice | None,
+        metadata: dict[str, str],
+        cache_anchors: Sequence[int],
+    ) -> tuple[HandedOff, WireRequest]:
+        leading = _leading_system(messages)
+        config = self._possible(config, bool(tools))
+        handed = hand_off(messages[leading:], tools, target=self._invocation(config), rules=self.client.dialect.rules)
+        choice = tool_choice or config.tool_choice
+        if isinstance(choice, OneTool):
+            fitted = {original: name for name, original in handed.original_names.items()}
+            choice = OneTool(fitted.get(choice.tool_name, choice.tool_name))
+        anchors = (handed.positions.get(anchor - leading) for anchor in cache_anchors)
+        request = ModelRequest(
+            config=config,
+            messages=handed.messages,
+            tools=handed.tools,
+            system=system,
+            tool_choice=choice,
+            cache_anchors=tuple(sorted({anchor for anchor in anchors if anchor is not None})),
+            metadata=metadata,
+        )
+        return handed, self.client.encode(request)
+
+    def _possible(self, config: ModelConfig, has_tools: bool) -> ModelConfig:
+        """Refuse what a model in the catalogue cannot do; drop, with a warning, what is harmless to drop."""
+        info = find_model_info(self.client.dialect.provider, config.model_id)
+        if info is None:
+            return config
+        wanted = {
+            "tools": has_tools,
+            "structured_output": config.output_schema is not None,
+            "reasoning": config.reasoning is not None and config.reasoning.effort != "off",
+        }
+        for ability, is_wanted in wanted.items():
+            if is_wanted and ability not in info.abilities:
+                raise ModelError(f"{self!r} cannot do {ability}", code=ErrorCode.UNSUPPORTED)
+        knobs = {"temperature": config.temperature, "top_p": config.top_p}
+        given = [name for name, value in knobs.items() if value is not None]
+        if given and "fixed_sampling" in info.abilities:
+            warnings.warn(f"{self!r} ignores {', '.join(given)}", stacklevel=4)
+            return msgspec.structs.replace(config, temperature=None, top_p=None)
+        return config
+
+
+async def _read_out(chunks: AsyncIterator[bytes]) -> None:
+    """Read what little is left of a finished answer, so that the connection can serve the next request."""
+    import asyncio
+
+    try:
+        async with asyncio.timeout(_READ_OUT_SECONDS):
+            async for _ in chunks:
+                pass
+    except (TimeoutError, ModelError):
+        pass  # then the connection is closed instead
 
 
 async def guard_stream(
@@ -40,6 +480,71 @@ async def guard_stream(
     closing = guard.close(cause, now=clock())
     if closing is not None:
         yield closing
+
+
+def _from_environment(names: Sequence[str]) -> str | None:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def _address(dialect: Dialect, base_url: str | None, region: str | None, project: str | None) -> str:
+    """The base URL: the one given, the environment's, or the vendor's with region and project put in."""
+    variables = dialect.address_variables
+    given = base_url or _from_environment(variables.get("base_url", ()))
+    template = given or (dialect.global_base_url if region == "global" else None) or dialect.base_url
+    parts = {"region": region, "project": project or _from_environment(variables.get("project", ()))}
+    for name, value in parts.items():
+        if f"{{{name}}}" in template:
+            if not value or not re.fullmatch(r"[a-z0-9:._-]{1,64}", value):
+                raise InvalidValue.of(f"{name} of {dialect.provider}", value, f"a name, given as {name}=")
+            template = template.replace(f"{{{name}}}", value)
+    if not template.startswith(("https://", "http://")):
+        raise InvalidValue.of(f"base_url of {dialect.provider}", template, "an http(s) URL, given as base_url=")
+    return template.rstrip("/")
+
+
+def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
+    """The config with these settings; what is no field of it is an extension, and None takes a setting back."""
+    fields = {name: value for name, value in changes.items() if name in _CONFIG_FIELDS}
+    further = {name: value for name, value in changes.items() if name not in _CONFIG_FIELDS and name != "extensions"}
+    extensions = {**config.extensions, **changes.get("extensions", {}), **further}
+    return msgspec.structs.replace(config, **fields, extensions=extensions)
+
+
+def _leading_system(messages: Sequence[Message]) -> int:
+    count = 0
+    while count < len(messages) and messages[count].role is Role.SYSTEM:
+        count += 1
+    return count
+
+
+def _system_text(messages: Sequence[Message], prompt: str | None, content: Sequence[Text] | None) -> str | None:
+    if content is not None:
+        return "\n\n".join(part.text for part in content) or None
+    if prompt is not None:
+        return prompt or None
+    leading = messages[: _leading_system(messages)]
+    return "\n\n".join(message.text for message in leading) or None
+
+
+def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[str, Callable[[Any], MessageDelta]]:
+    """What still changes in a delta on its way out: tool names back to the caller's own, and the price of usage."""
+    rewrites: dict[str, Callable[[Any], MessageDelta]] = {}
+    if names:
+
+        def rename(delta: ToolCallStartDelta) -> MessageDelta:
+            return msgspec.structs.replace(delta, tool_name=names.get(delta.tool_name, delta.tool_name))
+
+        rewrites["tool_call_start"] = rename
+    if prices is not None:
+
+        def price(delta: UsageDelta) -> MessageDelta:
+            if delta.usage.cost is not None:
+                return delta
+            usage = msgspec.structs.replace(delta.usage, cost=prices.cost_of(delta.usage))
+            return msgspec.structs.replace(delta, usage=usage)
+
+        rewrites["usage"] = price
+    return rewrites
 
 
 async def _close_source(source: object) -> None:

@@ -10,7 +10,13 @@ import msgspec
 
 from .message import ModelInvocationDescriptor, require_name
 
-__all__ = ["Dialect", "NameRule", "TargetRules"]
+__all__ = ["AWS_VARIABLES", "VERTEX_VARIABLES", "Dialect", "NameRule", "TargetRules"]
+
+AWS_VARIABLES: dict[str, tuple[str, ...]] = {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
+VERTEX_VARIABLES: dict[str, tuple[str, ...]] = {
+    "region": ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"),
+    "project": ("GOOGLE_CLOUD_PROJECT", "GOOGLE_PROJECT_ID"),
+}
 
 
 class NameRule(msgspec.Struct, frozen=True):
@@ -42,8 +48,11 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     # Whose opaque data (signatures, encrypted reasoning, provider items) may go to this target.
     opaque_providers: frozenset[str] = frozenset()
     opaque_same_model: bool = False
-    # Its own earlier thinking may be sent back.
+    # Its own earlier thinking may be sent back, and may be the last thing in a turn.
     thinking: bool = True
+    final_thinking: bool = True
+    # A turn may hold words beside its calls.
+    words_beside_calls: bool = True
     # Text of nothing but white space is accepted.
     blank_text: bool = True
     # Argument text that is no JSON object may be sent as it is.
@@ -60,6 +69,8 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     user_media: frozenset[str] = frozenset({"image/"})
     result_media: frozenset[str] = frozenset()
     assistant_media: frozenset[str] = frozenset()
+    # How media may be given: as `data`, by `url`, by an `s3` address, by the provider's `file_id`.
+    media_sources: frozenset[str] = frozenset({"data", "url", "file_id"})
 
     def takes_opaque_from(self, origin: ModelInvocationDescriptor | None, specification: str, model: str) -> bool:
         """Whether opaque data of a message that `origin` made may be sent to `model` here."""
@@ -76,9 +87,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     provider: str
     specification: str
+    # `{region}` and `{project}` are filled in; `global_base_url` is where the region `global` is, if elsewhere.
     base_url: str
+    global_base_url: str | None = None
     auth: Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws", "token", "none"] = "bearer"
+    # The environment variables in which users keep the key, and parts of the address (base_url, region, project).
     key_variables: tuple[str, ...] = ()
+    address_variables: dict[str, tuple[str, ...]] = {}
     headers: dict[str, str] = {}
     # What its models can do where the catalogue does not know a model.
     abilities: frozenset[str] = frozenset({"streaming", "tools"})

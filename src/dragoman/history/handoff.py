@@ -179,6 +179,14 @@ class _Fold:
     def _add_assistant(self, index: int, message: Message, results: _Results) -> None:
         native = self._is_native(message)
         parts = tuple(fitted for part in message.parts for fitted in self._assistant_part(part, native))
+        if not self._rules.final_thinking:
+            while parts and isinstance(parts[-1], Thinking):
+                parts = parts[:-1]
+        words = tuple(part for part in parts if not isinstance(part, ToolCall))
+        if words and len(words) < len(parts) and not self._rules.words_beside_calls:
+            self._append(index, msgspec.structs.replace(message, parts=words))
+            self._append(index, Message.user(GO_ON, run_id=message.run_id))
+            parts = tuple(part for part in parts if isinstance(part, ToolCall))
         self._append(index, msgspec.structs.replace(message, parts=parts))
         calls = [part.tool_call_id for part in message.parts if isinstance(part, ToolCall)]
         wire_ids = [part.tool_call_id for part in parts if isinstance(part, ToolCall)]
@@ -210,7 +218,7 @@ class _Fold:
                     provider_data=part.provider_data if native else None,
                 )
             case Image():
-                kept = native or _takes(self._rules.assistant_media, part)
+                kept = native or self._takes(self._rules.assistant_media, part)
                 yield part if kept else Text(_not_shown(part))
             case ProviderItem():
                 if native:
@@ -232,14 +240,17 @@ class _Fold:
 
     def _result_part(self, part: ResultPart, moved: list[Part]) -> ResultPart:
         """A part of a result; media that only a user turn may hold go there, with a line in their place."""
-        if isinstance(part, (Text, UnknownPart)) or _takes(self._rules.result_media, part):
+        if isinstance(part, (Text, UnknownPart)) or self._takes(self._rules.result_media, part):
             return part
         if text := _as_text(part):
             return text
-        if self._rules.user_after_tool and _takes(self._rules.user_media, part):
+        if self._rules.user_after_tool and self._takes(self._rules.user_media, part):
             moved.append(part)
             return Text(f"[{_described(part)}: shown in the next message]")
         return Text(_not_shown(part))
+
+    def _takes(self, media: frozenset[str], part: Image | FileRef) -> bool:
+        return _source(part) in self._rules.media_sources and _of_type(media, part)
 
     # ------------------------------------------------------------ user turns
 
@@ -249,21 +260,23 @@ class _Fold:
             if not isinstance(part, (Image, FileRef)):
                 if not isinstance(part, Text) or (part.text and (self._rules.blank_text or part.text.strip())):
                     parts.append(part)
-            elif _takes(self._rules.user_media, part):
+            elif self._takes(self._rules.user_media, part):
                 parts.append(part)
             elif text := _as_text(part):
                 parts.append(text)
             elif must_read:
-                raise ModelError(
-                    f"{self._target.provider}:{self._target.model} cannot read {_described(part)}: "
-                    f"it takes {', '.join(sorted(self._rules.user_media)) or 'text only'}",
-                    code=ErrorCode.UNSUPPORTED,
-                )
+                raise self._unreadable(part)
             else:
                 parts.append(Text(_not_shown(part)))
         if parts == list(message.parts):
             return message
         return msgspec.structs.replace(message, parts=tuple(parts) or (Text(BLANK),))
+
+    def _unreadable(self, part: Image | FileRef) -> ModelError:
+        media = ", ".join(sorted(self._rules.user_media))
+        takes = f"{media} as {', '.join(sorted(self._rules.media_sources))}" if media else "text only"
+        who = f"{self._target.provider}:{self._target.model}"
+        return ModelError(f"{who} cannot read {_described(part)}: it takes {takes}", code=ErrorCode.UNSUPPORTED)
 
 
 class _Names:
@@ -314,11 +327,20 @@ def _made_up(name: str, attempt: int, rule: NameRule) -> str:
     return f"{start[: rule.size - _HASH_SIZE - 1]}_{hashed}"
 
 
-def _takes(media: frozenset[str], part: Image | FileRef) -> bool:
-    mime_type = part.mime_type or ("image/" if isinstance(part, Image) else "")
-    if isinstance(part, FileRef) and part.file_id is not None and not mime_type:
-        return bool(media)
-    return any(mime_type == taken or (taken.endswith("/") and mime_type.startswith(taken)) for taken in media)
+def _source(part: Image | FileRef) -> str:
+    """How the media are given. A path must be read by someone whom the caller trusts with the folder, not by us."""
+    if part.data is not None:
+        return "data"
+    if part.url is not None:
+        return "s3" if part.url.startswith("s3://") else "url"
+    return "path" if part.path is not None else "file_id"  # type: ignore[union-attr]  # an image has data or a URL
+
+
+def _of_type(media: frozenset[str], part: Image | FileRef) -> bool:
+    """Whether one of these types, or prefixes of types, fits; an image or file without a type may be any."""
+    if part.mime_type is None:
+        return any(taken.startswith("image/") or isinstance(part, FileRef) for taken in media)
+    return any(part.mime_type == taken or (taken.endswith("/") and part.mime_type.startswith(taken)) for taken in media)
 
 
 def _as_text(part: Image | FileRef) -> Text | None:
@@ -330,8 +352,7 @@ def _as_text(part: Image | FileRef) -> Text | None:
 
 def _described(part: Image | FileRef) -> str:
     kind = part.mime_type or ("image" if isinstance(part, Image) else "file")
-    size = f", {len(part.data)} bytes" if part.data is not None else ""
-    return f"{kind}{size}"
+    return f"{kind}, {len(part.data)} bytes" if part.data is not None else f"{kind} by {_source(part)}"
 
 
 def _not_shown(part: Image | FileRef) -> str:

@@ -15,9 +15,9 @@ from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json, parse_arguments
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..target import Dialect, NameRule, TargetRules
+from ..target import AWS_VARIABLES, VERTEX_VARIABLES, Dialect, NameRule, TargetRules
 from ..usage import TokenUsage
-from .anthropic_request import DOCUMENT_TYPES, SPECIFICATION, AnthropicDialect, encode_request
+from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
 from .failures import error_from_response, error_from_words, error_words
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
@@ -33,11 +33,12 @@ FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 _OWN_HOSTS = frozenset({"anthropic", "anthropic-bedrock", "anthropic-vertex"})
-_IMAGES = frozenset({"image/"})  # an address may come without its type
+_IMAGES = frozenset(IMAGE_TYPES)
 _MEDIA = _IMAGES | DOCUMENT_TYPES
 _RULES = TargetRules(
     tool_names=NameRule(r"[a-zA-Z0-9_-]{1,128}", 128),
     opaque_providers=_OWN_HOSTS,
+    final_thinking=False,
     blank_text=False,
     user_first=True,
     tools_for_history=True,
@@ -57,7 +58,7 @@ _ABILITIES = frozenset(
         "caching",
     ]
 )
-_VERTEX = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models/{model}"
+_VERTEX = "aiplatform.googleapis.com/v1/projects/{project}/locations"
 _VERSION = {"anthropic-version": "2023-06-01"}
 
 DIALECTS: tuple[AnthropicDialect, ...] = (
@@ -75,6 +76,7 @@ DIALECTS: tuple[AnthropicDialect, ...] = (
         base_url="https://bedrock-runtime.{region}.amazonaws.com",
         auth="aws",
         key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+        address_variables=AWS_VARIABLES,
         stream_path="/model/{model}/invoke-with-response-stream",
         whole_path="/model/{model}/invoke",
         body_version="bedrock-2023-05-31",
@@ -84,11 +86,12 @@ DIALECTS: tuple[AnthropicDialect, ...] = (
     ),
     AnthropicDialect(
         provider="anthropic-vertex",
-        base_url="https://aiplatform.googleapis.com",
-        regional_base_url="https://{location}-aiplatform.googleapis.com",
+        base_url=f"https://{{region}}-{_VERTEX}/{{region}}/publishers/anthropic/models",
+        global_base_url=f"https://{_VERTEX}/global/publishers/anthropic/models",
         auth="token",
-        stream_path=f"{_VERTEX}:streamRawPredict",
-        whole_path=f"{_VERTEX}:rawPredict",
+        address_variables=VERTEX_VARIABLES,
+        stream_path="/{model}:streamRawPredict",
+        whole_path="/{model}:rawPredict",
         body_version="vertex-2023-10-16",
         abilities=_ABILITIES | {"hosted_tools"},
         rules=_RULES,

@@ -19,7 +19,7 @@ from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
 
-__all__ = ["DOCUMENT_TYPES", "SPECIFICATION", "AnthropicDialect", "encode_request"]
+__all__ = ["DOCUMENT_TYPES", "IMAGE_TYPES", "SPECIFICATION", "AnthropicDialect", "encode_request"]
 
 SPECIFICATION = "anthropic-messages"
 
@@ -47,8 +47,6 @@ class AnthropicDialect(Dialect, frozen=True, kw_only=True):
     stream_path: str = "/v1/messages"
     whole_path: str = "/v1/messages"
     body_version: str | None = None
-    # Where the extensions name a `location`. A path with `{project}` takes both names from there.
-    regional_base_url: str | None = None
     # The body says whether the answer is streamed; elsewhere the path alone does.
     stream_field: bool = True
     # Thinking without a signature is taken back.
@@ -89,22 +87,12 @@ def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequ
         _mark_cache(body, request.cache_anchors, turns)
     if request.stream and dialect.stream_field:
         body["stream"] = True
-    extensions = dict(config.extensions)
-    path = _path(request, dialect, extensions)
-    for name, value in extensions.items():
+    for name, value in config.extensions.items():
         known = body.get(name)
         body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
-    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
-
-
-def _path(request: ModelRequest, dialect: AnthropicDialect, extensions: dict[str, Any]) -> str:
     path = dialect.stream_path if request.stream else dialect.whole_path
-    places = {"model": request.config.model_id}
-    if "{project}" in path:
-        places |= {"project": extensions.pop("project", ""), "location": extensions.pop("location", "global")}
-        if not places["project"]:
-            raise ModelError(f"{dialect.provider} needs extensions={{'project': …}}", code=ErrorCode.INVALID_REQUEST)
-    return path.format_map({name: quote(str(place), safe=":@") for name, place in places.items()})
+    path = path.format(model=quote(config.model_id, safe=":@"))
+    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
 
 # ---------------------------------------------------------------- settings and tools

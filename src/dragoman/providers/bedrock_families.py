@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..target import Dialect, NameRule, TargetRules
+from ..target import AWS_VARIABLES, Dialect, NameRule, TargetRules
 
 __all__ = [
     "DOCUMENT_FORMATS",
@@ -59,6 +59,7 @@ class BedrockDialect(Dialect, frozen=True, kw_only=True):
     base_url: str = "https://bedrock-runtime.{region}.amazonaws.com"
     auth: Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws", "token", "none"] = "aws"
     key_variables: tuple[str, ...] = ("AWS_BEARER_TOKEN_BEDROCK",)
+    address_variables: dict[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: AWS_VARIABLES)
     # It has a place for the system prompt; elsewhere that opens the first user turn.
     system: bool = True
     # A tool result may say that it is an error.
@@ -93,6 +94,7 @@ _RULES = TargetRules(
     alternate=True,
     tools_for_history=True,
     user_media=frozenset(),
+    media_sources=frozenset({"data"}),
 )
 
 
@@ -113,7 +115,7 @@ _CLAUDE = BedrockDialect(
     structured_output=True,
     reasoning="thinking",
     cache_points=frozenset({"tools", "system", "messages"}),
-    rules=_rules(_IMAGES | _DOCUMENTS, result_media=_IMAGES | _DOCUMENTS, thinking=True),
+    rules=_rules(_IMAGES | _DOCUMENTS, result_media=_IMAGES | _DOCUMENTS, thinking=True, final_thinking=False),
 )
 _NOVA = BedrockDialect(
     abilities=_able("tools parallel_tools reasoning images documents video caching hosted_tools"),
@@ -124,21 +126,26 @@ _NOVA = BedrockDialect(
     cache_points=frozenset({"system", "messages"}),
     s3_media=True,
     hosted_tools={"code_execution": "nova_code_interpreter", "web_search": "nova_grounding"},
-    rules=_rules(_IMAGES | _DOCUMENTS | _VIDEOS, result_media=_IMAGES | _DOCUMENTS),
+    rules=_rules(
+        _IMAGES | _DOCUMENTS | _VIDEOS,
+        result_media=_IMAGES | _DOCUMENTS,
+        media_sources=frozenset({"data", "s3"}),
+    ),
 )
 _NOVA_MICRO = msgspec.structs.replace(
     _NOVA, s3_media=False, abilities=_able("tools parallel_tools caching"), rules=_rules()
 )
-# Llama and Mistral refuse a turn that holds anything beside tool results.
+# Llama and Mistral refuse a turn that holds anything beside tool results or tool calls.
+_ALONE: dict[str, Any] = {"user_after_tool": False, "words_beside_calls": False}
 _LLAMA = BedrockDialect(
     abilities=_able("tools images documents"),
-    rules=_rules(_IMAGES | _DOCUMENTS, result_media=_IMAGES | _DOCUMENTS, user_after_tool=False),
+    rules=_rules(_IMAGES | _DOCUMENTS, result_media=_IMAGES | _DOCUMENTS, **_ALONE),
 )
 _MISTRAL = BedrockDialect(
     abilities=_able("tools structured_output images documents"),
     forced_choices=frozenset({"any"}),
     structured_output=True,
-    rules=_rules(_IMAGES | _DOCUMENTS, result_media=_DOCUMENTS, user_after_tool=False),
+    rules=_rules(_IMAGES | _DOCUMENTS, result_media=_DOCUMENTS, **_ALONE),
 )
 _WITHOUT_SYSTEM = BedrockDialect(
     system=False, abilities=_able("documents"), rules=_rules(_DOCUMENTS, user_after_tool=False)
@@ -154,7 +161,7 @@ _KIMI = msgspec.structs.replace(
     _OPEN_TEXT,
     rules=_rules(tool_ids=NameRule(r"[a-zA-Z0-9_.:-]{1,64}", 64)),
 )
-_UNKNOWN = BedrockDialect(rules=_rules(user_after_tool=False))
+_UNKNOWN = BedrockDialect(rules=_rules(**_ALONE))
 
 # How a model's id starts, after a region or the path of an ARN -> the family's record. The first that fits counts.
 FAMILIES: dict[str, BedrockDialect] = {

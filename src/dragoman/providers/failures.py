@@ -127,6 +127,8 @@ def error_from_words(
     retry_after: float | None = None,
 ) -> ModelError:
     """Return the error for a provider's own words about it, from a response or from inside a stream."""
+    if status is None:
+        status = _status_in(words)
     code = STATUS_CODES.get(status) if status is not None else None
     if code is None:
         code = _code_of_class(status)
@@ -143,6 +145,12 @@ def error_from_words(
         request_id=request_id,
         provider_message=message,
     )
+
+
+def _status_in(words: list[str]) -> int | None:
+    """The status that an error inside a stream stands for: gateways give its number, others only the class."""
+    numbers = (int(word) for word in words if word.isdecimal() and len(word) == 3)
+    return next(numbers, 400 if "invalid_request_error" in words else None)
 
 
 def _code_of_class(status: int | None) -> ErrorCode:

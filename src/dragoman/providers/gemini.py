@@ -17,7 +17,7 @@ from ..errors import ModelError
 from ..jsontext import decode_json, encode_json
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..target import NameRule, TargetRules
+from ..target import VERTEX_VARIABLES, NameRule, TargetRules
 from ..usage import TokenUsage
 from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
 from .gemini_arguments import FunctionCall, StreamedCall, require_shape, violation
@@ -489,6 +489,7 @@ DIALECTS: tuple[GeminiDialect, ...] = (
         provider="google-vertex",
         base_url="https://{region}-aiplatform.googleapis.com/v1beta1/projects/{project}/locations/{region}",
         auth="token",
+        address_variables=VERTEX_VARIABLES,
         rules=msgspec.structs.replace(_RULES, opaque_providers=frozenset({"google-vertex"})),
         global_base_url="https://aiplatform.googleapis.com/v1beta1/projects/{project}/locations/global",
         path="/{model}:{method}",

@@ -44,7 +44,6 @@ class GeminiDialect(Dialect, frozen=True, kw_only=True):
     specification: str = SPECIFICATION
     path: str = "/v1beta/{model}:{method}"
     collection: str = "models"  # of a model that is named without one (as in tunedModels/mine, endpoints/123)
-    global_base_url: str | None = None  # where the region `global` is, if not under the base URL
     hosted_tool_parts: bool = False
 
 

@@ -117,7 +117,7 @@ class _Decoder:
         response = _decode_object(body)
         if not isinstance(response.get("output"), list):
             if response.get("error"):
-                raise _failure(response)
+                raise error_from_words(*error_words(response))
             raise ModelError("the answer is not a response of this API", code=ErrorCode.PROTOCOL_VIOLATION)
         self._start(response)
         self._end_response(response, None)
@@ -142,7 +142,7 @@ class _Decoder:
             case _ if kind in TERMINALS:
                 self._end_response(object_in(value, "response"), kind.removeprefix("response."))
             case "error" | "" if kind or value.get("error"):
-                self._writer.error(_failure(value))
+                self._writer.error(error_from_words(*error_words(value)))
             case _ if kind not in REPEATED:
                 self.unknown_events += 1
 
@@ -376,7 +376,7 @@ class _Decoder:
         status = text_in(response, "status") or word
         if status == "failed":
             self._note_usage(response)
-            self._writer.error(_failure({"error": None, **response}))
+            self._writer.error(error_from_words(*error_words({"error": None, **response})))
             return
         self._start(response)
         data = self._settle([item for item in response.get("output") or () if isinstance(item, dict)])
@@ -463,15 +463,6 @@ def _decode_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelError("the provider sent something else than a JSON object", code=ErrorCode.PROTOCOL_VIOLATION)
     return value
-
-
-def _failure(value: dict[str, Any]) -> ModelError:
-    """The error that an event or a failed response stands for; gateways put a status where others have a word."""
-    words, message = error_words(value)
-    status = next((int(word) for word in words if word.isdecimal() and 400 <= int(word) < 600), None)
-    if status is None and "invalid_request_error" in words:
-        status = 400
-    return error_from_words(words, message, status=status)
 
 
 CODEC = Codec(

@@ -66,7 +66,7 @@ class TypedJson(Generic[_Shape]):
             return self._decode(data)
         except msgspec.ValidationError as error:
             raise _not_of_shape(error) from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             try:
                 return msgspec.convert(decode_keeping_surrogates(data), self._shape)
             except msgspec.ValidationError as error:

@@ -96,5 +96,5 @@ def _append_event(events: list[WireEvent], block: bytes) -> None:
             data.append(value)
         elif field == b"event":
             name = value.decode("utf-8", "replace")
-    if data:
+    if any(data):  # an event that says nothing is no event
         events.append((name, b"\n".join(data)))

@@ -1,0 +1,197 @@
+"""What hosts of OpenAI's Responses API refuse though the types allow it."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated, with_next
+
+__all__ = ["RULES", "read_turns"]
+
+CALL_ID = re.compile(r"\S{1,64}")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+# What the ids of items begin with, for those that conversations are made of.
+ITEM_IDS = {
+    "message": re.compile(r"msg_\S{1,60}"),
+    "function_call": re.compile(r"fc_\S{1,61}"),
+    "custom_tool_call": re.compile(r"ctc_\S{1,60}"),
+    "reasoning": re.compile(r"rs_\S{1,61}"),
+}
+OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+OPENAI = frozenset({"openai", "azure-responses"})
+_ALWAYS_REASONS = re.compile(r"(?:^|/)(?:o\d|gpt-5(?:-mini|-nano|-pro|-codex)?(?:-20\d\d|$))")
+
+
+def read_turns(body: Body) -> list[Turn]:
+    """Return the items as turns: what the model put out, what its tools gave back, what others said."""
+    turns: list[Turn] = []
+    searches = {item.get("call_id") for _, item in _items(body) if _kind(item) == "tool_search_call"}
+    for place, item in _items(body):
+        side = _side(item)
+        if not turns or turns[-1].role != side:
+            turns.append(Turn(place, side))
+        if item.get("type") in OUTPUTS:
+            turns[-1].calls.append(Call(item["call_id"], item["name"]))
+        elif side == "tool" and item["call_id"] not in searches:
+            turns[-1].results.append(item["call_id"])
+    return turns
+
+
+def _items(body: Body) -> Iterator[tuple[str, dict[str, Any]]]:
+    given = body.get("input")
+    if isinstance(given, list):
+        for index, item in enumerate(given):
+            yield f"input[{index}]", item
+
+
+def _kind(item: dict[str, Any]) -> str:
+    return str(item.get("type") or ("message" if "role" in item else "item_reference"))
+
+
+def _side(item: dict[str, Any]) -> str:
+    kind = _kind(item)
+    if kind in OUTPUTS.values():
+        return "tool"
+    return "user" if kind == "message" and item["role"] != "assistant" else "assistant"
+
+
+def _declared(request: Request) -> list[str]:
+    return [tool["name"] for tool in request.body.get("tools") or () if tool["type"] in ("function", "custom")]
+
+
+def names_are_legal(request: Request) -> Iterator[str]:
+    called = ((turn.place, call.name) for turn in request.turns for call in turn.calls)
+    for place, name in [*(("tools", name) for name in _declared(request)), *called]:
+        if not TOOL_NAME.fullmatch(name):
+            yield f"{place}: the tool name {name!r} does not match {TOOL_NAME.pattern}"
+
+
+def declared_names_are_unique(request: Request) -> Iterator[str]:
+    yield from (f"tools: {name!r} is declared twice" for name in repeated(_declared(request)))
+
+
+def there_is_input(request: Request) -> Iterator[str]:
+    if not request.body.get("input") and not request.continues and not request.body.get("prompt"):
+        yield "input: empty"
+    for place, item in _items(request.body):
+        if _kind(item) == "message" and item["content"] == []:
+            yield f"{place}.content: an empty list"
+
+
+def item_ids_are_legal(request: Request) -> Iterator[str]:
+    given = [(place, item) for place, item in _items(request.body) if item.get("id") is not None]
+    for place, item in given:
+        pattern = ITEM_IDS.get(_kind(item))
+        if request.provider in OPENAI and pattern is not None and not pattern.fullmatch(item["id"]):
+            yield f"{place}: the item id {item['id']!r} does not match {pattern.pattern}"
+    yield from (f"input: the item {item_id!r} is there twice" for item_id in repeated(item["id"] for _, item in given))
+
+
+def reasoning_is_followed(request: Request) -> Iterator[str]:
+    for (place, item), after in with_next(list(_items(request.body))):
+        if _kind(item) == "reasoning" and (after is None or _side(after[1]) != "assistant"):
+            yield f"{place}: reasoning without the item that must follow it"
+
+
+def ids_have_their_reasoning(request: Request) -> Iterator[str]:
+    """A model that always reasons made no item without a reasoning item before it: the API misses it by the id.
+
+    Where it stores conversations itself it knows better than we can.
+    """
+    stores = request.body.get("store") is not False
+    if stores or request.provider not in OPENAI or not _ALWAYS_REASONS.search(request.model):
+        return
+    reasoned = False
+    for place, item in _items(request.body):
+        kind = _kind(item)
+        reasoned = (reasoned or kind == "reasoning") and _side(item) == "assistant"
+        if kind in OUTPUTS or (kind == "message" and _side(item) == "assistant"):
+            if item.get("id") is not None and not reasoned and not request.continues:
+                yield f"{place}: the id {item['id']!r} without its reasoning item"
+
+
+def nothing_refers_to_a_store(request: Request) -> Iterator[str]:
+    if request.body.get("store") is not False:
+        return
+    for place, item in _items(request.body):
+        kind = _kind(item)
+        if kind == "item_reference":
+            yield f"{place}: a reference to an item, and nothing is stored"
+        if kind == "reasoning" and not item.get("encrypted_content") and not item.get("content"):
+            yield f"{place}: reasoning without its encrypted content, and nothing is stored"
+    if request.body.get("previous_response_id"):
+        yield "previous_response_id: nothing is stored"
+
+
+def json_is_spoken_of(request: Request) -> Iterator[str]:
+    form = (request.body.get("text") or {}).get("format") or {}
+    said = json.dumps([request.body.get("input"), request.body.get("instructions")]).lower()
+    if form.get("type") == "json_object" and "json" not in said:
+        yield "text.format: json_object, and nobody says json"
+
+
+def sides_use_their_parts(request: Request) -> Iterator[str]:
+    for place, item in _items(request.body):
+        if _kind(item) != "message" or not isinstance(item["content"], list):
+            continue
+        wanted = ("output_text", "refusal") if item["role"] == "assistant" else ("input_",)
+        for index, part in enumerate(item["content"]):
+            if not part["type"].startswith(wanted):
+                yield f"{place}.content[{index}]: {part['type']} in a message of the {item['role']}"
+
+
+def choices_have_tools(request: Request) -> Iterator[str]:
+    body, choice = request.body, request.body.get("tool_choice")
+    if choice not in (None, "none", "auto") and not body.get("tools"):
+        yield "tool_choice: there are no tools"
+    if isinstance(choice, dict) and choice["type"] in ("function", "custom") and choice["name"] not in _declared(request):
+        yield f"tool_choice: {choice['name']!r} is not declared"
+
+
+def outputs_are_of_their_kind(request: Request) -> Iterator[str]:
+    kinds = {item["call_id"]: OUTPUTS[_kind(item)] for _, item in _items(request.body) if _kind(item) in OUTPUTS}
+    for place, item in _items(request.body):
+        if _side(item) == "tool" and kinds.get(item["call_id"], _kind(item)) != _kind(item):
+            yield f"{place}: {_kind(item)} for a call that wants {kinds[item['call_id']]}"
+
+
+def arguments_are_objects(request: Request) -> Iterator[str]:
+    if request.provider in OPENAI:
+        return
+    for place, item in _items(request.body):
+        if _kind(item) == "function_call":
+            try:
+                is_object = isinstance(json.loads(item["arguments"]), dict)
+            except ValueError:
+                is_object = False
+            if not is_object:
+                yield f"{place}: the arguments are no JSON object"
+
+
+def outputs_come_at_once(request: Request) -> Iterator[str]:
+    """DeepSeek: nothing but further calls may stand between a call and its output."""
+    if request.provider != "deepseek-responses":
+        return
+    for (_, before), (place, item) in pairwise(_items(request.body)):
+        if _kind(before) == "function_call" and _kind(item) not in ("function_call", "function_call_output"):
+            yield f"{place}: {_kind(item)} between a call and its output"
+
+
+RULES: tuple[Rule, ...] = (
+    *pairing_rules("R", lambda _: CALL_ID),
+    Rule("R6", "tool names are of 1 to 128 letters, digits, _ and -", names_are_legal),
+    Rule("R7", "no tool is declared twice", declared_names_are_unique),
+    Rule("R8", "there is input, and no message is an empty list", there_is_input),
+    Rule("R9", "an item's id begins with its kind (msg_, fc_, ctc_, rs_), and is there once", item_ids_are_legal),
+    Rule("R10", "a reasoning item is followed by what it led to", reasoning_is_followed),
+    Rule("R11", "items with ids have their reasoning item before them", ids_have_their_reasoning),
+    Rule("R12", "with store=false nothing refers to what would be stored", nothing_refers_to_a_store),
+    Rule("R13", "json_object is asked for where somebody says json", json_is_spoken_of),
+    Rule("R14", "assistants have output parts, the others input parts", sides_use_their_parts),
+    Rule("R15", "a tool choice has tools, and names one of them", choices_have_tools),
+    Rule("R16", "an output is of its call's kind", outputs_are_of_their_kind),
+    Rule("R17", "argument text is a JSON object, but for OpenAI and Azure", arguments_are_objects),
+    Rule("R18", "DeepSeek: nothing stands between a call and its output", outputs_come_at_once),
+)

@@ -1,0 +1,94 @@
+"""Recorded streams cut short or cut into pieces: the same deltas, or the start of them and one error.
+
+`python -m tests.cuts` checks every streaming record at every byte; the tests check a fixed sample.
+"""
+
+import copy
+import random
+import re
+import sys
+import time
+from collections.abc import Iterable
+
+from dragoman import DoneDelta, ErrorDelta, MessageDelta
+from dragoman.providers import find_codec, find_recorded_dialect
+from dragoman.stream import ResponseReader
+from dragoman.testing.recorded import PROTOCOLS
+from tests.corpus import Record, all_records, body_of, decode
+
+# The bytes in which a provider says that it has finished; the event they stand in must have arrived whole.
+FINISH = {
+    "openai-chat": rb'"finish_reason":\s*"[a-z_]+"',
+    "openai-compatible": rb'"finish_reason":\s*"[a-zA-Z_]+"|data: \[DONE\]',
+    "openai-responses": rb'"type":\s*"response\.(?:completed|incomplete|failed)"|"type":\s*"error"',
+    "anthropic-messages": rb'"type":\s*"message_stop"|"type":\s*"error"',
+    "gemini": rb'"finishReason":\s*"[A-Z_]+"|"blockReason"',
+    "bedrock-converse": rb'"stopReason"',
+}
+
+
+def streaming_records() -> list[tuple[str, Record]]:
+    """Every recorded event stream."""
+    return [(protocol, record) for protocol, record in all_records() if record["streaming"]]
+
+
+def before_finish(protocol: str, body: bytes) -> int:
+    """How many bytes come before the provider's own finish is whole: every shorter prefix is a stream cut short."""
+    found = re.search(FINISH[protocol], body)
+    return len(body) if found is None else found.end()
+
+
+def open_reader(protocol: str, record: Record) -> ResponseReader:
+    """A reader for the record's answer."""
+    specification, default = PROTOCOLS[protocol]
+    headers = {"content-type": record["response"]["content_type"]}
+    dialect = find_recorded_dialect(specification, record["vendor"], default)
+    return ResponseReader(find_codec(specification), dialect, run_id="recorded", headers=headers)
+
+
+def require_prefixes_fail(protocol: str, record: Record, cuts: Iterable[int]) -> int:
+    """Assert that the answer, cut after each of these many bytes, ends in one error after the deltas that had come."""
+    body, whole = body_of(record), decode(protocol, record)
+    limit = before_finish(protocol, body)
+    reader, fed, arrived = open_reader(protocol, record), 0, 0
+    checked = 0
+    for cut in sorted(set(cuts)):
+        if cut >= limit:
+            break
+        arrived += len(reader.feed(body[fed:cut]))
+        fed = cut
+        last = copy.deepcopy(reader).end()
+        place = f"{record['id']} cut after {cut} of {len(body)} bytes"
+        assert isinstance(last[-1], ErrorDelta), place
+        assert not any(isinstance(delta, (ErrorDelta, DoneDelta)) for delta in last[:-1]), place
+        assert last[:-1] == whole[arrived : arrived + len(last) - 1], place
+        checked += 1
+    return checked
+
+
+def require_same_in_pieces(protocol: str, record: Record, *, seed: int, splits: int = 3) -> None:
+    """Assert that the answer gives equal deltas whole, byte by byte and in random pieces."""
+    body, whole = body_of(record), decode(protocol, record)
+    choose = random.Random(seed)
+    cuttings = [[body[index : index + 1] for index in range(len(body))]]
+    for _ in range(splits):
+        places = sorted(choose.sample(range(1, len(body)), min(len(body) - 1, choose.randrange(1, 200))))
+        cuttings.append([body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)])
+    for chunks in cuttings:
+        assert decode(protocol, record, chunks) == whole, record["id"]
+
+
+def main() -> None:
+    """Check every streaming record: in pieces, and cut at every byte before its finish."""
+    started, prefixes, checked = time.monotonic(), 0, 0
+    for protocol, record in streaming_records():
+        require_same_in_pieces(protocol, record, seed=checked)
+        prefixes += require_prefixes_fail(protocol, record, range(before_finish(protocol, body_of(record))))
+        checked += 1
+        print(f"{checked} records, {prefixes} prefixes", end="\r", file=sys.stderr)
+    seconds = time.monotonic() - started
+    print(f"{checked} streaming records in pieces, {prefixes} prefixes cut short: all as promised ({seconds:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()
