@@ -295,11 +295,11 @@ class Model:
         self._config = _changed(self._config, changes)
 
     def get_config(self) -> ModelConfig:
-        """Return the settings with the defaults filled in: the cache's, and the model's own output limit."""
+        """Return the settings with the defaults filled in: the cache's, and an output limit where the API demands one."""
         defaults: dict[str, Any] = {}
         if self._config.cache_config is None and self.cache_config is not None:
             defaults["cache_config"] = self.cache_config
-        if self._config.max_tokens is None:
+        if self._config.max_tokens is None and self.client.dialect.output_limit_required:
             defaults["max_tokens"] = self.model_info().output_limit
         return msgspec.structs.replace(self._config, **defaults)
 

@@ -95,6 +95,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     key_variables: tuple[str, ...] = ()
     address_variables: dict[str, tuple[str, ...]] = {}
     headers: dict[str, str] = {}
+    # A request must say how long the answer may be; the model's own limit is sent where the caller gives none.
+    output_limit_required: bool = False
     # What its models can do where the catalogue does not know a model.
     abilities: frozenset[str] = frozenset({"streaming", "tools"})
     rules: TargetRules = TargetRules()

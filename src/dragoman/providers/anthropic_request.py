@@ -44,6 +44,7 @@ class AnthropicDialect(Dialect, frozen=True, kw_only=True):
     """A host of the Messages API. Where `{model}` stands in its paths, the body has `body_version` instead."""
 
     specification: str = SPECIFICATION
+    output_limit_required: bool = True
     stream_path: str = "/v1/messages"
     whole_path: str = "/v1/messages"
     body_version: str | None = None
