@@ -4,14 +4,15 @@ Construction is on the path of every token, so the checks here are few and cheap
 deltas is the contract's business (`stream.contract`), their JSON layout is `schema`'s.
 """
 
+import math
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from .errors import PROVIDER_MESSAGE_LIMIT, RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError, redact
-from .jsontext import require_json_object
+from .errors import RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError, redact, redact_provider_message
+from .jsontext import require_json, require_json_object
 from .message import (
     FinishReason,
     finish_reason,
@@ -62,12 +63,14 @@ class _Delta(_Debug, frozen=True, gc=False):
 
     def _require_place(self) -> None:
         if type(self.seq) is not int or not 0 <= self.seq <= SEQ_LIMIT:
-            raise InvalidValue("seq must be a whole number from 0 to 2**63 - 1")
+            raise InvalidValue.of("seq", self.seq, "a whole number from 0 to 2**63 - 1")
         if type(self.run_id) is not str:
             raise InvalidValue.of("runId", self.run_id, "text")
         if self.timestamp is not None and getattr(self.timestamp, "tzinfo", None) is not UTC:
             force_setattr(self, "timestamp", utc_time(self.timestamp))
         require_extra(self.extra)
+        if self.provider_raw is not None:
+            require_json(self.provider_raw, "providerRaw")
 
 
 class StartDelta(_Delta, frozen=True, gc=False):
@@ -100,7 +103,8 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
             or self.timestamp.tzinfo is not UTC
             or self.provider_data is not None
             or self.extra is not None
-            or (self.part_index is not None and type(self.part_index) is not int)
+            or self.provider_raw is not None
+            or (self.part_index is not None and (type(self.part_index) is not int or self.part_index < 0))
         ):
             self._require_piece()
 
@@ -108,8 +112,8 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
         self._require_place()
         if type(self.text_delta) is not str:
             raise InvalidValue.of(f"{self.kind}.textDelta", self.text_delta, "text")
-        if self.part_index is not None and type(self.part_index) is not int:
-            raise InvalidValue.of(f"{self.kind}.partIndex", self.part_index, "a whole number")
+        if self.part_index is not None and (type(self.part_index) is not int or self.part_index < 0):
+            raise InvalidValue.of(f"{self.kind}.partIndex", self.part_index, "a whole number from 0 up")
         if self.provider_data is not None:
             require_json_object(self.provider_data, f"{self.kind}.providerData")
 
@@ -160,6 +164,7 @@ class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
             or type(self.tool_call_id) is not str
             or not self.tool_call_id
             or self.extra is not None
+            or self.provider_raw is not None
         ):
             self._require_place()
             require_name("tool_call_args.toolCallId", self.tool_call_id)
@@ -263,13 +268,15 @@ class ErrorDelta(_Delta, frozen=True, gc=False):
             force_setattr(self, "retryable", self.error_code in RETRYABLE_CODES)
         if type(self.retryable) is not bool:
             raise InvalidValue.of("error.retryable", self.retryable, "true or false")
-        if self.retry_after is not None and not (type(self.retry_after) in (int, float) and self.retry_after >= 0):
+        if self.retry_after is not None and not (
+            type(self.retry_after) in (int, float) and 0 <= self.retry_after < math.inf
+        ):
             raise InvalidValue.of("error.retryAfter", self.retry_after, "seconds from 0 up")
-        for name, limit in (("message", None), ("request_id", None), ("provider_message", PROVIDER_MESSAGE_LIMIT)):
+        for name, clean in (("message", redact), ("request_id", redact), ("provider_message", redact_provider_message)):
             text = getattr(self, name)
             if text is not None:
                 require_text(f"error.{name}", text)
-                force_setattr(self, name, redact(text[:limit]))
+                force_setattr(self, name, clean(text))
 
     def to_exception(self) -> ModelError:
         """Return the same facts as an exception, for callers that would rather raise."""

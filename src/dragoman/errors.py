@@ -80,34 +80,46 @@ PROVIDER_MESSAGE_LIMIT = 2_000
 
 _REDACTED = "[redacted]"
 
-# Vendors' key shapes first, then "name: value" pairs whose name says that the value is secret. Each
-# pattern is anchored on a literal and bounded, so that hostile text costs linear time.
+# What a secret looks like, in three alternatives: what a vendor's keys begin with; what a name before it says; what
+# stands around it. Runs are possessive or bounded, so that hostile text costs linear time.
+_LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # a key also stands right after an escaped line break
 _SECRETS = re.compile(
-    r"""
-    \bsk-[A-Za-z0-9_-]{8,256}                              # OpenAI, Anthropic, DeepSeek, OpenRouter
-  | \b(?:gsk|xai|hf|tgp|fw|csk|nvapi|r8|pplx|tvly)[_-][A-Za-z0-9_-]{8,256}
-  | \b(?:AKIA|ASIA)[A-Z0-9]{12,32}                         # AWS key id
-  | \bABSK[A-Za-z0-9+/=]{16,512}                           # Bedrock API key
-  | \bAIza[A-Za-z0-9_-]{16,128}                            # Google API key
-  | \bya29\.[A-Za-z0-9_.-]{8,2048}                         # Google access token
-  | \b(?:gh[pousr]_|github_pat_|xox[abeprs]-|glpat-)[A-Za-z0-9_-]{8,256}
-  | \beyJ[A-Za-z0-9_-]{8,2048}\.[A-Za-z0-9_-]{4,4096}(?:\.[A-Za-z0-9_-]{0,2048})?   # JWT
-  | -----BEGIN[ A-Z]{0,40}PRIVATE\ KEY-----[^-]{0,16384}(?:-----END[ A-Z]{0,40}PRIVATE\ KEY-----)?
-  | (?P<url>://[^\s/:@]{0,128}:)[^\s/@]{1,256}(?=@)        # user:password@host
-  | (?P<scheme>\b(?:bearer|basic)\s{1,4})[A-Za-z0-9+/=._~-]{8,4096}
-  | (?P<name>
-        \b[a-z0-9_-]{0,32}(?:api[_-]?key|access[_-]?key|secret|password|passwd|auth[_-]?token|access[_-]?token
-        |session[_-]?token|authorization|credential|signature)\b["']?\s{0,4}[:=]\s{0,4}["']?
-    )(?!\[redacted\]|(?:bearer|basic)\s)[^\s"',;&}]{4,4096}
-  | (?P<query>[?&](?:key|token|sig)=)[^\s&"']{4,4096}
+    rf"""
+    {_LEFT}(?:
+        sk-[A-Za-z0-9_-]{{8,}}                                    # OpenAI, Anthropic, DeepSeek, OpenRouter
+      | (?:gsk|hf|fw|r8|tgp_v1)_[A-Za-z0-9_-]{{16,}}              # Groq, Hugging Face, Fireworks, Replicate
+      | (?:xai|pplx|nvapi|csk|tvly|glpat)-[A-Za-z0-9_-]{{16,}}    # xAI, Perplexity, NVIDIA, Cerebras, Tavily
+      | (?:gh[pousr]_|github_pat_|xox[abeprs]-)[A-Za-z0-9_-]{{8,}}
+      | (?:AKIA|ASIA)[A-Z0-9]{{12,}} | ABSK[A-Za-z0-9+/=]{{16,}}  # AWS: a key's id, a Bedrock key
+      | AIza[A-Za-z0-9_-]{{16,}} | ya29\.[A-Za-z0-9_.-]{{8,}}     # Google: a key, an access token
+      | eyJ[A-Za-z0-9_-]{{4,1024}}+\.[A-Za-z0-9_-]{{4,}}+(?:\.[A-Za-z0-9_-]*+)?   # a JWT
+    )
+  | -----BEGIN[ A-Z]{{0,40}}PRIVATE\ KEY-----(?:(?!-----END)[\s\S])*+(?:-----END[ A-Z]{{0,40}}PRIVATE\ KEY-----)?
+  | (?P<name>(?i:
+        (?:api[_-]?key | access[_-]?key | secret(?:[_-]?(?:access[_-]?)?key)? | private[_-]?key | passw(?:or)?d
+          | (?:auth|access|refresh|session|id|security)[_-]?token | authorization | x-amz-(?:signature|credential))
+        (?:\\*["'])?\s{{0,4}}[:=]\s{{0,4}}
+        (?:(?:\\*["'])?(?:bearer|basic|token|digest|apikey)\s{{1,4}})?+
+    ))(?!\[redacted\])(?:(?P<quote>\\*")[^"\n]++ | (?P<apostrophe>\\*')[^'\n]++ | [^\s"',;&}})\]]{{4,}}+)
+  | (?P<scheme>(?i:bearer|basic)\s{{1,4}})(?:
+        [A-Za-z0-9+/=._~-]{{20,}}+ | (?=[A-Za-z+/=._~-]{{0,19}}[0-9])[A-Za-z0-9+/=._~-]{{8,}}+
+    )
+  | (?P<url>://[^\s/:@]{{0,128}}:)[^\s/@]++(?=@)                  # user:password@host
+  | (?P<query>[?&](?i:key|token|sig)=)[^\s&"']{{4,}}+
     """,
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
+_KEPT = ("name", "scheme", "url", "query", "quote", "apostrophe")
 
 
 def redact(text: str) -> str:
     """Return `text` with everything that looks like a key, token or password blanked out."""
-    return _SECRETS.sub(lambda found: (found[found.lastgroup] if found.lastgroup else "") + _REDACTED, text)
+    return _SECRETS.sub(lambda found: "".join(found[part] or "" for part in _KEPT) + _REDACTED, text)
+
+
+def redact_provider_message(text: str) -> str:
+    """Return a provider's own words as they may be kept: secrets blanked out first, then capped."""
+    return redact(text[: 32 * PROVIDER_MESSAGE_LIMIT])[:PROVIDER_MESSAGE_LIMIT]
 
 
 class DragomanError(Exception):
@@ -130,7 +142,7 @@ class DragomanError(Exception):
         self.retryable = self.code in RETRYABLE_CODES if retryable is None else retryable
         self.retry_after = retry_after
         self.request_id = request_id
-        self.provider_message = redact(provider_message[:PROVIDER_MESSAGE_LIMIT]) if provider_message else None
+        self.provider_message = redact_provider_message(provider_message) if provider_message else None
 
 
 class InvalidValue(DragomanError, ValueError):
@@ -138,13 +150,26 @@ class InvalidValue(DragomanError, ValueError):
 
     default_code = ErrorCode.INVALID_REQUEST
 
+    # The same without the value, for places where the value may be somebody's content.
+    unquoted: str | None = None
+
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> "InvalidValue":
-        """Return the error for one field; the value is quoted only where it cannot be somebody's content."""
-        quotable = (
-            value is None or isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= 40)
-        )
-        return cls(f"{field} must be {allowed}, got {repr(value) if quotable else f'a {type(value).__name__}'}")
+        """Return the error for one field, with the value in it if that is short."""
+        error = cls(f"{field} must be {allowed}, got {_quoted(value)}")
+        error.unquoted = f"{field} must be {allowed}, got a {type(value).__name__}"
+        return error
+
+    @classmethod
+    def of_content(cls, field: str, value: object, allowed: str) -> "InvalidValue":
+        """Return the error for a field that holds what people or models said: text is not quoted."""
+        return cls(f"{field} must be {allowed}, got {'a str' if isinstance(value, str) else _quoted(value)}")
+
+
+def _quoted(value: object) -> str:
+    is_short_text = isinstance(value, str) and len(value) <= 40
+    is_number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**40)
+    return repr(value) if value is None or is_short_text or is_number else f"a {type(value).__name__}"
 
 
 class UnreadableData(DragomanError, ValueError):
@@ -166,6 +191,10 @@ class MissingExtra(DragomanError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional package: pip install 'dragoman[{extra}]'")
+        self._made_of = (feature, extra)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), self._made_of
 
 
 class ModelError(DragomanError):

@@ -4,6 +4,7 @@ The layout is `{"kind": …, "payload": {…}}` inside an envelope. A field that
 absent. Fields and kinds of a later version are kept in `extra`, `UnknownPart` and `UnknownDelta` and written back.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta
-from .errors import DragomanError, ErrorCode, InvalidValue, UnreadableData
+from .errors import ErrorCode, InvalidValue, UnreadableData
 from .jsontext import decode_json, encode_json
 from .message import PART_CLASSES, Message, MessageMeta, Part, ToolResult, UnknownPart
 
@@ -52,10 +53,10 @@ def from_json(data: bytes | str) -> Message | MessageDelta:
             f"written in schema version {version!r}, this dragoman reads up to version {SCHEMA_VERSION}: update it",
             code=ErrorCode.TOO_NEW,
         )
-    if "role" in value:
-        return _read(value, _build_message, _message_object, "message")
-    if "seq" in value and "kind" in value:
+    if value.get("seq") is not None and value.get("kind") is not None:
         return _read(value, _build_delta, _delta_object, "delta")
+    if value.get("role") is not None:
+        return _read(value, _build_message, _message_object, "message")
     raise UnreadableData("neither a message (it has a role) nor a delta (it has a seq and a kind)")
 
 
@@ -81,8 +82,9 @@ def _meta_object(meta: MessageMeta) -> JsonObject:
 
 def _part_object(part: Part) -> JsonObject:
     payload = part.payload if isinstance(part, UnknownPart) else _fields(part, _EXTRA)
-    if isinstance(part, ToolResult) and isinstance(part.content, tuple):
-        payload["content"] = [_part_object(inner) for inner in part.content]
+    if isinstance(part, ToolResult):
+        content = payload.pop("content")  # the long field last
+        payload["content"] = [_part_object(inner) for inner in content] if isinstance(content, tuple) else content
     return _overlaid({"kind": part.kind, "payload": payload}, part.extra)
 
 
@@ -132,10 +134,19 @@ def _read(
         built = build(value)
     except UnreadableData:
         raise
-    except (DragomanError, msgspec.ValidationError) as error:
-        raise UnreadableData(f"{what}: {error}") from None
+    except InvalidValue as error:
+        raise UnreadableData(f"{what}: {error.unquoted or error}") from None
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise UnreadableData(f"{what}: {_without_quotes(error)}") from None
     unknown = _missing(value, write(built))
     return msgspec.structs.replace(built, extra=unknown) if unknown else built
+
+
+def _without_quotes(error: Exception) -> str:
+    """msgspec names places and types, but it quotes a word that an enumeration does not have."""
+    if isinstance(error, OverflowError):
+        return "a time that UTC does not have"
+    return re.sub(r"Invalid enum value .*? - at", "a word that is not allowed - at", str(error), flags=re.DOTALL)
 
 
 def _missing(original: JsonObject, written: JsonObject) -> JsonObject:
@@ -159,7 +170,7 @@ def _build_message(value: JsonObject) -> Message:
     return Message(
         value["role"],
         tuple(_read(part, _build_part, _part_object, "part") for part in parts),
-        value.get("runId") or "",
+        _or(value.get("runId"), ""),
         msgspec.convert(value.get("timestamp"), datetime | None),
         None if meta is None else _read(meta, _build_meta, _meta_object, "meta"),
     )
@@ -178,14 +189,14 @@ def _build_part(value: JsonObject) -> Part:
         content = payload.get("content")
         if isinstance(content, list):
             content = tuple(_read(part, _build_part, _part_object, "part") for part in content)
-        return ToolResult(payload.get("toolCallId"), content, payload.get("isError") or False)  # type: ignore[arg-type]  # the constructor checks
+        return ToolResult(payload.get("toolCallId"), content, _or(payload.get("isError"), False))  # type: ignore[arg-type]  # the constructor checks
     return msgspec.convert(_known(payload), part_class)
 
 
 def _build_delta(value: JsonObject) -> MessageDelta:
     kind, payload = _kind_and_payload(value)
     place = {name: value.get(name) for name in ("seq", "timestamp", "providerRaw")}
-    place["runId"] = value.get("runId") or ""
+    place["runId"] = _or(value.get("runId"), "")
     delta_class = DELTA_CLASSES.get(kind)
     if delta_class is None:
         return msgspec.convert({**place, "kind": kind, "payload": payload}, UnknownDelta)
@@ -199,8 +210,12 @@ def _kind_and_payload(value: JsonObject) -> tuple[str, JsonObject]:
     if not isinstance(kind, str):
         raise InvalidValue.of("kind", kind, "text")
     if not isinstance(payload, dict):
-        raise InvalidValue.of(f"payload of {kind[:40]!r}", payload, "an object")
+        raise InvalidValue.of("payload", payload, "an object")
     return kind, payload
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
 
 
 def _known(value: JsonObject) -> JsonObject:

@@ -22,6 +22,7 @@ __all__ = [
     "encode_json",
     "join_surrogates",
     "parse_arguments",
+    "require_json",
     "require_json_object",
 ]
 
@@ -31,6 +32,7 @@ MAX_DEPTH = 200
 # A document that holds such a value has levels of its own around it.
 DOCUMENT_DEPTH = MAX_DEPTH + 56
 
+_INT_BITS = 14_280  # what 4,300 digits hold, the most that Python reads back
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
 
@@ -85,13 +87,17 @@ def parse_arguments(raw: str) -> ParsedArguments:
     """
     try:
         value, repaired = _decode(raw, MAX_DEPTH)
+        duplicates = _duplicate_keys(raw) if isinstance(value, dict) else []
     except UnreadableData as error:
         return ParsedArguments(error=str(error))
+    except RecursionError:  # the caller's own stack is nearly full
+        return ParsedArguments(error=str(_too_deep(MAX_DEPTH)))
     if not isinstance(value, dict):
         return ParsedArguments(error=f"arguments must be a JSON object, not {_JSON_TYPES.get(type(value), 'null')}")
     warnings = []
-    if duplicates := _duplicate_keys(raw):
-        warnings.append(f"duplicate keys, last value kept: {', '.join(map(repr, duplicates[:5]))}")
+    if duplicates:
+        named = ", ".join(repr(key[:40]) for key in duplicates[:5])
+        warnings.append(f"duplicate keys, last value kept: {named}")
     if repaired:
         warnings.append("lone surrogates replaced by U+FFFD")
     return ParsedArguments(arguments=value, warning="; ".join(warnings) or None)
@@ -101,19 +107,26 @@ def require_json_object(value: object, field: str) -> None:
     """Raise InvalidValue unless `value` is a dict that JSON can hold: finite numbers, text keys, bounded depth."""
     if type(value) is not dict:
         raise InvalidValue(f"{field} must be a JSON object (a dict), got {type(value).__name__}")
+    require_json(value, field)
+
+
+def require_json(value: object, field: str) -> None:
+    """Raise InvalidValue unless JSON can hold `value` and give it back: plain types, finite numbers, bounded depth."""
     for item, depth in _walk(value, MAX_DEPTH):
-        if isinstance(item, (dict, list, tuple)):
+        kind = type(item)
+        if kind in (dict, list, tuple):
             if depth > MAX_DEPTH:
                 raise InvalidValue(f"{field} is nested deeper than {MAX_DEPTH} levels")
-            if isinstance(item, dict) and not all(isinstance(key, str) for key in item):
+            if kind is dict and not all(type(key) is str for key in item):
                 raise InvalidValue(f"{field} has a key that is not text: JSON keys are text")
-        elif isinstance(item, float):
+        elif kind is float:
             if not math.isfinite(item):
                 raise InvalidValue(f"{field} holds {item!r}: JSON has no such number")
-        elif item is not None and not isinstance(item, (str, int)):
-            raise InvalidValue(
-                f"{field} holds a {type(item).__name__}: allowed are dict, list, str, number, bool, None"
-            )
+        elif kind is int:
+            if item.bit_length() > _INT_BITS:
+                raise InvalidValue(f"{field} holds a whole number of more than 4,300 digits")
+        elif kind is not str and kind is not bool and item is not None:
+            raise InvalidValue(f"{field} holds a {kind.__name__}: allowed are dict, list, str, number, bool, None")
 
 
 def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
@@ -180,8 +193,8 @@ def _walk(value: Any, limit: int) -> Iterator[tuple[Any, int]]:
     while pending:
         item, depth = pending.pop()
         yield item, depth
-        if depth <= limit and isinstance(item, (dict, list, tuple)):
-            children = item.values() if isinstance(item, dict) else item
+        if depth <= limit and type(item) in (dict, list, tuple):
+            children = item.values() if type(item) is dict else item
             pending.extend((child, depth + 1) for child in children)
 
 

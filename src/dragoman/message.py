@@ -3,7 +3,7 @@
 Knows no provider, no clock and no JSON layout (`schema` has that); `providerData` is opaque here.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
 
@@ -127,6 +127,9 @@ class ToolCall(_ModelPart, frozen=True):
             raise InvalidValue(f"tool_call must have either arguments or parseError, got {seen}")
         if self.arguments is not None:
             require_json_object(self.arguments, "tool_call.arguments")
+        for name, said in (("parseError", self.parse_error), ("parseWarning", self.parse_warning)):
+            if said is not None:
+                require_name(f"tool_call.{name}", said)
         if self.raw_args_text is None:
             written = "" if self.arguments is None else encode_json(self.arguments).decode()
             force_setattr(self, "raw_args_text", written)
@@ -240,8 +243,8 @@ class ToolResult(_Value, frozen=True):
         elif isinstance(self.content, tuple):
             for part in self.content:
                 require_part("tool_result.content", part, RESULT_PARTS)
-        elif not isinstance(self.content, str):
-            raise InvalidValue.of("tool_result.content", self.content, "text, a dict, or parts")
+        elif type(self.content) is not str:
+            raise InvalidValue.of_content("tool_result.content", self.content, "text, a dict, or parts")
         require_extra(self.extra)
 
 
@@ -298,7 +301,15 @@ class MessageMeta(
                 require_name("meta.parseFailures", call_id)
         if self.provider_data is not None:
             require_json_object(self.provider_data, "meta.providerData")
-        require_extra(self.extra)
+        if self.extra is not None:
+            self._require_own_keys(self.extra)
+
+    def _require_own_keys(self, extra: dict[str, Any]) -> None:
+        require_json_object(extra, "meta.extra")
+        for json_name, name in zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True):
+            # A later version may have put fields inside a field of ours; that one stays ours.
+            if json_name in extra and not (isinstance(extra[json_name], dict) and getattr(self, name) is not None):
+                raise InvalidValue(f"meta.extra cannot have the key {json_name!r}: that is a field of meta")
 
 
 class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel"):
@@ -318,7 +329,7 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
             force_setattr(self, "role", Role(self.role))
         if not isinstance(self.parts, tuple):
             if not isinstance(self.parts, list):
-                raise InvalidValue.of("parts", self.parts, "a sequence of parts")
+                raise InvalidValue.of_content("parts", self.parts, "a sequence of parts")
             force_setattr(self, "parts", tuple(self.parts))
         for part in self.parts:
             require_part(f"a {self.role} message", part, ROLE_PARTS[self.role])
@@ -329,6 +340,8 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
         if self.meta is not None and not isinstance(self.meta, MessageMeta):
             raise InvalidValue.of("meta", self.meta, "a MessageMeta")
         require_extra(self.extra)
+        if self.extra is not None and "schemaVersion" in self.extra:
+            raise InvalidValue("extra cannot have the key 'schemaVersion': it says in which version a file is written")
 
     @classmethod
     def system(cls, *parts: Part | str, run_id: str = "", timestamp: datetime | None = None) -> "Message":
@@ -370,13 +383,13 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
 
 def require_text(field: str, value: object) -> None:
     """Raise InvalidValue unless `value` is a string."""
-    if not isinstance(value, str):
+    if type(value) is not str:
         raise InvalidValue.of(field, value, "text")
 
 
 def require_name(field: str, value: object) -> None:
     """Raise InvalidValue unless `value` is a string with something in it."""
-    if not isinstance(value, str) or not value:
+    if type(value) is not str or not value:
         raise InvalidValue.of(field, value, "non-empty text")
 
 
@@ -417,7 +430,7 @@ def finish_reason(value: object) -> FinishReason:
 def require_part(owner: str, part: object, allowed: frozenset[str]) -> None:
     """Raise InvalidValue unless `part` is a part of one of the `allowed` kinds, or of a kind unknown here."""
     if not isinstance(part, _ALL_PART_CLASSES):
-        raise InvalidValue.of(f"{owner}: a part", part, f"one of the part classes for {', '.join(sorted(allowed))}")
+        raise InvalidValue.of_content(f"{owner}: a part", part, f"a part of kind {', '.join(sorted(allowed))}")
     if part.kind not in allowed and not isinstance(part, UnknownPart):
         raise InvalidValue(f"{owner} cannot hold a {part.kind} part: allowed are {', '.join(sorted(allowed))}")
 
@@ -426,13 +439,16 @@ def utc_time(timestamp: object) -> datetime | None:
     """Return the timestamp in UTC; raise InvalidValue for one without a time zone."""
     if timestamp is None:
         return None
-    if not isinstance(timestamp, datetime):
+    if type(timestamp) is not datetime:
         raise InvalidValue.of("timestamp", timestamp, "a datetime with a time zone")
     if timestamp.tzinfo is UTC:
         return timestamp
     if timestamp.utcoffset() is None:
         raise InvalidValue("timestamp must be a datetime with a time zone, got one without")
-    return timestamp if timestamp.utcoffset() == timedelta(0) else timestamp.astimezone(UTC)
+    try:
+        return timestamp.astimezone(UTC)
+    except OverflowError:
+        raise InvalidValue("timestamp must be a time that UTC has: the years 1 to 9999") from None
 
 
 def _parts(parts: tuple[Part | str, ...]) -> tuple[Part, ...]:

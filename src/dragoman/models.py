@@ -295,7 +295,7 @@ class Model:
         self._config = _changed(self._config, changes)
 
     def get_config(self) -> ModelConfig:
-        """Return the settings with the defaults filled in: the cache's, and an output limit where the API demands one."""
+        """Return the settings with the defaults filled in: the cache's, and an output limit where the API wants one."""
         defaults: dict[str, Any] = {}
         if self._config.cache_config is None and self.cache_config is not None:
             defaults["cache_config"] = self.cache_config

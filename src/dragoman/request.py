@@ -97,6 +97,8 @@ class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         _require_count("maxTokens", self.max_tokens, optional=True)
         _require_number("topP", self.top_p, 0, 1, optional=True)
         force_setattr(self, "stop_sequences", _names("stopSequences", self.stop_sequences))
+        for sequence in self.stop_sequences:
+            require_name("stopSequences", sequence)
         if self.tool_choice is not None:
             require_tool_choice(self.tool_choice)
         if self.cache_config is not None and not isinstance(self.cache_config, CacheConfig):

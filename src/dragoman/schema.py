@@ -14,6 +14,29 @@ __all__ = ["json_schema"]
 _ENVELOPE = ("runId", "seq", "timestamp", "providerRaw")
 _TIME = {"type": "string", "format": "date-time"}
 
+# What the constructors demand and types do not say: fields of which there is exactly one, text that is not empty,
+# numbers that are not negative.
+_CHOICES: dict[str, Any] = {
+    "tool_call": {"oneOf": [{"required": ["arguments"]}, {"required": ["parseError"]}]},
+    "image": {"oneOf": [{"required": ["data", "mimeType"]}, {"required": ["url"]}]},
+    "file_ref": {"oneOf": [{"required": [name]} for name in ("path", "url", "fileId", "data")]},
+}
+_NOT_EMPTY = frozenset(
+    [
+        "toolCallId",
+        "toolName",
+        "itemType",
+        "mimeType",
+        "url",
+        "path",
+        "fileId",
+        "parseError",
+        "provider",
+        "specification",
+    ]
+)
+_NOT_NEGATIVE = frozenset(["size", "partIndex", "retryAfter", "cost"])
+
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of everything `to_json` writes; unknown fields and kinds are allowed."""
@@ -26,10 +49,10 @@ def json_schema() -> dict[str, Any]:
     }
     for kind, part in PART_CLASSES.items():
         payload = _tool_result() if part is ToolResult else _object(part, definitions)
-        definitions[f"part.{kind}"] = _tagged({"const": kind}, payload)
+        definitions[f"part.{kind}"] = _tagged({"const": kind}, {**payload, **_CHOICES.get(kind, {})})
     for kind, delta in DELTA_CLASSES.items():
         payload = _object(TokenUsage if delta is UsageDelta else delta, definitions, skip=_ENVELOPE)
-        definitions[f"delta.{kind}"] = _delta({"const": kind}, payload)
+        definitions[f"delta.{kind}"] = _delta({"const": kind}, {**payload, **_CHOICES.get(kind, {})})
     definitions["MessageMeta"] = _object(MessageMeta, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -74,7 +97,11 @@ def _parts_of(kinds: frozenset[str]) -> dict[str, Any]:
 
 def _tool_result() -> dict[str, Any]:
     content = [{"type": "string"}, {"type": "object"}, {"type": "array", "items": _parts_of(RESULT_PARTS)}]
-    properties = {"toolCallId": {"type": "string"}, "isError": {"type": "boolean"}, "content": {"anyOf": content}}
+    properties = {
+        "toolCallId": {"type": "string", "minLength": 1},
+        "isError": {"type": "boolean"},
+        "content": {"anyOf": content},
+    }
     return {"title": "ToolResult", "type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -101,12 +128,23 @@ def _trimmed(schema: dict[str, Any], skip: tuple[str, ...] = ()) -> dict[str, An
     if "properties" in schema:
         hidden = (*skip, "extra")
         trimmed["properties"] = {
-            name: {key: value for key, value in field.items() if key != "default"}
+            name: _bounded(name, {key: value for key, value in field.items() if key != "default"})
             for name, field in schema["properties"].items()
             if name not in hidden
         }
         trimmed["required"] = [name for name in schema["required"] if name not in hidden]
     return trimmed
+
+
+def _bounded(name: str, field: dict[str, Any]) -> dict[str, Any]:
+    """The field with the bound that its name stands for, null aside."""
+    if "anyOf" in field:
+        return {**field, "anyOf": [_bounded(name, choice) for choice in field["anyOf"]]}
+    if field.get("type") == "string" and name in _NOT_EMPTY:
+        return {**field, "minLength": 1}
+    if field.get("type") in ("integer", "number") and (name in _NOT_NEGATIVE or name.endswith("Tokens")):
+        return {**field, "minimum": 0}
+    return field
 
 
 def _ref(name: str) -> dict[str, str]:
