@@ -15,12 +15,14 @@ from dragoman import (
     ErrorCode,
     ErrorDelta,
     FinishReason,
+    Image,
     ImageDelta,
     InvalidValue,
     Message,
     MessageDelta,
     ModelInvocationDescriptor,
     Part,
+    ProviderItem,
     ProviderItemDelta,
     StartDelta,
     Text,
@@ -204,6 +206,18 @@ def test_text_call_text_keeps_its_order() -> None:
 def test_text_around_a_picture_or_an_item_is_not_joined() -> None:
     parts = parts_of(text("a"), delta_of("image", 0), text("b"), delta_of("provider_item", 0), text("c"))
     assert [part.kind for part in parts] == ["text", "image", "text", "provider_item", "text"]
+
+
+def test_a_picture_and_an_item_keep_all_that_they_came_with() -> None:
+    assert parts_of(
+        ImageDelta(RUN, 0, STAMP, "image/png", b"PNG", provider_data={"id": 1}),
+        ImageDelta(RUN, 0, STAMP, "image/png", url="https://example.com/a.png"),
+        ProviderItemDelta(RUN, 0, STAMP, "web_search", {"query": "q"}, "searched for q", {"id": 2}),
+    ) == (
+        Image("image/png", b"PNG", provider_data={"id": 1}),
+        Image("image/png", url="https://example.com/a.png"),
+        ProviderItem("web_search", {"query": "q"}, "searched for q", provider_data={"id": 2}),
+    )
 
 
 def test_usage_between_two_pieces_does_not_part_them() -> None:

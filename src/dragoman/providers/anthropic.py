@@ -114,7 +114,8 @@ DIALECTS: tuple[AnthropicDialect, ...] = (
         provider="llamacpp-anthropic",
         base_url="http://127.0.0.1:8080",
         auth="none",
-        headers=_VERSION,
+        # It promises to keep a connection and closes it after every streamed answer.
+        headers={**_VERSION, "connection": "close"},
         unsigned_thinking=True,
         abilities=frozenset({"streaming", "tools", "reasoning", "images"}),
         rules=msgspec.structs.replace(

@@ -180,6 +180,12 @@ def choices_have_tools(request: Request) -> Iterator[str]:
         yield f"tool_choice: {choice['name']!r} is not declared"
 
 
+def schemas_are_objects(request: Request) -> Iterator[str]:
+    for index, tool in enumerate(request.body.get("tools") or ()):
+        if tool.get("input_schema", {}).get("type", "object") != "object":
+            yield f"tools[{index}]: the input is no object"
+
+
 RULES: tuple[Rule, ...] = (
     *pairing_rules("A", lambda _: CALL_ID, reused=True),
     Rule("A6", "tool names are of 1 to 128 letters, digits, _ and -", names_are_legal),
@@ -196,4 +202,5 @@ RULES: tuple[Rule, ...] = (
     Rule("A17", "with a thinking budget a tool loop begins with thinking", loops_begin_with_thinking),
     Rule("A18", "settings are in their range", settings_are_in_range),
     Rule("A19", "a tool choice has tools, and names one of them", choices_have_tools),
+    Rule("A20", "a tool's input is an object", schemas_are_objects),
 )

@@ -171,7 +171,7 @@ def roles_are_known(request: Request) -> Iterator[str]:
 def roles_are_in_order(request: Request) -> Iterator[str]:
     order = _vendor(request).order
     for (_, before), (place, message) in pairwise(_messages(request)):
-        if order and message["role"] not in order[before["role"]]:
+        if message["role"] not in order.get(before["role"], {message["role"]}):
             yield f"{place}: {message['role']} after {before['role']}"
 
 

@@ -96,20 +96,20 @@ def reasoning_is_followed(request: Request) -> Iterator[str]:
 
 
 def ids_have_their_reasoning(request: Request) -> Iterator[str]:
-    """A model that always reasons made no item without a reasoning item before it: the API misses it by the id.
+    """A model that always reasons first does so before its first item after the user's: the API misses it by the id.
 
-    Where it stores conversations itself it knows better than we can.
+    Where the API stores conversations itself it knows which items belong together; from here that cannot be seen.
     """
     stores = request.body.get("store") is not False
+    effort = (request.body.get("reasoning") or {}).get("effort")
     if stores or request.provider not in OPENAI or not _ALWAYS_REASONS.search(request.model):
         return
-    reasoned = False
+    reasoned = effort in ("none", "minimal")
     for place, item in _items(request.body):
-        kind = _kind(item)
-        reasoned = (reasoned or kind == "reasoning") and _side(item) == "assistant"
-        if kind in OUTPUTS or (kind == "message" and _side(item) == "assistant"):
-            if item.get("id") is not None and not reasoned and not request.continues:
-                yield f"{place}: the id {item['id']!r} without its reasoning item"
+        side = _side(item)
+        reasoned = (reasoned or _kind(item) == "reasoning") and side != "user"
+        if side == "assistant" and item.get("id") is not None and not reasoned:
+            yield f"{place}: the id {item['id']!r} without its reasoning item"
 
 
 def nothing_refers_to_a_store(request: Request) -> Iterator[str]:
@@ -186,7 +186,7 @@ RULES: tuple[Rule, ...] = (
     Rule("R8", "there is input, and no message is an empty list", there_is_input),
     Rule("R9", "an item's id begins with its kind (msg_, fc_, ctc_, rs_), and is there once", item_ids_are_legal),
     Rule("R10", "a reasoning item is followed by what it led to", reasoning_is_followed),
-    Rule("R11", "items with ids have their reasoning item before them", ids_have_their_reasoning),
+    Rule("R11", "where nothing is stored, items with ids have their reasoning item before them", ids_have_their_reasoning),
     Rule("R12", "with store=false nothing refers to what would be stored", nothing_refers_to_a_store),
     Rule("R13", "json_object is asked for where somebody says json", json_is_spoken_of),
     Rule("R14", "assistants have output parts, the others input parts", sides_use_their_parts),

@@ -132,10 +132,17 @@ def _strict_validator(kind: Any) -> Any:
 
 
 def _materialised(schema: Any) -> Any:
-    """The schema with lists where it has lazy iterables, which would be taken for right without a look at them."""
+    """The schema with lists where it has lazy iterables, which would be taken for right without a look at them.
+
+    The first branch of a union that fits is enough: which one fits best is nothing to us, and takes many times as long.
+    """
     if isinstance(schema, dict):
         if schema.get("type") == "generator":
             schema = {"type": "list", "items_schema": schema["items_schema"]}
+        elif schema.get("type") == "union":
+            schema = {**schema, "mode": "left_to_right"}
+        elif schema.get("type") == "model-fields":  # answers, which may stand among the parameters, are left open
+            schema = {**schema, "extra_behavior": "forbid"}
         return {name: _materialised(value) for name, value in schema.items()}
     if isinstance(schema, (list, tuple)):
         return type(schema)(_materialised(value) for value in schema)
