@@ -14,8 +14,19 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dragoman import CacheConfig, ErrorCode, HostedTool, Message, Model, ModelConfig, ModelError, OneTool, Reasoning
-from dragoman import ProviderClient, ToolSpec
+from dragoman import (
+    CacheConfig,
+    ErrorCode,
+    HostedTool,
+    Message,
+    Model,
+    ModelConfig,
+    ModelError,
+    OneTool,
+    ProviderClient,
+    Reasoning,
+    ToolSpec,
+)
 from dragoman.errors import RETRYABLE_CODES
 from dragoman.providers import PROVIDERS, failures, find_dialect
 from dragoman.providers.bedrock_families import FAMILIES
@@ -46,7 +57,7 @@ AUTH = {
 TOOL = ToolSpec("look", "Look.", {"properties": {"at": {"type": "string"}}})
 SCHEMA = {"type": "object", "properties": {}}
 HOSTED = ("web_search", "web_fetch", "code_execution")
-EFFORTS = ("off", "minimal", "low", "medium", "high", "max")
+EFFORTS: tuple[Any, ...] = ("off", "minimal", "low", "medium", "high", "max")
 
 # What is asked for -> the arguments that ask for it. Tools are declared in every one.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -134,7 +145,7 @@ def hosts_section() -> str:
                 f"`{dialect.specification}`",
                 f"{address} {variables}".strip(),
                 AUTH[dialect.auth],
-                code(dialect.key_variables) or "–",
+                code(dialect.key_variables) or "none",
             ]
         )
     return table(("provider", "wire API", "address", "credentials", "the key's variable"), rows)
@@ -172,7 +183,7 @@ def rendered(name: str, *, tools: Iterable[ToolSpec] = (TOOL,), tool_choice: Any
 def answer(name: str, **setting: Any) -> str:
     """Return whether a target is sent a setting."""
     body = rendered(name, **setting)
-    return "refused" if body is None else "–" if body == rendered(name) else "yes"
+    return "refused" if body is None else "not sent" if body == rendered(name) else "yes"
 
 
 def asked_section() -> str:
@@ -191,10 +202,11 @@ def asked_section() -> str:
                 answer(name, parallel_tool_calls=False),
                 code(hosted) or "refused",
                 answer(name, cache_config=CacheConfig()),
+                code(sorted(find_dialect(*name.split(":", 1)).abilities)),
             ]
         )
     header = ("provider", "effort", "budget", "output schema", "strict tools", "one call at a time", "hosted tools")
-    return table((*header, "cache marks"), rows)
+    return table((*header, "cache", "abilities taken for granted"), rows)
 
 
 def media(kinds: Iterable[str]) -> str:
@@ -218,7 +230,7 @@ def demands(rules: TargetRules) -> str:
         "tools of the history are declared": rules.tools_for_history,
         f"call ids `{rules.tool_ids.pattern}`": rules.tool_ids != usual.tool_ids,
     }
-    return "; ".join(demand for demand, is_made in found.items() if is_made) or "–"
+    return "; ".join(demand for demand, is_made in found.items() if is_made) or "nothing"
 
 
 def thinking_back(dialect: Dialect) -> str:
@@ -270,7 +282,7 @@ def sent(name: str, setting: Mapping[str, Any]) -> str:
     said = f"without {code(gone)}" if gone else ""
     new = changes(before, after)
     fields = ", ".join(f"`{json.dumps({field: value})[1:-1]}`" for field, value in new.items())
-    return "; ".join(filter(None, (fields, said))) or "–"
+    return "; ".join(filter(None, (fields, said))) or "nothing"
 
 
 def settings_section() -> str:

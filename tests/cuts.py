@@ -1,6 +1,7 @@
 """Recorded streams cut short or cut into pieces: the same deltas, or the start of them and one error.
 
-`python -m tests.cuts` checks every streaming record at every byte; the tests check a fixed sample.
+`python -m tests.cuts [STEP]` checks every streaming record at every byte, or at every STEP-th and around each end of
+an event; the tests check a fixed sample.
 """
 
 import copy
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from dragoman import DoneDelta, ErrorDelta, MessageDelta
+from dragoman import DoneDelta, ErrorDelta
 from dragoman.providers import find_codec, find_recorded_dialect
 from dragoman.stream import ResponseReader
 from dragoman.testing.recorded import PROTOCOLS
@@ -66,6 +67,12 @@ def require_prefixes_fail(protocol: str, record: Record, cuts: Iterable[int]) ->
     return checked
 
 
+def cuts_of(body: bytes, step: int) -> set[int]:
+    """Every `step`-th byte, and every byte near the end of a line or frame, where an event becomes whole."""
+    line_ends = (found.end() + near for found in re.finditer(rb"\n|\}[^\n]{16}", body) for near in (-2, -1, 0, 1, 2))
+    return {*range(0, len(body), step), *(cut for cut in line_ends if 0 <= cut < len(body))}
+
+
 def require_same_in_pieces(protocol: str, record: Record, *, seed: int, splits: int = 3) -> None:
     """Assert that the answer gives equal deltas whole, byte by byte and in random pieces."""
     body, whole = body_of(record), decode(protocol, record)
@@ -81,9 +88,10 @@ def require_same_in_pieces(protocol: str, record: Record, *, seed: int, splits: 
 def main() -> None:
     """Check every streaming record: in pieces, and cut at every byte before its finish."""
     started, prefixes, checked = time.monotonic(), 0, 0
+    step = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     for protocol, record in streaming_records():
         require_same_in_pieces(protocol, record, seed=checked)
-        prefixes += require_prefixes_fail(protocol, record, range(before_finish(protocol, body_of(record))))
+        prefixes += require_prefixes_fail(protocol, record, cuts_of(body_of(record), step))
         checked += 1
         print(f"{checked} records, {prefixes} prefixes", end="\r", file=sys.stderr)
     seconds = time.monotonic() - started

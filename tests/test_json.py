@@ -475,6 +475,16 @@ def test_a_field_called_role_leaves_a_delta_a_delta() -> None:
     assert to_json(from_json(written)).decode() == written
 
 
+def test_fields_called_seq_and_kind_leave_a_message_a_message() -> None:
+    written = '{"runId":"r","role":"user","parts":[],"seq":7,"kind":"reply"}'
+    assert to_json(read_message(written)).decode() == written
+
+
+def test_a_field_called_extra_is_a_field_like_any_other() -> None:
+    written = '{"runId":"r","role":"user","parts":[],"meta":{"extra":1},"extra":{"a":1}}'
+    assert to_json(read_message(written)).decode() == written
+
+
 # ---------------------------------------------------------------- a later version
 
 NAMES = {name for document in DOCUMENTS for path in field_paths(document) for name in path} | {
@@ -496,7 +506,7 @@ def test_unknown_fields_anywhere_survive_a_read_and_a_write(value: Message | Mes
     document = json.loads(to_json(value))
     places = st.sampled_from(list(object_paths(document)))
     for place in data.draw(st.lists(places, min_size=1, max_size=5)):
-        at(document, place)[data.draw(new_names)] = data.draw(new_values)
+        at(document, place).setdefault(data.draw(new_names), data.draw(new_values))
     read = from_json(json.dumps(document))
     assert json.loads(to_json(read)) == document
     assert from_json(to_json(read)) == read
@@ -558,9 +568,10 @@ def test_an_unknown_field_does_not_hide_what_is_known() -> None:
     assert to_json(delta).decode() == written
 
 
-def test_own_keys_cannot_make_a_message_unreadable() -> None:
-    with pytest.raises(InvalidValue, match="schemaVersion"):
-        Message(Role.USER, (), extra={"schemaVersion": 99})
+@pytest.mark.parametrize("name", ["schemaVersion", "timestamp", "meta"])
+def test_own_keys_cannot_make_a_message_unreadable(name: str) -> None:
+    with pytest.raises(InvalidValue, match=name):
+        Message(Role.USER, (), extra={name: 99})
 
 
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 99, 10**30])

@@ -4,8 +4,10 @@ import ast
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,9 +20,26 @@ UPDATE = f"python tests/{Path(__file__).name}"
 
 
 def public_modules() -> list[str]:
-    """Return the package and its direct submodules; what lies inside a subpackage is public through the subpackage."""
+    """Return the package, its direct submodules, and the modules that a subpackage names in its `__all__`.
+
+    What else lies inside a subpackage is public only through the names that the subpackage takes from it.
+    """
     names = [module.name for module in pkgutil.iter_modules([str(SOURCE)]) if not module.name.startswith("_")]
-    return ["dragoman", *(f"dragoman.{name}" for name in names)]
+    direct = ["dragoman", *(f"dragoman.{name}" for name in names)]
+    return [*direct, *(f"{package}.{name}" for package in direct for name in _modules_named_by(package))]
+
+
+def _modules_named_by(package: str) -> list[str]:
+    loaded = importlib.import_module(package)
+    return [name for name in loaded.__all__ if isinstance(getattr(loaded, name), ModuleType)]
+
+
+def public_files() -> list[Path]:
+    """Return the files of the public modules, and those that a public name comes from."""
+    loaded = [importlib.import_module(module) for module in public_modules()]
+    homes = {getattr(getattr(module, name), "__module__", None) for module in loaded for name in module.__all__}
+    modules = [*loaded, *(sys.modules[home] for home in homes if home and home.startswith("dragoman."))]
+    return sorted({Path(module.__file__) for module in modules if module.__file__})
 
 
 def public_names() -> list[str]:
@@ -97,6 +116,15 @@ def test_the_public_names_are_those_of_the_list() -> None:
     assert not removed, f"public names that are gone: {removed}. Their users break. If that is meant, run: {UPDATE}"
 
 
+def test_a_module_inside_a_package_is_public_only_where_the_package_names_it() -> None:
+    assert "dragoman.testing.transports" in public_modules()
+    assert not [name for name in public_modules() if name.startswith(("dragoman.providers.", "dragoman.transport."))]
+
+
+def test_the_home_of_a_public_name_is_held_to_its_promises() -> None:
+    assert {SOURCE / "stream" / "guard.py", SOURCE / "transport" / "signing.py"} <= set(public_files())
+
+
 def test_the_list_is_sorted_and_names_nothing_twice() -> None:
     lines = LIST.read_text(encoding="utf-8").splitlines()
     assert lines == sorted(set(lines)), f"run: {UPDATE}"
@@ -108,7 +136,7 @@ def test_a_public_name_exists(module: str) -> None:
     assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize("path", public_files(), ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_public_functions_classes_and_methods_are_documented_and_annotated(path: Path) -> None:
     assert list(promises_without(path.read_text(encoding="utf-8"))) == []
 

@@ -231,6 +231,11 @@ def test_a_call_whose_text_is_no_object_has_an_error_and_no_arguments() -> None:
     assert call.raw_args_text == '{"a": '
 
 
+def test_a_call_that_failed_to_parse_and_has_no_text_never_gets_an_empty_object() -> None:
+    call = ToolCall("c", "f", parse_error="cut off")
+    assert (call.arguments, call.raw_args_text) == (None, "")
+
+
 def test_a_list_of_result_parts_becomes_a_tuple() -> None:
     parts: Any = [Text("a"), Text("b")]
     assert ToolResult("c", parts).content == (Text("a"), Text("b"))

@@ -142,7 +142,7 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
                 raise
             lax = json.loads(text, parse_constant=_refuse_number, parse_float=_finite_float)
             value = _join_all_surrogates(lax)
-            repaired = value != lax or text != data
+            repaired = value != lax or _replaced(text) > _replaced(data)
     except RecursionError:
         raise _too_deep(depth) from None
     except UnicodeError:
@@ -154,6 +154,10 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
     if _openings(data) > depth and not _within_depth(value, depth):
         raise _too_deep(depth)
     return value, repaired
+
+
+def _replaced(text: bytes | str) -> int:
+    return text.count("\ufffd") if isinstance(text, str) else text.count(b"\xef\xbf\xbd")
 
 
 def _too_deep(depth: int) -> UnreadableData:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from .errors import InvalidValue
-from .jsontext import encode_json, parse_arguments, require_json_object
+from .jsontext import encode_json, join_surrogates, parse_arguments, require_json_object
 from .usage import TokenUsage
 
 __all__ = [
@@ -142,6 +142,7 @@ class ToolCall(_ModelPart, frozen=True):
     ) -> "ToolCall":
         """Return the call with its argument text read, or with the `parse_error` that says why it is no object."""
         parsed = parse_arguments(raw_args_text)
+        raw_args_text = join_surrogates(raw_args_text)
         return cls(
             tool_call_id,
             tool_name,

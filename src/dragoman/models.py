@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from .catalogue import find_model_info
-from .delta import ErrorDelta, MessageDelta, ToolCallStartDelta, UsageDelta
+from .delta import DELTA_CLASSES, ErrorDelta, MessageDelta, ToolCallStartDelta, UsageDelta
 from .errors import DragomanError, ErrorCode, InvalidValue, ModelError
 from .history import HandedOff, hand_off
 from .message import Message, ModelInvocationDescriptor, Role, Text
@@ -220,12 +220,14 @@ class ModelStream:
         self.invocation = invocation
         self.invocation_state = invocation_state
         self._assembler = Assembler(invocation=invocation)
+        self._unassembled: list[MessageDelta] = []  # handed out and not assembled yet
         self._batches = batches
-        self._deltas = self._iterate(rewrite)
+        self._deltas = self._iterate({DELTA_CLASSES[kind]: change for kind, change in rewrite.items()})
 
     @property
     def assembly(self) -> Assembly:
         """What has arrived: the message once the stream is done, else the partial, with the error that ended it."""
+        self._assemble()
         return self._assembler.result()
 
     async def collect(self) -> Assembly:
@@ -254,18 +256,24 @@ class ModelStream:
         await self._batches.aclose()
 
     async def _iterate(
-        self, rewrite: Mapping[str, Callable[[Any], MessageDelta]]
+        self, rewrite: Mapping[type, Callable[[Any], MessageDelta]]
     ) -> AsyncGenerator[MessageDelta, None]:
-        feed = self._assembler.feed
+        waiting = self._unassembled
         try:
             async for batch in self._batches:
                 for delta in batch:
-                    change = rewrite.get(delta.kind)
+                    change = rewrite.get(type(delta))
                     passed = delta if change is None else change(delta)
-                    feed(passed)
+                    waiting.append(passed)
                     yield passed
+                self._assemble()
         finally:
             await self._batches.aclose()
+
+    def _assemble(self) -> None:
+        """Bring the assembly up to the last delta that was handed out: a batch at a time, or when somebody looks."""
+        self._assembler.feed_all(self._unassembled)
+        self._unassembled.clear()
 
 
 class Model:
@@ -456,7 +464,7 @@ async def guard_stream(
     run_id: str = "",
     name: str = "stream",
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> AsyncIterator[MessageDelta]:
+) -> AsyncGenerator[MessageDelta, None]:
     """Yield a legal stream from any async source of deltas, ended by exactly one `done` or `error`.
 
     Cancellation and GeneratorExit propagate; every other failure of the source becomes the closing `error`.

@@ -45,6 +45,15 @@ __all__ = ["Assembler", "Assembly", "assemble"]
 
 _CUT_OFF = "the stream ended before the call's arguments were whole"
 _CUT_BY_LENGTH = "the answer reached its length limit before any argument was written"
+_STOPPED = "the answer was stopped by its provider before any argument was written"
+
+# Why a call without any argument text is not a call without arguments.
+_NO_ARGUMENTS: dict[FinishReason | None, str] = {
+    None: _CUT_OFF,
+    FinishReason.LENGTH: _CUT_BY_LENGTH,
+    FinishReason.CONTENT_FILTER: _STOPPED,
+    FinishReason.REFUSAL: _STOPPED,
+}
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,29 +99,23 @@ class _Call:
     def end(self, provider_data: dict[str, Any] | None) -> None:
         if provider_data is not None:
             self.provider_data = {**(self.provider_data or {}), **provider_data}
-        text = self._text()
+        text = "".join(self.pieces)
         if text:
             self.parsed = ToolCall.parse(self.tool_call_id, self.tool_name, text, provider_data=self.provider_data)
-        self.pieces = [text]
 
     def part(self, ended: bool, finish_reason: FinishReason | None) -> ToolCall:
         """The call as it stands. Without any argument text it is `{}` only in an answer that finished normally."""
         if self.parsed is not None:
             return self.parsed
-        text = self._text()
-        if ended and not text and finish_reason is not None and finish_reason is not FinishReason.LENGTH:
+        if ended and finish_reason not in _NO_ARGUMENTS:
             return ToolCall(self.tool_call_id, self.tool_name, {}, "", provider_data=self.provider_data)
-        reason = _CUT_BY_LENGTH if finish_reason is FinishReason.LENGTH else _CUT_OFF
         return ToolCall(
             self.tool_call_id,
             self.tool_name,
-            raw_args_text=text,
-            parse_error=reason,
+            raw_args_text=join_surrogates("".join(self.pieces)),
+            parse_error=_NO_ARGUMENTS.get(finish_reason, _CUT_OFF),
             provider_data=self.provider_data,
         )
-
-    def _text(self) -> str:
-        return join_surrogates("".join(self.pieces))
 
 
 class Assembler:
@@ -148,14 +151,27 @@ class Assembler:
 
     def feed(self, delta: MessageDelta) -> None:
         """Take the next delta."""
-        kind = delta.kind
-        if kind == "text" or kind == "thinking":
-            self._add_piece(delta)  # type: ignore[arg-type]  # the kind says which class it is
-        else:
-            add = _ADD.get(kind)
-            if add is not None:
-                add(self, delta)
+        add = _ADD.get(type(delta))
+        if add is not None:
+            add(self, delta)
         self._timestamp = delta.timestamp
+
+    def feed_all(self, deltas: Iterable[MessageDelta]) -> None:
+        """Take the next deltas: the same as `feed` for each of them, faster for the pieces of one text."""
+        feed, run = self.feed, self._run
+        for delta in deltas:
+            if (
+                type(delta) is TextDelta
+                and run is not None
+                and run.kind == "text"
+                and run.part_index == delta.part_index
+                and delta.provider_data is None
+            ):
+                run.pieces.append(delta.text_delta)
+                self._timestamp = delta.timestamp
+            else:
+                feed(delta)
+                run = self._run
 
     def snapshot(self) -> Message | None:
         """Return what has arrived so far as a message, unfinished calls marked as such; None before the start."""
@@ -246,16 +262,18 @@ class Assembler:
         )
 
 
-_ADD: dict[str, Callable[[Assembler, Any], None]] = {
-    "start": Assembler._add_start,
-    "tool_call_start": Assembler._add_call,
-    "tool_call_args": Assembler._add_args,
-    "tool_call_end": Assembler._end_call,
-    "image": Assembler._add_image,
-    "provider_item": Assembler._add_item,
-    "usage": Assembler._add_usage,
-    "done": Assembler._add_done,
-    "error": Assembler._add_error,
+_ADD: dict[type, Callable[[Assembler, Any], None]] = {
+    StartDelta: Assembler._add_start,
+    TextDelta: Assembler._add_piece,
+    ThinkingDelta: Assembler._add_piece,
+    ToolCallStartDelta: Assembler._add_call,
+    ToolCallArgsDelta: Assembler._add_args,
+    ToolCallEndDelta: Assembler._end_call,
+    ImageDelta: Assembler._add_image,
+    ProviderItemDelta: Assembler._add_item,
+    UsageDelta: Assembler._add_usage,
+    DoneDelta: Assembler._add_done,
+    ErrorDelta: Assembler._add_error,
 }
 
 

@@ -3,7 +3,7 @@
 Every stream of every model passes through `StreamContract`, in production, always.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -81,6 +81,27 @@ class StreamContract:
             self.state = next_state
             self._row = _ROWS[next_state]
 
+    def take(self, deltas: Sequence[MessageDelta]) -> int:
+        """Take the deltas up to the first that is not legal and return how many; `check` tells what is wrong with it.
+
+        The same as `check` for each, and several times faster for pieces of text and arguments.
+        """
+        plain, last_seq, open_calls = _PLAIN[self.state], self.last_seq, self._open_calls
+        for taken, delta in enumerate(deltas):
+            if (
+                type(delta) in plain or (type(delta) is ToolCallArgsDelta and delta.tool_call_id in open_calls)
+            ) and delta.seq > last_seq:
+                last_seq = delta.seq
+                continue
+            self.last_seq = last_seq
+            try:
+                self.check(delta)
+            except ContractViolation:
+                return taken
+            plain, last_seq = _PLAIN[self.state], self.last_seq
+        self.last_seq = last_seq
+        return len(deltas)
+
     def _open_call(self, delta: ToolCallStartDelta) -> None:
         call = delta.tool_call_id
         if call in self._open_calls or call in self._ended_calls:
@@ -119,6 +140,13 @@ _RULES: dict[str, _Rule] = {
     "tool_call_args": StreamContract._require_open_call,  # type: ignore[dict-item]
     "tool_call_end": StreamContract._end_call,  # type: ignore[dict-item]
     "done": StreamContract._require_no_open_call,
+}
+# By state, the kinds that change nothing but `seq`: they stay in the state, and no rule beside the table is about them.
+_PLAIN: dict[str, frozenset[type]] = {
+    state: frozenset(
+        DELTA_CLASSES[kind] for kind, next_state in row.items() if next_state == state and kind not in _RULES
+    )
+    for state, row in TRANSITIONS.items()
 }
 
 

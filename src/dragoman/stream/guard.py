@@ -43,6 +43,18 @@ class Guard:
         self._timestamp = delta.timestamp
         return delta
 
+    def feed_all(self, deltas: list[MessageDelta]) -> list[MessageDelta]:
+        """Return what to pass on for these deltas: the same as `feed` for each of them, faster."""
+        taken = 0 if self.finished else self._contract.take(deltas)
+        if taken:
+            self.finished = self._contract.finished
+            self._run_id = deltas[taken - 1].run_id
+            self._timestamp = deltas[taken - 1].timestamp
+        if taken == len(deltas):
+            return deltas
+        legal = (self.feed(delta) for delta in deltas[taken:])
+        return deltas[:taken] + [delta for delta in legal if delta is not None]
+
     def close(self, cause: Exception | None = None, *, now: datetime | None = None) -> ErrorDelta | None:
         """Return the closing `error` if the stream has not ended: for `cause`, or because the source stopped early."""
         if self.finished:

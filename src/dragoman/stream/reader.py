@@ -155,8 +155,7 @@ class ResponseReader:
             pass
 
     def _legal(self) -> list[MessageDelta]:
-        feed = self._guard.feed
-        return [legal for delta in self._writer.take() if (legal := feed(delta)) is not None]
+        return self._guard.feed_all(self._writer.take())
 
     def _closed(self, cause: Exception | None, now: datetime | None) -> list[MessageDelta]:
         deltas = self._legal()

@@ -11,18 +11,20 @@ __all__ = ["EVENT_LIMIT", "SseParser"]
 
 EVENT_LIMIT = 32 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_DATA = b"data: "
 
 
 class SseParser:
     """Feed bytes, get the events that they complete; `end` gives one that lacks only its final blank line."""
 
-    __slots__ = ("_buffer", "_held", "_limit", "_started")
+    __slots__ = ("_buffer", "_held", "_limit", "_name", "_prefix", "_started")
 
     def __init__(self, limit: int = EVENT_LIMIT) -> None:
         self._buffer = bytearray()  # of one unfinished event, line ends already LF
         self._held = b""  # a CR that may be half of CRLF, or the first bytes of a byte order mark
         self._limit = limit
         self._started = False
+        self._prefix, self._name = _DATA, ""  # how the next event probably begins, and the name that it then has
 
     def feed(self, chunk: bytes) -> list[WireEvent]:
         """Return the events that `chunk` completes; raise ModelError where one grows past the limit."""
@@ -42,19 +44,14 @@ class SseParser:
         buffer += blocks.pop()
         self._require_size(len(buffer))
         events: list[WireEvent] = []
+        prefix, name = self._prefix, self._name
         for block in blocks:
-            # The two usual forms, told apart by where their only line break is; all others line by line.
-            line_end = block.find(b"\n")
-            if line_end < 0 and block[:6] == b"data: ":
-                events.append(("", block[6:]))
-            elif (
-                block[:7] == b"event: "
-                and block[line_end : line_end + 7] == b"\ndata: "
-                and line_end == block.rfind(b"\n")
-            ):
-                events.append((block[7:line_end].decode("utf-8", "replace"), block[line_end + 7 :]))
+            # Mostly an event begins like the one before it, and the rest is one line of data; all others line by line.
+            if block.startswith(prefix) and (data := block[len(prefix) :]) and b"\n" not in data:
+                events.append((name, data))
             else:
                 _append_event(events, block)
+                prefix, name = self._prefix, self._name = _prefix_and_name(block)
         return events
 
     def end(self) -> list[WireEvent]:
@@ -98,3 +95,11 @@ def _append_event(events: list[WireEvent], block: bytes) -> None:
             name = value.decode("utf-8", "replace")
     if any(data):  # an event that says nothing is no event
         events.append((name, b"\n".join(data)))
+
+
+def _prefix_and_name(block: bytes) -> tuple[bytes, str]:
+    """What comes before the data in an event of this form, if that is one of the two usual ones."""
+    line, line_end, rest = block.partition(b"\n")
+    if line.startswith(b"event: ") and rest.startswith(_DATA):
+        return line + line_end + _DATA, line[7:].decode("utf-8", "replace")
+    return _DATA, ""

@@ -5,6 +5,7 @@ types cannot say (`RULES`). A problem reads `A3 messages[4]: …`; `T` is for th
 """
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from ...errors import InvalidValue
@@ -40,9 +41,7 @@ _READERS = {
 }
 
 
-def validate_request(
-    target: str, body: dict[str, Any] | bytes, *, model: str = "", path: str = ""
-) -> list[str]:
+def validate_request(target: str, body: dict[str, Any] | bytes, *, model: str = "", path: str = "") -> list[str]:
     """Return why `target` would refuse this body; nothing where it would take it.
 
     `target` is a provider, or a wire API for its own vendor. The model is read from the body, else from `path`, where
@@ -87,7 +86,7 @@ def _model_in(path: str) -> str:
     from urllib.parse import unquote
 
     steps = path.partition("?")[0].split("/")
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in pairwise(steps):
         if before in ("model", "models", "deployments"):
             return unquote(step if before == "model" else step.rpartition(":")[0] or step)
     return ""

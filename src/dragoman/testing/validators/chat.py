@@ -121,12 +121,10 @@ def nothing_is_empty(request: Request) -> Iterator[str]:
 def assistants_say_something(request: Request) -> Iterator[str]:
     for place, message in _messages(request, "assistant"):
         said = message.get("content")
-        if not message.get("tool_calls") and not (
-            said or message.get("refusal") or message.get("audio") or message.get("function_call")
-        ):
-            # An empty string is taken by all but Mistral, which wants words or calls.
-            if said is None or request.provider == "mistral":
-                yield f"{place}: neither content nor tool calls"
+        other = any(message.get(name) for name in ("tool_calls", "refusal", "audio", "function_call"))
+        # An empty string is taken by all but Mistral, which wants words or calls.
+        if not other and (said is None or (not said and request.provider == "mistral")):
+            yield f"{place}: neither content nor tool calls"
 
 
 def arguments_are_objects(request: Request) -> Iterator[str]:
@@ -230,7 +228,9 @@ RULES: tuple[Rule, ...] = (
     Rule("C12", "stream_options only with stream, one limit of tokens", settings_agree),
     Rule("C13", "the developer role is OpenAI's", roles_are_known),
     Rule("C14", "roles follow each other as the vendor demands (Mistral, llama.cpp, vLLM)", roles_are_in_order),
-    Rule("C15", "Mistral: the last turn is not the assistant's, unless it is a prefix", the_last_turn_is_not_the_models),
+    Rule(
+        "C15", "Mistral: the last turn is not the assistant's, unless it is a prefix", the_last_turn_is_not_the_models
+    ),
     Rule("C16", "DeepSeek: content is a string", content_is_plain_text),
     Rule("C17", "DeepSeek, thinking: turns with calls have reasoning_content", thinking_is_echoed),
     Rule("C18", "OpenRouter, Snowflake, Heroku: tools are declared where the history has calls", history_has_its_tools),

@@ -12,7 +12,11 @@ __all__ = ["DIALECTS", "Additions", "without_additions"]
 
 Fields: TypeAlias = dict[str, tuple[type, ...]]
 
-_OBJECT, _TEXT, _LIST, _FLAG = (dict,), (str,), (list,), (bool,)
+_Kinds: TypeAlias = tuple[type, ...]
+_OBJECT: _Kinds = (dict,)
+_TEXT: _Kinds = (str,)
+_LIST: _Kinds = (list,)
+_FLAG: _Kinds = (bool,)
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,12 +31,12 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True):
     nulls: bool = False
 
 
-def _thinking_in(field: str, **further: Any) -> Additions:
+def _thinking_in(field: str, **further: _Kinds) -> Additions:
     return Additions(fields={"messages[]": {field: _TEXT}, "": further})
 
 
-_REASONING = {"reasoning": _OBJECT}
-_TEMPLATE = {"chat_template_kwargs": _OBJECT}
+_REASONING: Fields = {"reasoning": _OBJECT}
+_TEMPLATE: Fields = {"chat_template_kwargs": _OBJECT}
 _HOSTED_CLAUDE = Additions(
     fields={"": {"anthropic_version": _TEXT, "temperature": (int, float), "top_p": (int, float), "top_k": (int,)}},
     defaults={"": {"model": "in the path"}},
@@ -65,7 +69,9 @@ DIALECTS: dict[str, Additions] = {
     "huggingface": Additions(nulls=True),
     "groq": Additions(
         fields={"": {"reasoning_format": _TEXT, "search_settings": _OBJECT, "include_reasoning": _FLAG}},
-        values={"": {"service_tier": frozenset({"on_demand", "performance"}), "reasoning_effort": frozenset({"default"})}},
+        values={
+            "": {"service_tier": frozenset({"on_demand", "performance"}), "reasoning_effort": frozenset({"default"})}
+        },
         entries={"tools[]": frozenset({"browser_search", "code_interpreter"})},
     ),
     "mistral": Additions(

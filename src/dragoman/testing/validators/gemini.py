@@ -65,7 +65,7 @@ def ids_pair(request: Request) -> Iterator[str]:
             if call.get("id") in called:
                 yield f"{place}: the id {call['id']!r} is used twice"
             if call.get("id"):
-                called[call["id"]] = call.get("name")
+                called[call["id"]] = call.get("name") or ""
             if response.get("id") and called and called.get(response["id"]) != response.get("name"):
                 yield f"{place}: the response {response['id']!r} answers no call of {response.get('name')!r}"
 

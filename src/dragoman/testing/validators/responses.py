@@ -146,7 +146,11 @@ def choices_have_tools(request: Request) -> Iterator[str]:
     body, choice = request.body, request.body.get("tool_choice")
     if choice not in (None, "none", "auto") and not body.get("tools"):
         yield "tool_choice: there are no tools"
-    if isinstance(choice, dict) and choice["type"] in ("function", "custom") and choice["name"] not in _declared(request):
+    if (
+        isinstance(choice, dict)
+        and choice["type"] in ("function", "custom")
+        and choice["name"] not in _declared(request)
+    ):
         yield f"tool_choice: {choice['name']!r} is not declared"
 
 
@@ -186,7 +190,9 @@ RULES: tuple[Rule, ...] = (
     Rule("R8", "there is input, and no message is an empty list", there_is_input),
     Rule("R9", "an item's id begins with its kind (msg_, fc_, ctc_, rs_), and is there once", item_ids_are_legal),
     Rule("R10", "a reasoning item is followed by what it led to", reasoning_is_followed),
-    Rule("R11", "where nothing is stored, items with ids have their reasoning item before them", ids_have_their_reasoning),
+    Rule(
+        "R11", "where nothing is stored, items with ids have their reasoning item before them", ids_have_their_reasoning
+    ),
     Rule("R12", "with store=false nothing refers to what would be stored", nothing_refers_to_a_store),
     Rule("R13", "json_object is asked for where somebody says json", json_is_spoken_of),
     Rule("R14", "assistants have output parts, the others input parts", sides_use_their_parts),

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NotRequired
 
 from ...errors import MissingExtra
 
@@ -60,9 +60,7 @@ def _place(body: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     steps: list[int | str] = []
     here = body
     for step in location:
-        if isinstance(here, dict) and step in here:
-            here = here[step]
-        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
+        if step in here if isinstance(here, dict) else isinstance(here, list) and step in range(len(here)):
             here = here[step]
         else:
             continue
@@ -105,7 +103,7 @@ def _published_types(specification: str) -> list[Any]:
 def _gemini_body() -> Any:
     """The body as the SDK puts it together; it has types for the pieces only."""
     from google.genai import types
-    from typing_extensions import NotRequired, TypedDict
+    from typing_extensions import TypedDict  # the one that pydantic can read in Python 3.11
 
     fields = {
         "contents": list[types.Content],
@@ -141,7 +139,8 @@ def _materialised(schema: Any) -> Any:
             schema = {"type": "list", "items_schema": schema["items_schema"]}
         elif schema.get("type") == "union":
             schema = {**schema, "mode": "left_to_right"}
-        elif schema.get("type") == "model-fields":  # answers, which may stand among the parameters, are left open
+        elif schema.get("type") == "model-fields" and "extras_schema" not in schema:
+            # Models of answers may stand among the parameters, and take anything by themselves.
             schema = {**schema, "extra_behavior": "forbid"}
         return {name: _materialised(value) for name, value in schema.items()}
     if isinstance(schema, (list, tuple)):
