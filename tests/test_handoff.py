@@ -40,6 +40,13 @@ STRICT = TargetRules(
     tools_for_history=True,
     user_media=frozenset(),
 )
+PARTED = TargetRules(
+    opaque_providers=frozenset({"here"}),
+    alternate=True,
+    user_first=True,
+    words_beside_calls=False,
+    final_thinking=False,
+)
 PICTURE = Image("image/png", b"png")
 
 
@@ -228,6 +235,33 @@ def test_a_text_file_is_read_as_text_where_files_are_not_taken() -> None:
     assert handed.messages[0].text == "hello"
 
 
+def test_a_conversation_of_nothing_still_says_something() -> None:
+    assert fit(Message.user(), rules=STRICT).messages == (Message.user("."),)
+    assert fit(answer("orphan")).messages == (Message.user("."),)
+
+
+def test_words_and_calls_are_parted_where_they_may_not_share_a_turn() -> None:
+    handed = fit(Message.user("go"), by(ELSEWHERE, "well", call("c1")), answer("c1"), rules=PARTED)
+    assert roles(handed) == ["user", "assistant", "user", "assistant", "tool"]
+    two = fit(Message.user("go"), by(ELSEWHERE, "well"), by(ELSEWHERE, call("c1")), answer("c1"), rules=PARTED)
+    assert roles(two) == ["user", "assistant", "user", "assistant", "tool"]
+
+
+def test_a_turn_does_not_end_in_thinking_where_that_is_refused() -> None:
+    rules = TargetRules(opaque_providers=frozenset({"here"}), final_thinking=False, prefill=True)
+    signed = Thinking("hm", provider_data={"signature": "s"})
+    assert fit(Message.user("go"), by(HERE, "x", signed), rules=rules).messages[1].parts == (Text("x"),)
+
+
+def test_media_are_taken_only_in_the_ways_that_the_target_reads() -> None:
+    rules = TargetRules(user_media=frozenset({"image/"}), type_sources={"image/": frozenset({"data"})}, prefill=True)
+    linked = Image("image/png", url="https://example.com/a.png")
+    assert fit(Message.user(PICTURE), rules=rules).messages[0].parts == (PICTURE,)
+    assert "not shown" in fit(Message.user(linked), Message.assistant("x"), rules=rules).messages[0].text
+    with pytest.raises(ModelError, match="image/png by url"):
+        fit(Message.user(linked), rules=rules)
+
+
 def test_positions_say_where_each_message_ended_up() -> None:
     messages = (Message.assistant("hi"), Message.user("a"), Message.user("b"), by(HERE, call("c1")), answer("c1"))
     handed = fit(*messages, rules=STRICT)
@@ -253,7 +287,7 @@ MESSAGES = st.one_of(
 )
 
 
-@given(st.lists(MESSAGES, max_size=12), st.sampled_from([LAX, STRICT]))
+@given(st.lists(MESSAGES, max_size=12), st.sampled_from([LAX, STRICT, PARTED]))
 def test_any_history_at_all_comes_out_paired_ordered_and_stable(history: list[Message], rules: TargetRules) -> None:
     handed = hand_off(history, target=HERE, rules=rules)
     again = hand_off(handed.messages, handed.tools, target=HERE, rules=rules)

@@ -175,7 +175,6 @@ def test_a_warning_stays_short_however_long_and_many_the_keys() -> None:
         (r'{"a":"\ude00\ud83d"}', "\ufffd\ufffd"),
         (r'{"a":"\uD83Dx\uDE00"}', "\ufffdx\ufffd"),
         ('{"a":"\ud83d"}', "\ufffd"),
-        ('{"a":"\ud83d\ude00"}', "\N{GRINNING FACE}"),
     ],
 )
 def test_a_lone_surrogate_is_replaced_with_a_warning(raw: str, text: str) -> None:

@@ -86,18 +86,19 @@ _LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # a key also stands right after an
 _SECRETS = re.compile(
     rf"""
     {_LEFT}(?:
-        sk-[A-Za-z0-9_-]{{8,}}                                    # OpenAI, Anthropic, DeepSeek, OpenRouter
+        sk-(?:[A-Za-z0-9_-]{{20,}}|(?=[A-Za-z_-]{{0,19}}[0-9])[A-Za-z0-9_-]{{8,}})   # OpenAI, Anthropic, DeepSeek
       | (?:gsk|hf|fw|r8|tgp_v1)_[A-Za-z0-9_-]{{16,}}              # Groq, Hugging Face, Fireworks, Replicate
       | (?:xai|pplx|nvapi|csk|tvly|glpat)-[A-Za-z0-9_-]{{16,}}    # xAI, Perplexity, NVIDIA, Cerebras, Tavily
       | (?:gh[pousr]_|github_pat_|xox[abeprs]-)[A-Za-z0-9_-]{{8,}}
       | (?:AKIA|ASIA)[A-Z0-9]{{12,}} | ABSK[A-Za-z0-9+/=]{{16,}}  # AWS: a key's id, a Bedrock key
       | AIza[A-Za-z0-9_-]{{16,}} | ya29\.[A-Za-z0-9_.-]{{8,}}     # Google: a key, an access token
-      | eyJ[A-Za-z0-9_-]{{4,1024}}+\.[A-Za-z0-9_-]{{4,}}+(?:\.[A-Za-z0-9_-]*+)?   # a JWT
     )
+  | (?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{{4,}}+\.[A-Za-z0-9_-]{{4,}}+(?:\.[A-Za-z0-9_-]*+)?   # a JWT
   | -----BEGIN[ A-Z]{{0,40}}PRIVATE\ KEY-----(?:(?!-----END)[\s\S])*+(?:-----END[ A-Z]{{0,40}}PRIVATE\ KEY-----)?
   | (?P<name>(?i:
         (?:api[_-]?key | access[_-]?key | secret(?:[_-]?(?:access[_-]?)?key)? | private[_-]?key | passw(?:or)?d
-          | (?:auth|access|refresh|session|id|security)[_-]?token | authorization | x-amz-(?:signature|credential))
+          | (?:auth|access|refresh|session|id|security|api|hf)[_-]?token
+          | passphrase | pwd | authorization | x-amz-(?:signature|credential))
         (?:\\*["'])?\s{{0,4}}[:=]\s{{0,4}}
         (?:(?:\\*["'])?(?:bearer|basic|token|digest|apikey)\s{{1,4}})?+
     ))(?!\[redacted\])(?:(?P<quote>\\*")[^"\n]++ | (?P<apostrophe>\\*')[^'\n]++ | [^\s"',;&}})\]]{{4,}}+)

@@ -40,6 +40,8 @@ def to_json(value: Message | MessageDelta) -> bytes:
 
 def from_json(data: bytes | str) -> Message | MessageDelta:
     """Return the message or delta that `data` says; raise UnreadableData for anything else, or a later version's."""
+    if not isinstance(data, (bytes, str)):
+        raise InvalidValue.of("from_json: the data", data, "bytes or text")
     value = decode_json(data)
     if not isinstance(value, dict):
         raise UnreadableData("neither a message nor a delta: the JSON is not an object")
@@ -53,7 +55,8 @@ def from_json(data: bytes | str) -> Message | MessageDelta:
             f"written in schema version {version!r}, this dragoman reads up to version {SCHEMA_VERSION}: update it",
             code=ErrorCode.TOO_NEW,
         )
-    if value.get("seq") is not None and value.get("kind") is not None:
+    is_delta = all(value.get(name) is not None for name in ("seq", "kind", "payload")) and "parts" not in value
+    if is_delta or (value.get("role") is None and value.get("kind") is not None):
         return _read(value, _build_delta, _delta_object, "delta")
     if value.get("role") is not None:
         return _read(value, _build_message, _message_object, "message")

@@ -34,6 +34,9 @@ DOCUMENT_DEPTH = MAX_DEPTH + 56
 
 _INT_BITS = 14_280  # what 4,300 digits hold, the most that Python reads back
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_ONLY_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
 
 
@@ -138,7 +141,8 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
         except (msgspec.DecodeError, UnicodeEncodeError):
             # msgspec refuses half a surrogate pair, raw or escaped, and models do write that.
             text = data.decode() if isinstance(data, bytes) else join_surrogates(data)
-            if text == data and not _SURROGATE_ESCAPE.search(text):
+            has_lone_halves = isinstance(data, str) and text != data
+            if not has_lone_halves and not _SURROGATE_ESCAPE.search(text):
                 raise
             lax = json.loads(text, parse_constant=_refuse_number, parse_float=_finite_float)
             value = _join_all_surrogates(lax)
@@ -151,7 +155,7 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
         # msgspec and json name positions and what they expected, never the text itself.
         reason = str(error).removeprefix("JSON is malformed: ")
         raise UnreadableData(f"not readable as JSON: {reason}") from None
-    if _openings(data) > depth and not _within_depth(value, depth):
+    if _is_deeper(data, depth):
         raise _too_deep(depth)
     return value, repaired
 
@@ -173,8 +177,17 @@ def _finite_float(text: str) -> float:
     return value if math.isfinite(value) else _refuse_number(text)
 
 
-def _openings(data: bytes | str) -> int:
-    return data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
+def _is_deeper(data: bytes | str, limit: int) -> bool:
+    """Whether JSON is nested deeper than the limit, told from its brackets alone: each pass takes off the innermost."""
+    encoded = data if isinstance(data, bytes) else data.encode("utf-8", "replace")
+    if encoded.count(b"[") + encoded.count(b"{") <= limit:
+        return False
+    brackets = _JSON_STRING.sub(b"", encoded).translate(_ONLY_BRACKETS, _NOT_BRACKETS)
+    for _ in range(limit):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
 
 
 def _duplicate_keys(text: str) -> list[str]:
@@ -200,10 +213,6 @@ def _walk(value: Any, limit: int) -> Iterator[tuple[Any, int]]:
         if depth <= limit and type(item) in (dict, list, tuple):
             children = item.values() if type(item) is dict else item
             pending.extend((child, depth + 1) for child in children)
-
-
-def _within_depth(value: Any, limit: int) -> bool:
-    return not any(depth > limit and isinstance(item, (dict, list)) for item, depth in _walk(value, limit))
 
 
 def _join_all_surrogates(value: Any) -> Any:

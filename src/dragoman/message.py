@@ -141,6 +141,7 @@ class ToolCall(_ModelPart, frozen=True):
         cls, tool_call_id: str, tool_name: str, raw_args_text: str, *, provider_data: dict[str, Any] | None = None
     ) -> "ToolCall":
         """Return the call with its argument text read, or with the `parse_error` that says why it is no object."""
+        require_text("tool_call.rawArgsText", raw_args_text)
         parsed = parse_arguments(raw_args_text)
         raw_args_text = join_surrogates(raw_args_text)
         return cls(
@@ -309,8 +310,15 @@ class MessageMeta(
         require_json_object(extra, "meta.extra")
         for json_name, name in zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True):
             # A later version may have put fields inside a field of ours; that one stays ours.
-            if json_name in extra and not (isinstance(extra[json_name], dict) and getattr(self, name) is not None):
+            if (
+                name != "extra"
+                and json_name in extra
+                and not (isinstance(extra[json_name], dict) and getattr(self, name) is not None)
+            ):
                 raise InvalidValue(f"meta.extra cannot have the key {json_name!r}: that is a field of meta")
+
+
+_MESSAGE_FIELDS = ("runId", "role", "parts", "timestamp", "meta", "schemaVersion")
 
 
 class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel"):
@@ -341,8 +349,9 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
         if self.meta is not None and not isinstance(self.meta, MessageMeta):
             raise InvalidValue.of("meta", self.meta, "a MessageMeta")
         require_extra(self.extra)
-        if self.extra is not None and "schemaVersion" in self.extra:
-            raise InvalidValue("extra cannot have the key 'schemaVersion': it says in which version a file is written")
+        for taken in _MESSAGE_FIELDS:
+            if self.extra is not None and taken in self.extra:
+                raise InvalidValue(f"extra cannot have the key {taken!r}: a message has that field")
 
     @classmethod
     def system(cls, *parts: Part | str, run_id: str = "", timestamp: datetime | None = None) -> "Message":

@@ -20,7 +20,7 @@ from .history import HandedOff, hand_off
 from .message import Message, ModelInvocationDescriptor, Role, Text
 from .providers import find_codec, find_dialect
 from .request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
-from .stream import Assembler, Assembly, Guard, ResponseReader
+from .stream import Assembler, Assembly, Codec, Guard, ResponseReader
 from .target import Dialect
 from .toolspec import OneTool, ToolChoice, ToolSpec
 from .usage import Prices
@@ -92,6 +92,7 @@ class ProviderClient:
         self,
         dialect: Dialect,
         *,
+        codec: Codec | None = None,
         api_key: "str | TokenSource | Signer | None" = None,
         base_url: str | None = None,
         region: str | None = None,
@@ -101,7 +102,7 @@ class ProviderClient:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.dialect = dialect
-        self.codec = find_codec(dialect.specification)
+        self.codec = codec or find_codec(dialect.specification)
         self._region = region or _from_environment(dialect.address_variables.get("region", ()))
         self._base_url = _address(dialect, base_url, self._region, project)
         self._api_key = api_key
@@ -341,7 +342,7 @@ class Model:
         `system_prompt_content` goes before `system_prompt`, and that before system messages at the start of `messages`.
         `cache_anchors` are indices into `messages`. `params` override settings for this call alone.
         """
-        metadata = dict(request_metadata or {})
+        metadata = _snake_case(request_metadata or {})
         config = self._merged(params)
         handed, wire = self._render(
             messages,
@@ -353,7 +354,7 @@ class Model:
             cache_anchors=cache_anchors,
         )
         invocation = self._invocation(config)
-        run_id = metadata.get("runId", "")
+        run_id = metadata.get("run_id", "")
         return ModelStream(
             self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper),
             request=wire,
@@ -383,7 +384,7 @@ class Model:
             _system_text(messages, system_prompt, None),
             config=self._merged(params),
             tool_choice=tool_choice,
-            metadata=dict(request_metadata or {}),
+            metadata=_snake_case(request_metadata or {}),
             cache_anchors=cache_anchors,
         )[1]
 
@@ -427,6 +428,9 @@ class Model:
 
     def _possible(self, config: ModelConfig, has_tools: bool) -> ModelConfig:
         """Refuse what a model in the catalogue cannot do; drop, with a warning, what is harmless to drop."""
+        for name in sorted(self.client.dialect.ignored):
+            if getattr(config, name) not in (None, ()):
+                warnings.warn(f"{self!r} has no place for {name}: it is left out", stacklevel=4)
         info = find_model_info(self.client.dialect.provider, config.model_id)
         if info is None:
             return config
@@ -516,6 +520,11 @@ def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
     further = {name: value for name, value in changes.items() if name not in _CONFIG_FIELDS and name != "extensions"}
     extensions = {**config.extensions, **changes.get("extensions", {}), **further}
     return msgspec.structs.replace(config, **fields, extensions=extensions)
+
+
+def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The seeds write `sessionId`, Python writes `session_id`: both are taken."""
+    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): value for name, value in metadata.items()}
 
 
 def _leading_system(messages: Sequence[Message]) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from .message import ModelInvocationDescriptor, require_name
 
-__all__ = ["AWS_VARIABLES", "VERTEX_VARIABLES", "Dialect", "NameRule", "TargetRules"]
+__all__ = ["Dialect", "NameRule", "TargetRules"]
 
 AWS_VARIABLES: dict[str, tuple[str, ...]] = {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
 VERTEX_VARIABLES: dict[str, tuple[str, ...]] = {
@@ -71,6 +71,8 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     assistant_media: frozenset[str] = frozenset()
     # How media may be given: as `data`, by `url`, by an `s3` address, by the provider's `file_id`.
     media_sources: frozenset[str] = frozenset({"data", "url", "file_id"})
+    # The same for single types (as they stand in `user_media` …), where they differ.
+    type_sources: dict[str, frozenset[str]] = {}
 
     def takes_opaque_from(self, origin: ModelInvocationDescriptor | None, specification: str, model: str) -> bool:
         """Whether opaque data of a message that `origin` made may be sent to `model` here."""
@@ -97,6 +99,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     # A request must say how long the answer may be; the model's own limit is sent where the caller gives none.
     output_limit_required: bool = False
+    # Settings that its API has no place for: they are left out, with a warning.
+    ignored: frozenset[str] = frozenset()
     # What its models can do where the catalogue does not know a model.
     abilities: frozenset[str] = frozenset({"streaming", "tools"})
     rules: TargetRules = TargetRules()

@@ -141,7 +141,9 @@ class _Fold:
             is_user = message.role is Role.USER
             self._put(fitted, self._with_readable_media(message, place >= boundary) if is_user else message)
             positions[index] = len(fitted) - 1
-        if fitted and fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
+        if not fitted:
+            fitted.append(Message.user(BLANK))  # every API refuses a conversation of nothing
+        if fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
             self._put(fitted, Message.user(GO_ON))
         return tuple(fitted), positions
 
@@ -161,8 +163,11 @@ class _Fold:
         elif last is Role.TOOL and message.role is Role.USER and not self._rules.user_after_tool:
             fitted.append(Message.assistant(UNDERSTOOD))
         elif last is message.role and self._rules.alternate and last is not Role.TOOL:
-            fitted[-1] = self._merged(fitted[-1], message)
-            return
+            merged = self._merged(fitted[-1], message)
+            if self._rules.words_beside_calls or not _has_words_and_calls(merged):
+                fitted[-1] = merged
+                return
+            fitted.append(Message.user(GO_ON))
         fitted.append(message)
 
     def _merged(self, first: Message, second: Message) -> Message:
@@ -250,7 +255,8 @@ class _Fold:
         return Text(_not_shown(part))
 
     def _takes(self, media: frozenset[str], part: Image | FileRef) -> bool:
-        return _source(part) in self._rules.media_sources and _of_type(media, part)
+        source, sources = _source(part), self._rules.type_sources
+        return any(source in sources.get(taken, self._rules.media_sources) for taken in media if _of_type(taken, part))
 
     # ------------------------------------------------------------ user turns
 
@@ -327,6 +333,10 @@ def _made_up(name: str, attempt: int, rule: NameRule) -> str:
     return f"{start[: rule.size - _HASH_SIZE - 1]}_{hashed}"
 
 
+def _has_words_and_calls(message: Message) -> bool:
+    return 0 < len(message.tool_calls) < len(message.parts)
+
+
 def _source(part: Image | FileRef) -> str:
     """How the media are given. A path must be read by someone whom the caller trusts with the folder, not by us."""
     if part.data is not None:
@@ -336,11 +346,11 @@ def _source(part: Image | FileRef) -> str:
     return "path" if part.path is not None else "file_id"  # type: ignore[union-attr]  # an image has data or a URL
 
 
-def _of_type(media: frozenset[str], part: Image | FileRef) -> bool:
-    """Whether one of these types, or prefixes of types, fits; an image or file without a type may be any."""
+def _of_type(taken: str, part: Image | FileRef) -> bool:
+    """Whether this type, or prefix of types, fits. An image without a type is some image; a stored file may be any."""
     if part.mime_type is None:
-        return any(taken.startswith("image/") or isinstance(part, FileRef) for taken in media)
-    return any(part.mime_type == taken or (taken.endswith("/") and part.mime_type.startswith(taken)) for taken in media)
+        return part.file_id is not None if isinstance(part, FileRef) else taken.startswith("image/")
+    return part.mime_type == taken or (taken.endswith("/") and part.mime_type.startswith(taken))
 
 
 def _as_text(part: Image | FileRef) -> Text | None:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import msgspec
+
 from ..target import NameRule, TargetRules
-from .openai_chat_request import ChatDialect, HostedForm, MediaForm
+from .openai_chat_request import AUDIO_FORMATS, ChatDialect, HostedForm, MediaForm
 
 __all__ = ["DIALECTS"]
 
@@ -12,8 +14,20 @@ _LOOSE_IDS = NameRule(r"[a-zA-Z0-9_.:-]{1,64}", 64)  # Kimi's own ids are `funct
 _MISTRAL_IDS = NameRule(r"[a-zA-Z0-9]{9}", 9, readable=False)
 
 _IMAGES: dict[str, MediaForm] = {"image/": "image_url", "text/": "text"}
-_OPENAI_MEDIA: dict[str, MediaForm] = {**_IMAGES, "audio/": "input_audio", "application/pdf": "file"}
+_SOUND: dict[str, MediaForm] = dict.fromkeys(AUDIO_FORMATS, "input_audio")
+_OPENAI_MEDIA: dict[str, MediaForm] = {**_IMAGES, **_SOUND, "application/pdf": "file"}
 _TEXT_FILES: dict[str, MediaForm] = {"text/": "text"}
+
+
+# How each form can be filled; vendors with `media_urls=False` read no address at all.
+_SOURCES: dict[MediaForm, frozenset[str]] = {
+    "text": frozenset({"data"}),
+    "input_audio": frozenset({"data"}),
+    "file": frozenset({"data", "url", "file_id"}),
+    "image_url": frozenset({"data", "url"}),
+    "video_url": frozenset({"data", "url"}),
+    "document_url": frozenset({"data", "url"}),
+}
 
 
 def _efforts(field: str = "reasoning_effort", /, **words: str) -> dict[str, dict[str, Any]]:
@@ -30,7 +44,8 @@ def _switch(**options: Any) -> dict[str, dict[str, Any]]:
 
 def _rules(provider: str, media: dict[str, MediaForm], **rules: Any) -> TargetRules:
     given: dict[str, Any] = {"tool_ids": _LOOSE_IDS, "opaque_providers": frozenset({provider}), "thinking": False}
-    return TargetRules(user_media=frozenset(media), **{**given, **rules})
+    sources = {kind: _SOURCES[form] for kind, form in media.items()}
+    return TargetRules(user_media=frozenset(media), type_sources=sources, **{**given, **rules})
 
 
 _OPENAI_RULES: dict[str, Any] = {
@@ -175,26 +190,26 @@ _OLLAMA = ChatDialect(
 )
 # A model's own chat template decides here, and many refuse two turns of one role in a row.
 _NO_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
-_VLLM_MEDIA: dict[str, MediaForm] = {**_IMAGES, "audio/": "input_audio", "video/": "video_url"}
+_VLLM_MEDIA: dict[str, MediaForm] = {**_IMAGES, **_SOUND, "video/": "video_url"}
 _VLLM = ChatDialect(
     provider="vllm",
     base_url="http://localhost:8000/v1",
     auth="none",
     key_variables=("VLLM_API_KEY",),
-    rules=_rules("vllm", _VLLM_MEDIA, thinking=True, alternate=True),
+    rules=_rules("vllm", _VLLM_MEDIA, thinking=True, alternate=True, user_first=True),
     media=_VLLM_MEDIA,
     thinking_field="reasoning",
     efforts={**_efforts(), "off": _NO_THINKING},
     strict_tools=False,
 )
-_LLAMACPP_MEDIA: dict[str, MediaForm] = {**_IMAGES, "audio/": "input_audio"}
+_LLAMACPP_MEDIA: dict[str, MediaForm] = {**_IMAGES, **_SOUND}
 _LLAMACPP = ChatDialect(
     provider="llamacpp",
     base_url="http://localhost:8080/v1",
     auth="none",
     key_variables=("LLAMA_API_KEY",),
     headers={"connection": "close"},  # it promises to keep a connection and closes it after every streamed answer
-    rules=_rules("llamacpp", _LLAMACPP_MEDIA, thinking=True, alternate=True),
+    rules=_rules("llamacpp", _LLAMACPP_MEDIA, thinking=True, alternate=True, user_first=True),
     media=_LLAMACPP_MEDIA,
     thinking_field="reasoning_content",
     efforts={
@@ -335,7 +350,7 @@ _COMPATIBLE = ChatDialect(
     other_tools=True,
 )
 
-DIALECTS: tuple[ChatDialect, ...] = (
+_RECORDS = (
     _OPENAI,
     _AZURE,
     _GROQ,
@@ -358,3 +373,31 @@ DIALECTS: tuple[ChatDialect, ...] = (
     _GOOGLE,
     _COMPATIBLE,
 )
+
+
+def _completed(record: ChatDialect) -> ChatDialect:
+    """The record with what follows from its other fields: how media may be given, what is ignored, what it can do."""
+    sources = record.rules.type_sources
+    if not record.media_urls:
+        sources = {kind: given - {"url"} for kind, given in sources.items()}
+    able = {
+        "parallel_tools": True,
+        "strict_tools": record.strict_tools,
+        "structured_output": record.output_schema,
+        "reasoning": bool(record.efforts or record.budget_field),
+        "images": "image/" in record.media,
+        "documents": "application/pdf" in record.media,
+        "audio": "audio/wav" in record.media,
+        "video": "video/" in record.media,
+        "caching": record.cache_key or record.cache_control,
+        "hosted_tools": bool(record.hosted_tools),
+    }
+    return msgspec.structs.replace(
+        record,
+        rules=msgspec.structs.replace(record.rules, type_sources=sources),
+        ignored=frozenset() if record.parallel_tool_calls else frozenset({"parallel_tool_calls"}),
+        abilities=frozenset({"streaming", "tools", *(ability for ability, has in able.items() if has)}),
+    )
+
+
+DIALECTS: tuple[ChatDialect, ...] = tuple(map(_completed, _RECORDS))

@@ -476,12 +476,29 @@ _RULES = TargetRules(
     assistant_media=frozenset({"image/"}),
 )
 
+_ABILITIES = frozenset(
+    [
+        "streaming",
+        "tools",
+        "parallel_tools",
+        "structured_output",
+        "reasoning",
+        "images",
+        "documents",
+        "audio",
+        "video",
+        "caching",
+        "hosted_tools",
+    ]
+)
+
 DIALECTS: tuple[GeminiDialect, ...] = (
     GeminiDialect(
         provider="google",
         base_url="https://generativelanguage.googleapis.com",
         auth="x-goog-api-key",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        abilities=_ABILITIES,
         rules=_RULES,
         hosted_tool_parts=True,
     ),
@@ -490,6 +507,7 @@ DIALECTS: tuple[GeminiDialect, ...] = (
         base_url="https://{region}-aiplatform.googleapis.com/v1beta1/projects/{project}/locations/{region}",
         auth="token",
         address_variables=VERTEX_VARIABLES,
+        abilities=_ABILITIES,
         rules=msgspec.structs.replace(_RULES, opaque_providers=frozenset({"google-vertex"})),
         global_base_url="https://aiplatform.googleapis.com/v1beta1/projects/{project}/locations/global",
         path="/{model}:{method}",

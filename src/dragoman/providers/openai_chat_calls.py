@@ -70,8 +70,22 @@ class ToolCallJoiner:
     def add(self, pieces: list[CallPiece], *, are_whole: bool) -> None:
         """Write what these entries of one `tool_calls` say; `are_whole` where each is a call and none a piece."""
         if not are_whole and len(pieces) == 1:
-            if not self._continue_call(pieces[0]):
-                self._add_piece(pieces[0], ())
+            piece = pieces[0]
+            function, call = piece.function, self._calls_by_index.get(piece.index)
+            if (
+                call is not None
+                and call.name
+                and function is not None
+                and not function.name
+                and type(function.arguments) is str
+                and piece.index is not None
+                and piece.extra_content is None
+            ):  # a plain further piece of an open call: the usual case, and the path of every token
+                if function.arguments:
+                    call.pieces.append(function.arguments)
+                    self._writer.call_args(call.id, function.arguments)
+            else:
+                self._add_piece(piece, ())
             return
         # Two entries with a name in one list are two calls, whatever their ids and indexes say.
         touched: list[_Call] = []
@@ -79,20 +93,6 @@ class ToolCallJoiner:
             call = self._add_piece(piece, self._calls if are_whole else touched)
             if call is not None:
                 touched.append(call)
-
-    def _continue_call(self, piece: CallPiece) -> bool:
-        """Write a plain further piece of an open call: the usual case, and the path of every token."""
-        function = piece.function
-        if function is None or function.name or piece.index is None or piece.extra_content is not None:
-            return False
-        call = self._calls_by_index.get(piece.index)
-        arguments = function.arguments
-        if call is None or not call.name or arguments.__class__ is not str:
-            return False
-        if arguments:
-            call.pieces.append(arguments)
-            self._writer.call_args(call.id, arguments)
-        return True
 
     def finish(self) -> None:
         """Close every call; raise ModelError for one that never got a name."""

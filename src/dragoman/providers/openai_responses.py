@@ -110,7 +110,7 @@ class _Decoder:
                 write_arguments(item.call_id, event.delta)
             elif kind in PIECES:
                 self._add_piece(event, *PIECES[kind])
-            else:
+            elif kind not in REPEATED:
                 self._decode_rare(kind, event, _decode_object(data))
 
     def decode_body(self, body: bytes) -> None:
@@ -143,7 +143,7 @@ class _Decoder:
                 self._end_response(object_in(value, "response"), kind.removeprefix("response."))
             case "error" | "" if kind or value.get("error"):
                 self._writer.error(error_from_words(*error_words(value)))
-            case _ if kind not in REPEATED:
+            case _:
                 self.unknown_events += 1
 
     # -- items

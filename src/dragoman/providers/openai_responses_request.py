@@ -39,6 +39,10 @@ class ResponsesDialect(Dialect, frozen=True, kw_only=True):
     """A host of the Responses API."""
 
     specification: str = SPECIFICATION
+    ignored: frozenset[str] = frozenset({"stop_sequences"})
+    abilities: frozenset[str] = frozenset(
+        ["streaming", "tools", "parallel_tools", "strict_tools", "structured_output", "reasoning", "images"]
+    )
     path: str = "/responses"
     # The host keeps conversations unless told not to, and gives reasoning as encrypted content when asked.
     store: bool = True
@@ -64,6 +68,7 @@ _OPENAI_RULES: dict[str, Any] = {
     "user_media": _FILES,
     "result_media": _FILES,
 }
+_ABILITIES = frozenset({*ResponsesDialect(provider="-", base_url="").abilities, "documents", "caching", "hosted_tools"})
 _PLAIN: dict[str, Any] = {"store": False, "encrypted_reasoning": False, "plain_reasoning": True, "cache_key": False}
 
 
@@ -76,6 +81,7 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
         provider="openai",
         base_url="https://api.openai.com/v1",
         key_variables=("OPENAI_API_KEY",),
+        abilities=_ABILITIES,
         rules=_own("openai", **_OPENAI_RULES),
     ),
     ResponsesDialect(
@@ -83,6 +89,7 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
         base_url="",  # https://RESOURCE.openai.azure.com/openai/v1
         auth="api-key",
         key_variables=("AZURE_OPENAI_API_KEY",),
+        abilities=_ABILITIES,
         rules=_own("azure-responses", **_OPENAI_RULES),
     ),
     ResponsesDialect(

@@ -63,7 +63,6 @@ class AiohttpTransport:
 
         # No local variable of this function holds a secret: error reporters collect them.
         host = host_of(request.url)
-        proxy_host = host_of(self._proxy_for(request.url) or "")
         watch = HeadWatch(host, timeouts)
         try:
             async with watch.limit:
@@ -79,7 +78,7 @@ class AiohttpTransport:
                 return AiohttpResponse(response, host, watch.body())
         except (aiohttp.ClientError, OSError) as error:
             # Raised below, outside this block: aiohttp's errors carry the request, so they must not become its context.
-            failure = watch.failure() if watch.expired else _translated(error, host, proxy_host)
+            failure = watch.failure() if watch.expired else self._explained(error, request.url)
         raise failure
 
     async def close(self) -> None:
@@ -132,6 +131,9 @@ class AiohttpTransport:
     def _all_headers(self, request: HttpRequest) -> dict[str, str]:
         own = {name.lower(): value for name, value in request.headers.items()}
         return {"accept-encoding": "identity", **self._headers, **own}
+
+    def _explained(self, error: Exception, url: str) -> ModelError:
+        return _translated(error, host_of(url), host_of(self._proxy_for(url) or ""))
 
     def _proxy_for(self, url: str) -> str | None:
         if self._proxy is not None or not self._trust_env:

@@ -25,7 +25,7 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Fields] = {}
     values: dict[str, dict[str, frozenset[str | None]]] = {}
     entries: dict[str, frozenset[str]] = {}
-    # Fields that the API's own types demand and this vendor does not.
+    # Fields that the API's own types demand and this vendor does not, by place, and by `place:type` for single types.
     defaults: dict[str, dict[str, Any]] = {}
     # A null is the same as an absent field.
     nulls: bool = False
@@ -117,6 +117,7 @@ DIALECTS: dict[str, Additions] = {
     ),
     "openai": Additions(values={"input[]": {"status": frozenset({None})}}),
     "openrouter-responses": Additions(fields={"": {"provider": _OBJECT}, "reasoning": {"max_tokens": (int,)}}),
+    "llamacpp-responses": Additions(defaults={"input[]:message": {"id": "msg_0", "status": "completed"}}),
     # The SDK's newest types have dropped the sampling settings, which the API still takes for older models.
     "anthropic": Additions(fields={"": {"temperature": (int, float), "top_p": (int, float), "top_k": (int,)}}),
     "anthropic-compatible": Additions(fields={"": {"temperature": (int, float), "top_p": (int, float)}}),
@@ -153,7 +154,7 @@ def _plain(value: Any, place: str, additions: Additions) -> Any:
     if place.count(".") > 2:  # nothing is added further down, where the callers' own schemas and arguments are
         return value
     fields, values = additions.fields.get(place, {}), additions.values.get(place, {})
-    plain = dict(additions.defaults.get(place, {}))
+    plain = {**additions.defaults.get(place, {}), **additions.defaults.get(f"{place}:{value.get('type')}", {})}
     for name, inner in value.items():
         if (name in fields and isinstance(inner, fields[name])) or (inner is None and additions.nulls):
             continue
