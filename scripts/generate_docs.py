@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -168,9 +169,10 @@ def rendered(name: str, *, tools: Iterable[ToolSpec] = (TOOL,), tool_choice: Any
     try:
         asked = Model(client, ModelConfig(model_id, **config))
         metadata = {"session_id": "session-1"} if "cache_config" in config else {}
-        request = asked.render(
-            [Message.user("hi")], list(tools), "Be brief.", tool_choice=tool_choice, request_metadata=metadata
-        )
+        with warnings.catch_warnings(action="ignore"):  # what is left out is seen in the body
+            request = asked.render(
+                [Message.user("hi")], list(tools), "Be brief.", tool_choice=tool_choice, request_metadata=metadata
+            )
     except ModelError as error:
         if error.code is not ErrorCode.UNSUPPORTED:
             raise

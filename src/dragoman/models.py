@@ -427,13 +427,11 @@ class Model:
         return handed, self.client.encode(request)
 
     def _possible(self, config: ModelConfig, has_tools: bool) -> ModelConfig:
-        """Refuse what a model in the catalogue cannot do; drop, with a warning, what is harmless to drop."""
+        """Refuse what the model, or its vendor's API, cannot do; drop, with a warning, what is harmless to drop."""
         for name in sorted(self.client.dialect.ignored):
             if getattr(config, name) not in (None, ()):
                 warnings.warn(f"{self!r} has no place for {name}: it is left out", stacklevel=4)
-        info = find_model_info(self.client.dialect.provider, config.model_id)
-        if info is None:
-            return config
+        info = self.model_info()
         wanted = {
             "tools": has_tools,
             "structured_output": config.output_schema is not None,

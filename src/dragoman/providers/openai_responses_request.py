@@ -129,6 +129,7 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
         headers={"connection": "close"},  # it promises to keep a connection and closes it after every streamed answer
         bare_text=False,
         hosted_tools=False,
+        abilities=frozenset({"streaming", "tools", "reasoning", "images"}),  # it ignores `text.format`
         rules=_own("llamacpp-responses", opaque_same_model=True),
         **_PLAIN,
     ),
