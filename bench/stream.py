@@ -3,7 +3,7 @@
 `python bench/stream.py` prints both in one run, with the ratios. Ours is the public way: `dragoman.model(…)`,
 `async with model.stream(…)`, every delta read, `stream.assembly` at the end; contract, guard and assembly included.
 
-The floor (`aiohttp+msgspec+gen`), the fake provider and its payloads belong to the peers benchmark, which is not part of
+The floor (`aiohttp+msgspec+gen`), the fake provider and its payloads belong to the peers benchmark, which is no part of
 this project: `../shared/bench/peers`, or the folder that BENCH_PEERS names. The scenario is that benchmark's main one:
 2,000 deltas of text and 1,000 of tool arguments (`--deltas` replaces both), written in pieces of 64 KiB (K = 0), each
 event its own HTTP chunk. Server and clients are processes of their own. Clients take turns in every round, a ratio is
@@ -222,7 +222,8 @@ def measure(rounds: int, shapes: dict[str, int], apis: list[str]) -> bool:
 def main() -> None:
     """Play the role that the arguments name; without one, run the benchmark."""
     if not (PEERS / "clients_raw.py").is_file():
-        raise SystemExit(f"skipped: the peers benchmark is not in {PEERS} (BENCH_PEERS names another folder)")
+        print(f"skipped: the peers benchmark is not in {PEERS} (BENCH_PEERS names another folder)")
+        return
     sys.path.insert(0, str(PEERS))
     arguments = argparse.ArgumentParser(description="CPU per streamed event, beside the floor")
     arguments.add_argument("--rounds", type=int, default=ROUNDS)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import (
+    Assembler,
     ErrorCode,
     ErrorDelta,
     Guard,
@@ -23,6 +24,7 @@ from dragoman import (
     MessageDelta,
     ModelError,
     StartDelta,
+    StreamContract,
     Text,
     TextDelta,
     ThinkingDelta,
@@ -65,6 +67,24 @@ def by_hand(source: Iterable[Any]) -> list[MessageDelta]:
     return [delta for delta in passed if delta is not None]
 
 
+def in_batches(source: Iterable[Any]) -> list[MessageDelta]:
+    """Feed a guard in batches of one to three, as a network read gives them."""
+    guard = Guard()
+    offered: list[Any] = []
+    cause: Exception | None = None
+    try:
+        offered.extend(source)
+    except Exception as error:  # noqa: BLE001  # as above
+        cause = error
+    passed: list[MessageDelta] = []
+    size = 1
+    while offered:
+        passed += guard.feed_all(offered[:size])
+        offered, size = offered[size:], size % 3 + 1
+    closing = guard.close(cause)
+    return passed if closing is None else [*passed, closing]
+
+
 def over_iterable(source: Iterable[Any]) -> list[MessageDelta]:
     return list(guard_deltas(source))
 
@@ -99,7 +119,7 @@ def sample_stream() -> list[MessageDelta]:
     return renumbered([delta_of(kind, 0) for kind in (*kinds, "image", "provider_item", "usage", "done")])
 
 
-EVERY_WAY: tuple[Drive, ...] = (by_hand, over_iterable, over_async_source)
+EVERY_WAY: tuple[Drive, ...] = (by_hand, in_batches, over_iterable, over_async_source)
 every_way = pytest.mark.parametrize("drive", EVERY_WAY)
 
 not_deltas: st.SearchStrategy[Any] = st.sampled_from(
@@ -532,3 +552,36 @@ def test_an_error_of_ours_is_no_bug_and_is_not_logged(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.DEBUG):
         over_async_source(raising([], ModelError("slow down", code=ErrorCode.RATE_LIMITED)))
     assert not [record for record in caplog.records if record.name == "dragoman"]
+
+
+@unhurried
+@given(any_streams, st.integers(1, 4))
+def test_a_contract_takes_a_batch_as_it_takes_one_delta_after_another(source: list[MessageDelta], size: int) -> None:
+    single, batched = StreamContract(), StreamContract()
+    legal = next(length for length in range(len(source), -1, -1) if allows(source[:length]))
+    for delta in source[:legal]:
+        single.check(delta)
+    taken = 0
+    while taken < len(source):
+        batch = source[taken : taken + size]
+        count = batched.take(batch)
+        taken += count
+        if count < len(batch):
+            break
+    assert taken == legal
+    assert (batched.state, batched.last_seq) == (single.state, single.last_seq)
+
+
+@unhurried
+@given(whole_streams(), st.integers(1, 4))
+def test_an_assembler_takes_a_batch_as_it_takes_one_delta_after_another(source: list[MessageDelta], size: int) -> None:
+    single, batched = Assembler(), Assembler()
+    for delta in source:
+        single.feed(delta)
+    for start in range(0, len(source), size):
+        batched.feed_all(source[start : start + size])
+    assert batched.result() == single.result()
+
+
+def test_the_last_possible_seq_leaves_room_for_an_end() -> None:
+    assert [delta.kind for delta in guard_deltas([delta_of("start", 2**63 - 1)])] == ["start", "error"]

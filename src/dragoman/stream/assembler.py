@@ -157,10 +157,14 @@ class Assembler:
         self._timestamp = delta.timestamp
 
     def feed_all(self, deltas: Iterable[MessageDelta]) -> None:
-        """Take the next deltas: the same as `feed` for each of them, faster for the pieces of one text."""
-        feed, run = self.feed, self._run
+        """Take the next deltas: the same as `feed` for each of them, faster for pieces of text and arguments."""
+        run, calls = self._run, self._calls
         for delta in deltas:
-            if (
+            if type(delta) is ToolCallArgsDelta:
+                if delta.args_text_delta:
+                    calls[delta.tool_call_id].pieces.append(delta.args_text_delta)
+                    run = self._run = None
+            elif (
                 type(delta) is TextDelta
                 and run is not None
                 and run.kind == "text"
@@ -168,10 +172,10 @@ class Assembler:
                 and delta.provider_data is None
             ):
                 run.pieces.append(delta.text_delta)
-                self._timestamp = delta.timestamp
             else:
-                feed(delta)
+                self.feed(delta)
                 run = self._run
+            self._timestamp = delta.timestamp
 
     def snapshot(self) -> Message | None:
         """Return what has arrived so far as a message, unfinished calls marked as such; None before the start."""
@@ -215,8 +219,9 @@ class Assembler:
         self._append(call)
 
     def _add_args(self, delta: ToolCallArgsDelta) -> None:
-        self._calls[delta.tool_call_id].pieces.append(delta.args_text_delta)
-        self._run = None
+        if delta.args_text_delta:  # an empty piece ends no part, as with text
+            self._calls[delta.tool_call_id].pieces.append(delta.args_text_delta)
+            self._run = None
 
     def _end_call(self, delta: ToolCallEndDelta) -> None:
         self._calls.pop(delta.tool_call_id).end(delta.provider_data)

@@ -6,7 +6,7 @@ Pure: the caller drives it and says what time it is. The async wrapper is in `mo
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from ..delta import ErrorDelta, MessageDelta
+from ..delta import SEQ_LIMIT, ErrorDelta, MessageDelta
 from ..errors import ContractViolation, DragomanError, ErrorCode
 from .contract import StreamContract
 
@@ -60,7 +60,7 @@ class Guard:
         if self.finished:
             return None
         self.finished = True
-        place = (self._run_id, self._contract.last_seq + 1, now or self._timestamp)
+        place = (self._run_id, min(self._contract.last_seq + 1, SEQ_LIMIT), now or self._timestamp)
         if cause is None:
             message = "the stream ended before the provider said that it was finished"
             return ErrorDelta(*place, ErrorCode.STREAM_TRUNCATED, message)
