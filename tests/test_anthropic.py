@@ -322,10 +322,9 @@ def test_a_body_that_is_no_message_is_a_protocol_violation(body: bytes) -> None:
     "event",
     [
         {"type": "content_block_start", "index": 0},
-        {"type": "content_block_stop", "index": 5},
-        {"type": "message_delta"},
-        opened(0, type="tool_use", name="f"),
-        added(3, "thinking_delta", thinking="x"),
+        opened(0, type="tool_use", id="t"),
+        added(3, "input_json_delta", partial_json="{}"),
+        added(3, "text_delta", text={"a": 1}),
     ],
 )
 def test_an_event_that_breaks_the_protocol_ends_the_stream(event: Event) -> None:

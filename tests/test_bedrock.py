@@ -355,7 +355,7 @@ def test_a_body_that_is_no_message_is_a_protocol_violation(body: bytes) -> None:
         ("contentBlockDelta", {"contentBlockIndex": 0}),
         opened(0, toolUse={"name": "f"}),
         delta(0, toolUse={"input": "{}"}),
-        delta(0, text=7),
+        delta(0, text=["x"]),
     ],
 )
 def test_an_event_that_breaks_the_protocol_ends_the_stream(event: Frame) -> None:

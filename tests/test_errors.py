@@ -3,6 +3,7 @@
 import copy
 import importlib
 import pickle
+import subprocess
 import sys
 import time
 import traceback
@@ -93,6 +94,18 @@ def test_the_strategies_without_hypothesis_say_which_extra_is_missing(monkeypatc
         importlib.import_module("dragoman.testing.strategies")
     with pytest.raises(MissingExtra):
         _ = testing.strategies
+
+
+def test_the_testing_package_loads_neither_hypothesis_nor_the_vendors_sdks() -> None:
+    program = (
+        "import sys; from dragoman.testing import RecordingTransport, WireSample, decode_recorded, require_conformance"
+        "; from dragoman.testing import ReplayTransport, conformance, transports, validate_request, validators"
+        "; decode_recorded('gemini', b''); print(*sys.modules)"
+    )
+    command = [sys.executable, "-I", "-W", "error", "-c", program]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert "dragoman.testing.validators" in loaded
+    assert loaded.isdisjoint({"hypothesis", "pydantic", "openai", "anthropic", "google.genai", "botocore", "aiohttp"})
 
 
 def test_the_testing_package_has_no_other_attributes() -> None:

@@ -10,6 +10,7 @@ from dragoman import (
     FileRef,
     FinishReason,
     Image,
+    InvalidValue,
     Message,
     MessageMeta,
     ModelError,
@@ -21,6 +22,7 @@ from dragoman import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    UnknownPart,
 )
 from dragoman.history import HandedOff, hand_off
 from dragoman.target import NameRule, TargetRules
@@ -90,6 +92,27 @@ def test_opaque_data_of_another_model_stays_home_where_the_rule_says_so() -> Non
     other = ModelInvocationDescriptor("here", "spec", "model-2")
     turn = by(other, Text("x", provider_data={"id": 1}))
     assert fit(Message.user("go"), turn, rules=STRICT).messages[1].parts == (Text("x"),)
+
+
+def test_a_foreign_picture_goes_without_its_signature() -> None:
+    rules = TargetRules(opaque_providers=frozenset({"here"}), assistant_media=frozenset({"image/"}))
+    signed = Image("image/png", b"png", provider_data={"signature": "s"})
+    for origin, kept in ((HERE, signed), (ELSEWHERE, PICTURE)):
+        assert fit(Message.user("draw"), by(origin, signed), Message.user("?"), rules=rules).messages[1].parts == (
+            kept,
+        )
+
+
+def test_a_part_of_a_later_version_is_left_out_and_its_turn_stays() -> None:
+    unknown = UnknownPart("hologram", {"size": 3})
+    assert fit(Message.user("look", unknown)).messages[0].parts == (Text("look"),)
+    assert fit(Message.user(unknown)).messages[0].parts == (Text("."),)
+
+
+def test_names_that_a_rule_makes_impossible_are_an_error_and_no_hang() -> None:
+    rules = TargetRules(tool_names=NameRule("[a-z]{1,16}", 16))
+    with pytest.raises(InvalidValue, match=r"\[a-z\]\{1,16\}"):
+        fit(Message.user("go"), rules=rules, tools=(ToolSpec("Look"),))
 
 
 def test_a_provider_item_goes_home_whole_and_elsewhere_as_its_text() -> None:
@@ -251,6 +274,13 @@ def test_a_turn_does_not_end_in_thinking_where_that_is_refused() -> None:
     rules = TargetRules(opaque_providers=frozenset({"here"}), final_thinking=False, prefill=True)
     signed = Thinking("hm", provider_data={"signature": "s"})
     assert fit(Message.user("go"), by(HERE, "x", signed), rules=rules).messages[1].parts == (Text("x"),)
+
+
+def test_words_that_are_parted_from_their_calls_do_not_end_in_thinking_either() -> None:
+    thought = by(HERE, Thinking("hm"), call("c1"))
+    handed = fit(Message.user("go"), thought, answer("c1"), rules=PARTED)
+    assert roles(handed) == ["user", "assistant", "tool"]
+    assert fit(*handed.messages, rules=PARTED).messages == handed.messages
 
 
 def test_media_are_taken_only_in_the_ways_that_the_target_reads() -> None:

@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import sys
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from dragoman import (
@@ -13,6 +16,7 @@ from dragoman import (
     DoneDelta,
     ErrorCode,
     ErrorDelta,
+    FinishReason,
     Image,
     InvalidValue,
     Message,
@@ -26,16 +30,21 @@ from dragoman import (
     Reasoning,
     StreamContract,
     Text,
+    TokenUsage,
     ToolCall,
     ToolResult,
     ToolSpec,
+    WireRequest,
     model,
     render_request,
 )
 from dragoman.catalogue import register_model
 from dragoman.providers import PROVIDERS, find_codec, find_dialect
 from dragoman.request import ModelInfo
-from dragoman.testing.transports import ReplayedResponse, ReplayTransport
+from dragoman.stream import DeltaWriter, WireEvent
+from dragoman.target import Dialect
+from dragoman.testing import ReplayedResponse, ReplayTransport
+from dragoman.transport import HttpRequest, Timeouts
 
 ANSWER = [
     {"type": "message_start", "message": {"id": "msg_1", "model": "m-1", "content": [], "usage": {"input_tokens": 10}}},
@@ -125,6 +134,56 @@ def test_leaving_a_stream_early_closes_its_connection() -> None:
     assert transport.closed_responses == 1
 
 
+class Unending:
+    """A transport of one response that goes on for as long as somebody reads; `ended` says that its body was closed."""
+
+    status = 200
+    headers: ClassVar[Mapping[str, str]] = {"content-type": "text/event-stream"}
+    ended = False
+
+    async def send(self, request: HttpRequest, timeouts: Timeouts) -> "Unending":
+        return self
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            yield events(*ANSWER[:2])
+            while True:
+                yield events(ANSWER[2])
+        finally:
+            self.ended = True
+
+    async def close(self) -> None:
+        pass
+
+
+def test_leaving_a_stream_early_leaves_no_body_to_be_closed_by_a_task_of_its_own() -> None:
+    async def run() -> bool:
+        transport = Unending()
+        async with model("anthropic:m-1", api_key="k", transport=transport).stream(HELLO) as stream:
+            async for delta in stream:
+                if delta.kind == "text":
+                    break
+        return transport.ended
+
+    assert asyncio.run(run())
+
+
+class Unclosable(Unending):
+    """A transport of one whole answer that fails when it is closed."""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield events(*ANSWER)
+
+    async def close(self) -> None:
+        raise OSError("the disk is full")
+
+
+def test_a_response_that_cannot_be_closed_does_not_cost_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    deltas, _ = ask(model("anthropic:m-1", api_key="k", transport=Unclosable()))
+    assert deltas[-1].kind == "done"
+    assert "OSError" in caplog.text
+
+
 def test_a_broken_stream_ends_in_an_error_with_the_partial() -> None:
     deltas, stream = ask(claude(replayed(events(*ANSWER[:4]))))
     assert isinstance(deltas[-1], ErrorDelta)
@@ -150,6 +209,20 @@ def test_an_error_response_keeps_the_providers_words_and_hides_the_key() -> None
         model("anthropic:m-1", api_key="odd~key~42", transport=replayed(echo, status=401, kind="application/json"))
     )
     assert deltas[0].provider_message == "you sent [redacted]"  # type: ignore[union-attr]
+
+
+def test_the_client_itself_hides_the_key_that_a_provider_quotes() -> None:
+    body = b'{"error": {"type": "authentication_error", "message": "bad key my-own-form-of-key"}}'
+    transport = replayed(body, status=401, kind="application/json")
+    client = ProviderClient(find_dialect("anthropic"), api_key="my-own-form-of-key", transport=transport)
+
+    async def run() -> list[MessageDelta]:
+        return [delta async for batch in client.call_model(WireRequest(path="/", body=b"{}")) for delta in batch]
+
+    *_, error = asyncio.run(run())
+    assert isinstance(error, ErrorDelta)
+    assert error.provider_message
+    assert "my-own-form-of-key" not in error.provider_message
 
 
 def test_a_callers_error_mapper_comes_first() -> None:
@@ -186,6 +259,27 @@ def test_a_token_function_is_asked_at_every_request() -> None:
     assert [request.headers["authorization"] for request in transport.requests] == ["Bearer first", "Bearer second"]
 
 
+def test_aws_credentials_are_searched_once_for_all_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    count, program, profile = tmp_path / "count", tmp_path / "find.py", tmp_path / "config"
+    program.write_text(
+        "import json, sys\n"
+        "open(sys.argv[1], 'a').write('.')\n"
+        "print(json.dumps({'Version': 1, 'AccessKeyId': 'id', 'SecretAccessKey': 'secret'}))\n"
+    )
+    profile.write_text(f"[profile dragoman]\ncredential_process = {sys.executable} {program} {count}\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(profile))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", "dragoman")
+    transport = replayed(b"{}", kind="application/json")
+    asked = model("bedrock:amazon.nova-pro-v1:0", region="us-east-1", transport=transport)
+    for _ in range(2):
+        ask(asked)
+    assert len(transport.requests) == 2
+    assert count.read_text() == "."
+
+
 def test_a_tool_name_that_had_to_be_changed_comes_back_as_the_callers_own() -> None:
     odd = ToolSpec("files.read/all")
     asked = claude()
@@ -204,6 +298,37 @@ def test_the_cost_is_computed_from_the_catalogues_prices() -> None:
     asked = model("anthropic:priced-1", api_key="k", transport=replayed(events(*ANSWER)))
     _, stream = ask(asked)
     assert stream.assembly.usage.cost == pytest.approx((10 * 1.0 + 5 * 10.0) / 1_000_000)
+
+
+class PiecemealDecoder:
+    """Reports input and output tokens in two usages, as the contract allows."""
+
+    unknown_events = 0
+
+    def __init__(self, writer: DeltaWriter, dialect: Dialect) -> None:
+        self._writer = writer
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        self._writer.start()
+        self._writer.usage(TokenUsage(input_tokens=1_000_000))
+        self._writer.usage(TokenUsage(output_tokens=1_000_000))
+        self._writer.done(FinishReason.STOP, "stop")
+
+    def decode_body(self, body: bytes) -> None:
+        self.decode([])
+
+    def end(self) -> None:
+        pass
+
+
+def test_the_cost_counts_what_earlier_reports_said() -> None:
+    register_model(ModelInfo(provider="anthropic", model_id="m-pieces", prices=Prices(2.0, 3.0)))
+    codec = msgspec.structs.replace(find_codec("anthropic-messages"), open_decoder=PiecemealDecoder)
+    client = ProviderClient(
+        find_dialect("anthropic"), codec=codec, api_key="k", transport=replayed(events({"any": "event"}))
+    )
+    _, stream = ask(Model(client, ModelConfig("m-pieces", max_tokens=9)))
+    assert stream.assembly.usage.cost == pytest.approx(5.0)
 
 
 # ---------------------------------------------------------------- configuration
@@ -255,6 +380,37 @@ def test_the_system_prompt_content_goes_before_the_prompt_and_that_before_system
     stream = asked.stream(conversation, None, "prompt", system_prompt_content=[Text("content")])
     assert json.loads(stream.request.body)["system"][0]["text"] == "content"
     asyncio.run(stream.aclose())
+
+
+def test_another_model_for_one_call_is_held_to_its_own_limits() -> None:
+    register_model(ModelInfo(provider="anthropic", model_id="small-1", output_limit=77, prices=Prices(1.0, 10.0)))
+    asked = model("anthropic:claude-opus-4-5", api_key="k", transport=replayed(events(*ANSWER)))
+    assert [body_of(asked, **params)["max_tokens"] for params in ({}, {"model_id": "small-1"})] == [64_000, 77]
+    with pytest.raises(ModelError, match="anthropic:small-1 cannot do reasoning"):
+        asked.render(HELLO, model_id="small-1", reasoning=Reasoning(effort="low"))
+    _, stream = ask(asked, model_id="small-1")
+    assert stream.assembly.usage.cost == pytest.approx((10 * 1.0 + 5 * 10.0) / 1_000_000)
+
+
+def test_a_model_of_another_family_is_refused_where_each_has_its_own_rules() -> None:
+    asked = model("bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0", region="us-east-1")
+    asked.update_config(model_id="us.anthropic.claude-opus-4-5-20251101-v1:0")
+    for change in (asked.update_config, lambda **params: asked.render(HELLO, **params)):
+        with pytest.raises(InvalidValue, match=r"model\('bedrock:meta\.llama3-3-70b-instruct-v1:0'\)"):
+            change(model_id="meta.llama3-3-70b-instruct-v1:0")
+    assert asked.get_config().model_id.startswith("us.anthropic")
+
+
+def test_caching_can_be_turned_off_for_one_call() -> None:
+    asked = claude(max_tokens=9)
+    assert "cache_control" in asked.render(HELLO).body.decode()
+    assert "cache_control" not in asked.render(HELLO, cache_config=None).body.decode()
+
+
+def test_a_rendered_request_has_the_system_prompt_content_too() -> None:
+    content = [Text("From content.")]
+    _, stream = ask(asked := claude(max_tokens=9), system_prompt_content=content)
+    assert asked.render(HELLO, system_prompt_content=content) == stream.request
 
 
 def test_anchors_point_at_the_messages_that_were_given() -> None:

@@ -6,8 +6,9 @@ Retrying, falling back and running tools are the loop's; what to send is the con
 import os
 import re
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,12 +19,12 @@ from .delta import DELTA_CLASSES, ErrorDelta, MessageDelta, ToolCallStartDelta, 
 from .errors import DragomanError, ErrorCode, InvalidValue, ModelError
 from .history import HandedOff, hand_off
 from .message import Message, ModelInvocationDescriptor, Role, Text
-from .providers import find_codec, find_dialect
+from .providers import PROVIDERS, find_codec, find_dialect
 from .request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
 from .stream import Assembler, Assembly, Codec, Guard, ResponseReader
 from .target import Dialect
 from .toolspec import OneTool, ToolChoice, ToolSpec
-from .usage import Prices
+from .usage import Prices, TokenUsage
 
 if TYPE_CHECKING:
     from .transport import HttpRequest, HttpResponse, Signer, Timeouts, TokenSource, Transport
@@ -105,7 +106,10 @@ class ProviderClient:
         self.codec = codec or find_codec(dialect.specification)
         self._region = region or _from_environment(dialect.address_variables.get("region", ()))
         self._base_url = _address(dialect, base_url, self._region, project)
+        if not (api_key is None or isinstance(api_key, str) or callable(api_key) or hasattr(api_key, "sign")):
+            raise InvalidValue(f"api_key must be a key, a function or a signer, got a {type(api_key).__name__}")
         self._api_key = api_key
+        self._found_signer: Signer | None = None
         self._transport = transport
         self._timeouts = timeouts
         self._headers = dict(headers or {})
@@ -126,6 +130,7 @@ class ProviderClient:
         """
         response: HttpResponse | None = None
         reader: ResponseReader | None = None
+        chunks: AsyncIterator[bytes] | None = None
         cause: Exception | None = None
         try:
             from .transport import Timeouts, default_transport
@@ -136,16 +141,17 @@ class ProviderClient:
             chunks = response.chunks()
             async for chunk in chunks:
                 deltas = reader.feed(chunk, datetime.now(UTC))
+                finished = reader.finished
                 if deltas:
-                    yield deltas
-                if reader.finished:
+                    yield self._without_key(deltas) if finished else deltas
+                if finished:
                     await _read_out(chunks)
                     return
         except Exception as error:  # noqa: BLE001  # whatever happens, the stream ends legally
             cause = error
         finally:
-            if response is not None:
-                await response.close()
+            await _closed(getattr(chunks, "aclose", None))
+            await _closed(getattr(response, "close", None))
         now = datetime.now(UTC)
         if reader is not None:
             last = reader.end(now, cause)
@@ -155,7 +161,7 @@ class ProviderClient:
             last = [closing] if closing else []
         if cause is not None and not isinstance(cause, DragomanError):
             _log_bug(cause)
-        yield last
+        yield self._without_key(last)
 
     def _reader(
         self, status: int, headers: Mapping[str, str], run_id: str, error_mapper: ErrorMapper | None
@@ -166,13 +172,14 @@ class ProviderClient:
             codec = msgspec.structs.replace(codec, map_error=lambda *facts: mapped(*facts) or own(*facts))
         return ResponseReader(codec, self.dialect, run_id=run_id, status=status, headers=headers)
 
-    def hide_key(self, delta: ErrorDelta) -> ErrorDelta:
-        """Return the error without the key, which a provider may quote back in whatever shape it has."""
+    def _without_key(self, deltas: list[MessageDelta]) -> list[MessageDelta]:
+        """The last deltas without the key, which a provider may quote back in whatever shape it has."""
         key = self._api_key if isinstance(self._api_key, str) else _from_environment(self.dialect.key_variables)
-        said = delta.provider_message
-        if not key or not said or key not in said:
-            return delta
-        return msgspec.structs.replace(delta, provider_message=said.replace(key, "[redacted]"))
+        error = deltas[-1] if deltas else None
+        if not key or not isinstance(error, ErrorDelta) or key not in (error.provider_message or ""):
+            return deltas
+        said = (error.provider_message or "").replace(key, "[redacted]")
+        return [*deltas[:-1], msgspec.structs.replace(error, provider_message=said)]
 
     async def _signed(self, request: WireRequest) -> "HttpRequest":
         from .transport import HttpRequest
@@ -193,10 +200,12 @@ class ProviderClient:
             return KeySigner(key, auth if auth.endswith("key") else "authorization")
         if auth == "none":
             return None
-        if auth == "aws":
-            return AwsSigner(self._region or "us-east-1")
-        if auth == "token":
-            return TokenSigner(google_token_source())
+        if auth in ("aws", "token"):
+            # Kept: it holds the credentials that it found, and finding them may take a file, a process or a request.
+            self._found_signer = self._found_signer or (
+                AwsSigner(self._region or "us-east-1") if auth == "aws" else TokenSigner(google_token_source())
+            )
+            return self._found_signer
         variables = " or ".join(self.dialect.key_variables)
         where = f"set {variables}, or pass api_key=" if variables else "pass api_key="
         raise ModelError(f"no key for {self.dialect.provider}: {where}", code=ErrorCode.AUTHENTICATION)
@@ -301,24 +310,15 @@ class Model:
 
     def update_config(self, **changes: Any) -> None:
         """Change settings from the next call on; a keyword that is no field of ModelConfig is an extension."""
-        self._config = _changed(self._config, changes)
+        self._config = self._changed(changes)
 
     def get_config(self) -> ModelConfig:
         """Return the settings with the defaults filled in: the cache's, and an output limit where the API wants one."""
-        defaults: dict[str, Any] = {}
-        if self._config.cache_config is None and self.cache_config is not None:
-            defaults["cache_config"] = self.cache_config
-        if self._config.max_tokens is None and self.client.dialect.output_limit_required:
-            defaults["max_tokens"] = self.model_info().output_limit
-        return msgspec.structs.replace(self._config, **defaults)
+        return self._merged({})
 
     def model_info(self) -> ModelInfo:
         """Return what is known of the model; for one that the catalogue lacks, what its vendor's models can do."""
-        dialect = self.client.dialect
-        known = find_model_info(dialect.provider, self._config.model_id)
-        return known or ModelInfo(
-            provider=dialect.provider, model_id=self._config.model_id, abilities=dialect.abilities
-        )
+        return self._info(self._config.model_id)
 
     def supports(self, ability: str) -> bool:
         """Whether the model is known to have an ability (`tools`, `reasoning`, `structured_output` …)."""
@@ -339,8 +339,8 @@ class Model:
     ) -> ModelStream:
         """Ask the model. What it cannot do is refused here; what goes wrong later arrives as the closing `error`.
 
-        `system_prompt_content` goes before `system_prompt`, and that before system messages at the start of `messages`.
-        `cache_anchors` are indices into `messages`. `params` override settings for this call alone.
+        `system_prompt_content` replaces `system_prompt`, and either replaces the system messages that `messages` begin
+        with. `cache_anchors` are indices into `messages`. `params` override settings for this call alone.
         """
         metadata = _snake_case(request_metadata or {})
         config = self._merged(params)
@@ -359,20 +359,18 @@ class Model:
             self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper),
             request=wire,
             invocation=invocation,
-            rewrite={
-                **_rewrites(handed.original_names, self.model_info().prices),
-                "error": self.client.hide_key,
-            },
+            rewrite=_rewrites(handed.original_names, self._info(config.model_id).prices),
             invocation_state=invocation_state,
         )
 
     def render(
         self,
         messages: Sequence[Message],
-        tool_specs: Sequence[ToolSpec] = (),
+        tool_specs: Sequence[ToolSpec] | None = None,
         system_prompt: str | None = None,
         *,
         tool_choice: ToolChoice | None = None,
+        system_prompt_content: Sequence[Text] | None = None,
         request_metadata: Mapping[str, str] | None = None,
         cache_anchors: Sequence[int] = (),
         **params: Any,
@@ -380,8 +378,8 @@ class Model:
         """Return the exact request that `stream` would send, without secrets."""
         return self._render(
             messages,
-            tool_specs,
-            _system_text(messages, system_prompt, None),
+            tool_specs or (),
+            _system_text(messages, system_prompt, system_prompt_content),
             config=self._merged(params),
             tool_choice=tool_choice,
             metadata=_snake_case(request_metadata or {}),
@@ -389,8 +387,28 @@ class Model:
         )[1]
 
     def _merged(self, params: dict[str, Any]) -> ModelConfig:
-        config = self.get_config()
-        return _changed(config, params) if params else config
+        """The settings of one call: its own over the model's, and the defaults where neither says anything."""
+        config = self._changed(params)
+        defaults: dict[str, Any] = {}
+        if config.cache_config is None and "cache_config" not in params:
+            defaults["cache_config"] = self.cache_config
+        if config.max_tokens is None and self.client.dialect.output_limit_required:
+            defaults["max_tokens"] = self._info(config.model_id).output_limit
+        return msgspec.structs.replace(config, **defaults)
+
+    def _changed(self, changes: Mapping[str, Any]) -> ModelConfig:
+        """The settings with these changes. Another model must be one that the client's record is made for."""
+        config, provider = _changed(self._config, changes), self.client.dialect.provider
+        old, new = self._config.model_id, config.model_id
+        if old != new and provider in PROVIDERS and find_dialect(provider, old) != find_dialect(provider, new):
+            name = f"{provider}:{new}"
+            raise InvalidValue(f"{name} is of another family than {self!r}: make it with model({name!r})")
+        return config
+
+    def _info(self, model_id: str) -> ModelInfo:
+        dialect = self.client.dialect
+        known = find_model_info(dialect.provider, model_id)
+        return known or ModelInfo(provider=dialect.provider, model_id=model_id, abilities=dialect.abilities)
 
     def _invocation(self, config: ModelConfig) -> ModelInvocationDescriptor:
         dialect = self.client.dialect
@@ -428,10 +446,11 @@ class Model:
 
     def _possible(self, config: ModelConfig, has_tools: bool) -> ModelConfig:
         """Refuse what the model, or its vendor's API, cannot do; drop, with a warning, what is harmless to drop."""
+        who = f"{self.client.dialect.provider}:{config.model_id}"
         for name in sorted(self.client.dialect.ignored):
             if getattr(config, name) not in (None, ()):
-                warnings.warn(f"{self!r} has no place for {name}: it is left out", stacklevel=4)
-        info = self.model_info()
+                warnings.warn(f"{who} has no place for {name}: it is left out", stacklevel=4)
+        info = self._info(config.model_id)
         wanted = {
             "tools": has_tools,
             "structured_output": config.output_schema is not None,
@@ -439,11 +458,11 @@ class Model:
         }
         for ability, is_wanted in wanted.items():
             if is_wanted and ability not in info.abilities:
-                raise ModelError(f"{self!r} cannot do {ability}", code=ErrorCode.UNSUPPORTED)
+                raise ModelError(f"{who} cannot do {ability}", code=ErrorCode.UNSUPPORTED)
         knobs = {"temperature": config.temperature, "top_p": config.top_p}
         given = [name for name, value in knobs.items() if value is not None]
         if given and "fixed_sampling" in info.abilities:
-            warnings.warn(f"{self!r} ignores {', '.join(given)}", stacklevel=4)
+            warnings.warn(f"{who} ignores {', '.join(given)}", stacklevel=4)
             return msgspec.structs.replace(config, temperature=None, top_p=None)
         return config
 
@@ -486,7 +505,7 @@ async def guard_stream(
         if not isinstance(error, DragomanError):
             _log_bug(error)
     finally:
-        await _close_source(source)
+        await _closed(getattr(source, "aclose", None))
     closing = guard.close(cause, now=clock())
     if closing is not None:
         yield closing
@@ -501,14 +520,14 @@ def _address(dialect: Dialect, base_url: str | None, region: str | None, project
     variables = dialect.address_variables
     given = base_url or _from_environment(variables.get("base_url", ()))
     template = given or (dialect.global_base_url if region == "global" else None) or dialect.base_url
+    if not isinstance(template, str) or not template.startswith(("https://", "http://")):
+        raise InvalidValue.of(f"base_url of {dialect.provider}", template, "an http(s) URL, given as base_url=")
     parts = {"region": region, "project": project or _from_environment(variables.get("project", ()))}
     for name, value in parts.items():
         if f"{{{name}}}" in template:
-            if not value or not re.fullmatch(r"[a-z0-9:._-]{1,64}", value):
+            if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9:._-]{1,64}", value):
                 raise InvalidValue.of(f"{name} of {dialect.provider}", value, f"a name, given as {name}=")
             template = template.replace(f"{{{name}}}", value)
-    if not template.startswith(("https://", "http://")):
-        raise InvalidValue.of(f"base_url of {dialect.provider}", template, "an http(s) URL, given as base_url=")
     return template.rstrip("/")
 
 
@@ -516,7 +535,7 @@ def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
     """The config with these settings; what is no field of it is an extension, and None takes a setting back."""
     fields = {name: value for name, value in changes.items() if name in _CONFIG_FIELDS}
     further = {name: value for name, value in changes.items() if name not in _CONFIG_FIELDS and name != "extensions"}
-    extensions = {**config.extensions, **changes.get("extensions", {}), **further}
+    extensions = {**config.extensions, **(changes.get("extensions") or {}), **further}
     return msgspec.structs.replace(config, **fields, extensions=extensions)
 
 
@@ -526,10 +545,7 @@ def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def _leading_system(messages: Sequence[Message]) -> int:
-    count = 0
-    while count < len(messages) and messages[count].role is Role.SYSTEM:
-        count += 1
-    return count
+    return len(list(takewhile(lambda message: message.role is Role.SYSTEM, messages)))
 
 
 def _system_text(messages: Sequence[Message], prompt: str | None, content: Sequence[Text] | None) -> str | None:
@@ -551,20 +567,22 @@ def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[str, Call
 
         rewrites["tool_call_start"] = rename
     if prices is not None:
+        so_far = TokenUsage()
 
         def price(delta: UsageDelta) -> MessageDelta:
-            if delta.usage.cost is not None:
+            nonlocal so_far
+            so_far = so_far.updated_by(delta.usage)  # one report may hold what the one before it did not
+            if so_far.cost is not None:
                 return delta
-            usage = msgspec.structs.replace(delta.usage, cost=prices.cost_of(delta.usage))
+            usage = msgspec.structs.replace(delta.usage, cost=prices.cost_of(so_far))
             return msgspec.structs.replace(delta, usage=usage)
 
         rewrites["usage"] = price
     return rewrites
 
 
-async def _close_source(source: object) -> None:
-    """Close a source that can be closed; that it fails to is a bug of its own, not the stream's end."""
-    close = getattr(source, "aclose", None)
+async def _closed(close: Callable[[], Awaitable[object]] | None) -> None:
+    """Close what can be closed; that it fails to is a bug of its own, not the stream's end."""
     if close is None:
         return
     try:

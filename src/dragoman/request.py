@@ -59,6 +59,7 @@ class Reasoning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         _require_count("reasoning.budgetTokens", self.budget_tokens, optional=True)
         if self.effort is not None and self.budget_tokens is not None:
             raise InvalidValue("reasoning must have an effort or budgetTokens, got both")
+        _require_bool("reasoning.summary", self.summary)
 
 
 class HostedTool(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -107,8 +108,12 @@ class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
             raise InvalidValue.of("reasoning", self.reasoning, "a Reasoning")
         if self.output_schema is not None:
             require_json_object(self.output_schema, "outputSchema")
-        if not all(isinstance(tool, HostedTool) for tool in self.hosted_tools):
-            raise InvalidValue("hostedTools must be HostedTool values")
+        is_sequence = isinstance(self.hosted_tools, (tuple, list))
+        if not is_sequence or not all(isinstance(tool, HostedTool) for tool in self.hosted_tools):
+            raise InvalidValue.of("hostedTools", self.hosted_tools, "a sequence of HostedTool values")
+        force_setattr(self, "hosted_tools", tuple(self.hosted_tools))
+        if self.parallel_tool_calls is not None:
+            _require_bool("parallelToolCalls", self.parallel_tool_calls)
         require_json_object(self.extensions, "extensions")
 
 
@@ -241,8 +246,7 @@ class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defa
     def __post_init__(self) -> None:
         _require_choice("observability.logLevel", self.log_level, LOG_LEVELS)
         for name in ("traces", "metrics", "record_content"):
-            if type(getattr(self, name)) is not bool:
-                raise InvalidValue.of(f"observability.{name}", getattr(self, name), "true or false")
+            _require_bool(f"observability.{name}", getattr(self, name))
 
 
 class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -264,6 +268,11 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 def _require_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidValue.of(field, value, f"one of {', '.join(allowed)}")
+
+
+def _require_bool(field: str, value: object) -> None:
+    if type(value) is not bool:
+        raise InvalidValue.of(field, value, "true or false")
 
 
 def _require_count(field: str, value: object, *, least: int = 1, optional: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
+from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import (
     FileRef,
     FinishReason,
@@ -39,6 +39,7 @@ UNDERSTOOD = "OK."
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_SIZE = 8
+_ATTEMPTS = 10_000
 
 
 class HandedOff(msgspec.Struct, frozen=True):
@@ -183,18 +184,17 @@ class _Fold:
 
     def _add_assistant(self, index: int, message: Message, results: _Results) -> None:
         native = self._is_native(message)
-        parts = tuple(fitted for part in message.parts for fitted in self._assistant_part(part, native))
-        if not self._rules.final_thinking:
-            while parts and isinstance(parts[-1], Thinking):
-                parts = parts[:-1]
-        words = tuple(part for part in parts if not isinstance(part, ToolCall))
-        if words and len(words) < len(parts) and not self._rules.words_beside_calls:
-            self._append(index, msgspec.structs.replace(message, parts=words))
-            self._append(index, Message.user(GO_ON, run_id=message.run_id))
-            parts = tuple(part for part in parts if isinstance(part, ToolCall))
+        parts = self._ended(fitted for part in message.parts for fitted in self._assistant_part(part, native))
+        called = tuple(part for part in parts if isinstance(part, ToolCall))
+        if called and not self._rules.words_beside_calls:
+            words = self._ended(part for part in parts if not isinstance(part, ToolCall))
+            if words:
+                self._append(index, msgspec.structs.replace(message, parts=words))
+                self._append(index, Message.user(GO_ON, run_id=message.run_id))
+            parts = called
         self._append(index, msgspec.structs.replace(message, parts=parts))
         calls = [part.tool_call_id for part in message.parts if isinstance(part, ToolCall)]
-        wire_ids = [part.tool_call_id for part in parts if isinstance(part, ToolCall)]
+        wire_ids = [part.tool_call_id for part in called]
         moved: list[Part] = []
         for call_id, wire_id in zip(calls, wire_ids, strict=True):
             answer = results.pop(call_id, None)  # an id that stands twice in one turn has one answer
@@ -204,6 +204,13 @@ class _Fold:
                 index, result = answer
                 self._append(index, self._fitted_result(result, wire_id, moved))
         self._append(index, Message(Role.USER, tuple(moved), message.run_id))
+
+    def _ended(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        """The parts of a turn, without thinking at its end where the target refuses that."""
+        kept = tuple(parts)
+        while kept and isinstance(kept[-1], Thinking) and not self._rules.final_thinking:
+            kept = kept[:-1]
+        return kept
 
     def _assistant_part(self, part: Part, native: bool) -> Iterator[Part]:
         match part:
@@ -223,8 +230,7 @@ class _Fold:
                     provider_data=part.provider_data if native else None,
                 )
             case Image():
-                kept = native or self._takes(self._rules.assistant_media, part)
-                yield part if kept else Text(_not_shown(part))
+                yield part if native else self._foreign_image(part)
             case ProviderItem():
                 if native:
                     yield part
@@ -232,6 +238,11 @@ class _Fold:
                     yield Text(part.text)
             case _:
                 return
+
+    def _foreign_image(self, part: Image) -> Part:
+        if self._takes(self._rules.assistant_media, part):
+            return msgspec.structs.replace(part, provider_data=None)
+        return Text(_not_shown(part))
 
     def _fitted_result(self, message: Message, wire_id: str, moved: list[Part]) -> Message:
         (result,) = message.parts
@@ -263,6 +274,8 @@ class _Fold:
     def _with_readable_media(self, message: Message, must_read: bool) -> Message:
         parts: list[Part] = []
         for part in message.parts:
+            if isinstance(part, UnknownPart):
+                continue  # no encoder could write it
             if not isinstance(part, (Image, FileRef)):
                 if not isinstance(part, Text) or (part.text and (self._rules.blank_text or part.text.strip())):
                     parts.append(part)
@@ -311,6 +324,9 @@ class _Names:
     def _claim(self, name: str) -> str:
         candidate, attempt = name, 0
         while candidate in self._used or not self._rule.accepts(candidate):
+            if attempt == _ATTEMPTS:
+                pattern = self._rule.pattern
+                raise InvalidValue(f"no name could be made up that {pattern!r} accepts: let it take letters and digits")
             candidate = _made_up(name, attempt, self._rule)
             attempt += 1
         self._used.add(candidate)

@@ -19,6 +19,7 @@ from ..target import AWS_VARIABLES, VERTEX_VARIABLES, Dialect, NameRule, TargetR
 from ..usage import TokenUsage
 from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
 from .failures import error_from_response, error_from_words, error_words
+from .lenient import LenientJson, count_of, text_of
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
 
@@ -29,7 +30,14 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "model_context_window_exceeded": FinishReason.LENGTH,
     "tool_use": FinishReason.TOOL_CALLS,
     "pause_turn": FinishReason.PAUSE,
+    "compaction": FinishReason.PAUSE,  # a pause asked for, after the summary
     "refusal": FinishReason.REFUSAL,
+    # Hosts of other models keep the words of OpenAI.
+    "stop": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "sensitive": FinishReason.CONTENT_FILTER,  # Z.ai
 }
 
 _OWN_HOSTS = frozenset({"anthropic", "anthropic-bedrock", "anthropic-vertex"})
@@ -148,36 +156,45 @@ class _Chunk(msgspec.Struct, gc=False):
     event: bytes = msgspec.field(name="bytes", default=b"")
 
 
-_EVENT = TypedJson(_Event)
+_EVENT = LenientJson(_Event, needed=frozenset({"delta", "text", "thinking", "partial_json"}))
 _CHUNK = TypedJson(_Chunk)
-_BODY = TypedJson(dict[str, Any])
+_BODY = LenientJson(dict[str, Any])
 _OWN_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
 _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 _MODEL_ITSELF = {"type": "direct"}  # the default, which not every host takes back
+# Delta -> the block that it belongs to, where a host did not open one.
+_KINDS = {"thinking_delta": "thinking", "signature_delta": "thinking", "compaction_delta": "compaction"}
 
 
 class _Block:
     """A content block under way: what it opened with, and what its deltas added."""
 
-    __slots__ = ("citations", "json_pieces", "kind", "opened", "signature")
+    __slots__ = ("call_id", "citations", "json_pieces", "kind", "opened", "signature")
 
     def __init__(self, opened: dict[str, Any]) -> None:
         self.opened = opened
         self.kind = str(opened.get("type") or "unknown")
         self.json_pieces: list[str] = []
-        self.citations: list[Any] = list(opened.get("citations") or ())
-        self.signature: str = opened.get("signature") or ""
+        citations = opened.get("citations")
+        self.citations: list[Any] = list(citations) if isinstance(citations, list) else []
+        self.signature = text_of(opened.get("signature"))
+        self.call_id = ""  # of a call, unique in the answer
 
 
 class _Decoder:
     """Events of one answer to deltas. `message_stop` is the finish; without it the answer is cut short."""
 
-    __slots__ = ("_blocks", "_called", "_message_data", "_reason", "_usage", "_writer", "unknown_events")
+    __slots__ = (
+        "_blocks", "_call_ids", "_message_data", "_message_id", "_reason", "_spoke", "_usage", "_writer",
+        "unknown_events",
+    )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
-        self._called = False
+        self._call_ids: set[str] = set()
+        self._message_id = ""
+        self._spoke = False
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
         self._message_data: dict[str, Any] = {}
@@ -201,10 +218,13 @@ class _Decoder:
         message = _BODY.read(body)
         if "error" in message and "content" not in message:
             raise error_from_words(*error_words(message))
-        if not isinstance(message.get("content"), list):
+        content = message.get("content")
+        if content is None and message.get("type") == "message":
+            content = []
+        if not isinstance(content, list):
             raise _broken("the answer is not a message of this API")
         self._start(message)
-        for index, block in enumerate(message["content"]):
+        for index, block in enumerate(content):
             self._open_block(index, block)
             self._close_block(index)
         self._note_message(message, message.get("usage"))
@@ -216,15 +236,16 @@ class _Decoder:
     def _decode_rare(self, kind: str, index: int, value: dict[str, Any]) -> None:
         match kind:
             case "message_start":
-                self._start(_object(value, "message"))
+                self._begin(value["message"] if isinstance(value.get("message"), dict) else {})
             case "content_block_start":
                 self._open_block(index, _object(value, "content_block"))
             case "content_block_stop":
                 self._close_block(index)
             case "message_delta":
                 further = {name: value[name] for name in value if name not in ("delta", "usage")}
-                self._note_message({**further, **_object(value, "delta")}, value.get("usage"))
+                self._note_message({**further, **(value.get("delta") or {})}, value.get("usage"))
             case "message_stop":
+                self._writer.start()
                 self._note_message(value, None)  # Bedrock adds its metrics here
                 for open_index in tuple(self._blocks):
                     self._close_block(open_index)
@@ -238,35 +259,68 @@ class _Decoder:
             case _:
                 self.unknown_events += 1
 
+    def _begin(self, message: dict[str, Any]) -> None:
+        """Take the first event. Kimi repeats it; with another id it is a second try, after a broken first."""
+        message_id, repeated = text_of(message.get("id")), self._writer.started
+        if repeated and self._spoke and message_id != self._message_id:
+            raise ModelError("another message began before this one had ended", code=ErrorCode.STREAM_TRUNCATED)
+        self._message_id = message_id
+        self._start(message)
+        content = message.get("content")
+        if not repeated and isinstance(content, list):  # what code execution did before it called a tool
+            for index, block in enumerate(content):
+                self._open_block(index, block)
+                self._close_block(index)
+
     def _start(self, message: dict[str, Any]) -> None:
-        self._writer.start(message.get("model") or "", message.get("id") or "")
+        self._writer.start(text_of(message.get("model")), text_of(message.get("id")))
         self._note_usage(message.get("usage"))
 
     def _open_block(self, index: int, opened: Any) -> None:
         if not isinstance(opened, dict):
             raise _broken("a content block is not an object")
+        for known in tuple(self._blocks):
+            # Kimi does not close its blocks, proxies give each the index 0; those of calls may run side by side.
+            if known == index or self._blocks[known].kind != "tool_use":
+                self._close_block(known)
+        self._spoke = True
+        self._writer.start()
         block = self._blocks[index] = _Block(opened)
-        if block.kind == "text" and opened.get("text"):
-            self._writer.text(opened["text"], index)
-        elif block.kind == "thinking" and opened.get("thinking"):
-            self._writer.thinking(opened["thinking"], index)
+        if block.kind == "text" and (text := text_of(opened.get("text"))):
+            self._writer.text(text, index)
+        elif block.kind == "thinking" and (text := text_of(opened.get("thinking"))):
+            self._writer.thinking(text, index)
         elif block.kind == "tool_use":
-            if not opened.get("id") or not opened.get("name"):
-                raise _broken("a tool_use block has no id or no name")
-            self._called = True
-            further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
-            if further.get("caller") == _MODEL_ITSELF:
-                del further["caller"]
-            self._writer.call_start(opened["id"], opened["name"], further or None)
+            self._open_call(block)
+
+    def _open_call(self, block: _Block) -> None:
+        opened = block.opened
+        name = text_of(opened.get("name"))
+        if not name:
+            raise _broken("a tool_use block has no name")
+        number = len(self._call_ids)
+        wire_id = call_id = text_of(opened.get("id")) or f"call_{number}"
+        while call_id in self._call_ids:  # hosts of other models repeat ids, or give none
+            number += 1
+            call_id = f"{wire_id}_{number}"
+        block.call_id = call_id
+        self._call_ids.add(call_id)
+        further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
+        if further.get("caller") == _MODEL_ITSELF:
+            del further["caller"]
+        self._writer.call_start(call_id, name, further or None)
 
     def _add_to_block(self, index: int, delta: _Delta, data: bytes) -> None:
         block = self._blocks.get(index)
         if block is None:
-            raise _broken("a delta came for a content block that is not open")
+            if delta.type == "input_json_delta":
+                raise _broken("arguments came for a content block that is not open")
+            self._open_block(index, {"type": _KINDS.get(delta.type, "text")})
+            block = self._blocks[index]
         match delta.type:
             case "input_json_delta":
                 if block.kind == "tool_use" and delta.partial_json:
-                    self._writer.call_args(block.opened["id"], delta.partial_json)
+                    self._writer.call_args(block.call_id, delta.partial_json)
                 block.json_pieces.append(delta.partial_json)
             case "thinking_delta":
                 self._writer.thinking(delta.thinking, index)
@@ -283,7 +337,7 @@ class _Decoder:
     def _close_block(self, index: int) -> None:
         block = self._blocks.pop(index, None)
         if block is None:
-            raise _broken("a content block closed that was not open")
+            return  # text needs no opening
         opened, written_input = block.opened, "".join(block.json_pieces)
         match block.kind:
             case "text":
@@ -296,8 +350,10 @@ class _Decoder:
                 self._writer.thinking("", index, {"data": opened.get("data") or ""})
             case "tool_use":
                 if not written_input and opened.get("input"):
-                    self._writer.call_args(opened["id"], encode_json(opened["input"]).decode())
-                self._writer.call_end(opened["id"])
+                    whole_input = opened["input"]  # an object; of some hosts its text
+                    text = whole_input if isinstance(whole_input, str) else encode_json(whole_input).decode()
+                    self._writer.call_args(block.call_id, text)
+                self._writer.call_end(block.call_id)
             case "compaction":
                 summary = opened.get("content")
                 self._writer.item("compaction", opened, summary if isinstance(summary, str) else None)
@@ -306,7 +362,7 @@ class _Decoder:
 
     def _note_message(self, message: dict[str, Any], usage: Any) -> None:
         self._note_usage(usage)
-        self._reason = message.get("stop_reason") or self._reason
+        self._reason = text_of(message.get("stop_reason")) or self._reason
         self._message_data.update(
             {name: value for name, value in message.items() if name not in _OWN_FIELDS and value is not None}
         )
@@ -316,8 +372,12 @@ class _Decoder:
         if not isinstance(usage, dict):
             return
         self._usage.update({name: value for name, value in usage.items() if value is not None})
-        fresh, output = self._usage.get("input_tokens"), self._usage.get("output_tokens")
-        read, written = (self._usage.get(f"cache_{what}_input_tokens") for what in ("read", "creation"))
+        fresh, output = (count_of(self._usage.get(f"{what}_tokens")) for what in ("input", "output"))
+        read, written = (count_of(self._usage.get(f"cache_{what}_input_tokens")) for what in ("read", "creation"))
+        details, by_age = self._usage.get("output_tokens_details"), self._usage.get("cache_creation")
+        if written is None and isinstance(by_age, dict):
+            counts = [count for count in map(count_of, by_age.values()) if count is not None]
+            written = sum(counts) if counts else None
         input_tokens = None if fresh is None else fresh + (read or 0) + (written or 0)
         self._writer.usage(
             TokenUsage(
@@ -326,13 +386,13 @@ class _Decoder:
                 total_tokens=None if input_tokens is None or output is None else input_tokens + output,
                 cache_read_tokens=read,
                 cache_write_tokens=written,
-                reasoning_tokens=(self._usage.get("output_tokens_details") or {}).get("thinking_tokens"),
+                reasoning_tokens=count_of(details.get("thinking_tokens")) if isinstance(details, dict) else None,
             )
         )
 
     def _finish(self) -> None:
         reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
-        if self._called and self._reason == "end_turn":  # hosts of other models say so beside a call
+        if self._call_ids and reason is FinishReason.STOP:  # hosts of other models say so beside a call
             reason = FinishReason.TOOL_CALLS
         data = {**self._message_data, **({"usage": self._usage} if self._usage else {})}
         self._writer.done(reason, self._reason, data or None)

@@ -21,6 +21,7 @@ from ..usage import TokenUsage
 from .bedrock_families import SPECIFICATION, BedrockDialect, family_dialect
 from .bedrock_request import encode_request
 from .failures import error_from_response, error_from_words, error_words
+from .lenient import LenientJson, count_of, text_of
 
 __all__ = ["CODEC", "DIALECTS", "BedrockDialect", "family_dialect"]
 
@@ -66,14 +67,14 @@ class _BlockDelta(msgspec.Struct, gc=False):
     index: int = msgspec.field(name="contentBlockIndex", default=0)
 
 
-_BLOCK_DELTA = TypedJson(_BlockDelta)
+_BLOCK_DELTA = LenientJson(_BlockDelta, needed=frozenset({"delta", "text", "toolUse", "input", "reasoningContent"}))
 _BODY = TypedJson(dict[str, Any])
 
 
 class _Block:
     """A content block under way. Text and reasoning have no start: theirs is made by the first delta to be kept."""
 
-    __slots__ = ("citations", "kind", "opened", "pieces", "redacted", "signature")
+    __slots__ = ("call_id", "citations", "kind", "opened", "pieces", "redacted", "signature")
 
     def __init__(self, kind: str = "", opened: dict[str, Any] | None = None) -> None:
         self.kind = kind
@@ -82,17 +83,18 @@ class _Block:
         self.citations: list[Any] = []
         self.redacted: list[str] = []
         self.signature = ""
+        self.call_id = ""  # of a call, unique in the answer
 
 
 class _Decoder:
     """Events of one answer to deltas. `messageStop` is the finish; usage may still follow it, or an exception."""
 
-    __slots__ = ("_blocks", "_called", "_done", "_message_data", "_reason", "_writer", "unknown_events")
+    __slots__ = ("_blocks", "_call_ids", "_done", "_message_data", "_reason", "_writer", "unknown_events")
 
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
-        self._called = False
+        self._call_ids: set[str] = set()
         self._reason: str | None = None
         self._done = False
         self._message_data: dict[str, Any] = {}
@@ -138,9 +140,9 @@ class _Decoder:
                 self._writer.start()
             case "contentBlockStart":
                 kind, opened = next(iter(_object(value, "start").items()), ("unknown", {}))
-                self._open_block(value.get("contentBlockIndex") or 0, kind, opened)
+                self._open_block(count_of(value.get("contentBlockIndex")) or 0, kind, opened)
             case "contentBlockStop":
-                self._close_block(value.get("contentBlockIndex") or 0)
+                self._close_block(count_of(value.get("contentBlockIndex")) or 0)
             case "messageStop":
                 for index in tuple(self._blocks):
                     self._close_block(index)
@@ -171,7 +173,7 @@ class _Decoder:
             if block.opened.get("type") == _SERVER_TOOL:
                 block.pieces.append(delta.tool_use.input)
             elif delta.tool_use.input:
-                self._writer.call_args(block.opened["toolUseId"], delta.tool_use.input)
+                self._writer.call_args(block.call_id, delta.tool_use.input)
         else:
             self._add_rare(block, _object(_BODY.read(data), "delta"))
 
@@ -191,15 +193,25 @@ class _Decoder:
     def _open_block(self, index: int, kind: str, opened: Any) -> None:
         if not isinstance(opened, dict):
             raise _broken("a content block is not an object")
-        self._blocks[index] = _Block(kind, opened)
+        if index in self._blocks:
+            self._close_block(index)
+        block = self._blocks[index] = _Block(kind, opened)
         if kind == "toolUse" and opened.get("type") != _SERVER_TOOL:
-            if not opened.get("toolUseId") or not opened.get("name"):
-                raise _broken("a toolUse block has no id or no name")
-            self._called = True
-            further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
-            if further.get("type") == "tool_use":  # the default, which the API does not take back
-                del further["type"]
-            self._writer.call_start(opened["toolUseId"], opened["name"], further or None)
+            self._open_call(block)
+
+    def _open_call(self, block: _Block) -> None:
+        opened = block.opened
+        wire_id, tool_name = text_of(opened.get("toolUseId")), text_of(opened.get("name"))
+        if not wire_id or not tool_name:
+            raise _broken("a toolUse block has no id or no name")
+        block.call_id = wire_id
+        while block.call_id in self._call_ids:  # imported models may repeat them
+            block.call_id += "_"
+        self._call_ids.add(block.call_id)
+        further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
+        if further.get("type") == "tool_use":  # the default, which the API does not take back
+            del further["type"]
+        self._writer.call_start(block.call_id, tool_name, further or None)
 
     def _close_block(self, index: int) -> None:
         block = self._blocks.pop(index, None)
@@ -212,7 +224,7 @@ class _Decoder:
             case "toolUse" if opened.get("type") == _SERVER_TOOL:
                 self._writer.item(_SERVER_TOOL, {"toolUse": _with_input(opened, "".join(block.pieces))})
             case "toolUse":
-                self._writer.call_end(opened["toolUseId"])
+                self._writer.call_end(block.call_id)
             case "toolResult":
                 self._writer.item("toolResult", {"toolResult": {**opened, "content": block.pieces}})
             case "image":
@@ -238,19 +250,20 @@ class _Decoder:
             case {"reasoningContent": {"reasoningText": {"text": str() as text, **further}}}:
                 if text:
                     self._writer.thinking(text, index)
-                if further.get("signature"):
-                    self._writer.thinking("", index, {"signature": further["signature"]})
+                if signature := text_of(further.get("signature")):
+                    self._writer.thinking("", index, {"signature": signature})
             case {"reasoningContent": {"redactedContent": str() as redacted}}:
                 self._writer.thinking("", index, {"redactedContent": redacted})
             case {"citationsContent": dict() as cited}:
-                pieces = [piece for piece in cited.get("content") or () if isinstance(piece, dict)]
-                self._writer.text("".join(piece.get("text") or "" for piece in pieces), index)
+                content = cited.get("content")
+                pieces = [piece for piece in content if isinstance(piece, dict)] if isinstance(content, list) else []
+                self._writer.text("".join(text_of(piece.get("text")) for piece in pieces), index)
                 kept = {"content": pieces} if len(pieces) > 1 else {}
                 self._writer.text("", index, {"citations": cited.get("citations") or [], **kept})
             case {"toolUse": dict() as call} if call.get("type") != _SERVER_TOOL:
                 self._open_block(index, "toolUse", call)
                 if call.get("input"):
-                    self._writer.call_args(call["toolUseId"], encode_json(call["input"]).decode())
+                    self._writer.call_args(self._blocks[index].call_id, encode_json(call["input"]).decode())
                 self._close_block(index)
             case {"toolUse": dict()}:
                 self._writer.item(_SERVER_TOOL, block)
@@ -272,7 +285,7 @@ class _Decoder:
     # ------------------------------------------------------------ the message
 
     def _stop(self, value: dict[str, Any]) -> None:
-        self._reason = value.get("stopReason") or ""
+        self._reason = text_of(value.get("stopReason"))
 
     def _note(self, value: dict[str, Any]) -> None:
         self._message_data.update(
@@ -286,19 +299,19 @@ class _Decoder:
     def _finish(self) -> None:
         self._done = True
         reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
-        if self._called and self._reason == "end_turn":  # some families say so beside a call
+        if self._call_ids and reason is FinishReason.STOP:  # some families say so beside a call
             reason = FinishReason.TOOL_CALLS
         self._writer.done(reason, self._reason or None, self._message_data or None)
 
 
 def _token_usage(usage: dict[str, Any]) -> TokenUsage:
     """The API's `inputTokens` leaves out what the cache did."""
-    fresh = usage.get("inputTokens")
-    read, written = (usage.get(f"cache{what}InputTokens") for what in ("Read", "Write"))
+    fresh, output, total = (count_of(usage.get(f"{what}Tokens")) for what in ("input", "output", "total"))
+    read, written = (count_of(usage.get(f"cache{what}InputTokens")) for what in ("Read", "Write"))
     return TokenUsage(
         input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
-        output_tokens=usage.get("outputTokens"),
-        total_tokens=usage.get("totalTokens"),
+        output_tokens=output,
+        total_tokens=total,
         cache_read_tokens=read,
         cache_write_tokens=written,
     )

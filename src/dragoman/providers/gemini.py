@@ -22,6 +22,7 @@ from ..usage import TokenUsage
 from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
 from .gemini_arguments import FunctionCall, StreamedCall, require_shape, violation
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
+from .lenient import mended
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
@@ -46,6 +47,7 @@ CONTINUED_METADATA = frozenset({"logprobsResult", "citationMetadata"})
 # Fields of a part that say something about its content and are not the content.
 _PART_ATTRIBUTES = frozenset({"thought", "thoughtSignature", "partMetadata", "mediaResolution", "videoMetadata"})
 _ANSWER_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+_UNFINISHED = "FINISH_REASON_UNSPECIFIED"  # the zero value of a field that is not set yet
 _SENTINEL = b"[DONE]"  # some gateways end a stream with it; the API does not
 _RETRY_DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
@@ -117,11 +119,12 @@ class _Chunk(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Blob(msgspec.Struct, rename="camel", gc=False):
-    mime_type: str
-    data: str
+    mime_type: str = ""
+    data: str = ""
 
 
 _TEXT_CHUNK = msgspec.json.Decoder(_TextChunk)
+_NEEDED = frozenset({"candidates", "content", "parts", "name", "args", "partialArgs"})
 _CALL_FIELDS = frozenset(FunctionCall.__struct_encode_fields__)
 _ANY_CHUNK: TypedJson[dict[str, Any]] = TypedJson(dict)
 _ANY_BODY: TypedJson[Any] = TypedJson(dict | list)  # type: ignore[arg-type]  # a union is a shape too
@@ -243,7 +246,7 @@ class _Decoder:
         if _ANSWER_FIELDS.isdisjoint(value):
             self.unknown_events += 1
             return
-        chunk = require_shape(value, _Chunk)
+        chunk = mended(value, _Chunk, needed=_NEEDED)
         self._start(chunk.model_version or "", chunk.response_id or "")
         if chunk.usage_metadata is not None:
             self._note_usage(chunk.usage_metadata, value["usageMetadata"])
@@ -251,9 +254,11 @@ class _Decoder:
         self._data.update(further)
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             self._reason = BLOCKED + chunk.prompt_feedback.block_reason
-        for position, candidate in enumerate(chunk.candidates or ()):
+        named = value.get("candidates")
+        wire_candidates = [entry for entry in (named if isinstance(named, list) else [named]) if entry is not None]
+        for candidate, fields in zip(chunk.candidates or (), wire_candidates, strict=False):
             if not candidate.index:  # only the first candidate is the answer
-                self._note_candidate(candidate, value["candidates"][position])
+                self._note_candidate(candidate, fields if isinstance(fields, dict) else {})
                 break
 
     def _start(self, model: str, response_id: str) -> None:
@@ -267,8 +272,9 @@ class _Decoder:
             # Only the first part of a chunk goes on with the last one of the chunk before; an empty text is no part.
             if position and part.get("text") != "":
                 self._part_index += 1
-            self._write_part(part)
-        self._reason = candidate.finish_reason or self._reason
+            self._write_part({name: value for name, value in part.items() if value is not None})
+        if candidate.finish_reason != _UNFINISHED:
+            self._reason = candidate.finish_reason or self._reason
         for name, value in fields.items():
             if name not in ("content", "index", "finishReason") and value not in (None, {}, []):
                 self._data[name] = _merged(self._data.get(name), value, name in CONTINUED_METADATA)
@@ -283,11 +289,11 @@ class _Decoder:
 
     def _write_part(self, part: dict[str, Any]) -> None:
         if "functionCall" in part:
-            self._write_call(part, require_shape(part["functionCall"], FunctionCall))
+            self._write_call(part, mended(part["functionCall"], FunctionCall, needed=_NEEDED))
         elif isinstance(part.get("text"), str):
             self._write_text(part)
         elif "inlineData" in part and not part.get("thought"):  # a draft among the thoughts is no picture of the answer
-            self._write_blob(part, require_shape(part["inlineData"], _Blob))
+            self._write_blob(part, mended(part["inlineData"], _Blob))
         else:
             self._write_item(part)
 

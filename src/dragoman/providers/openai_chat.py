@@ -19,6 +19,7 @@ from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..usage import TokenUsage
 from .failures import error_from_response, error_from_words, error_words
+from .lenient import LenientJson, amount_of, count_of, text_of
 from .openai_chat_calls import CalledFunction, CallPiece, ToolCallJoiner
 from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
 
@@ -81,7 +82,9 @@ class _Chunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
-_CHUNK = TypedJson(_Chunk)
+# What an answer is made of: of another type, there is no answer. All else may have any.
+_NEEDED = frozenset({"choices", "delta", "message", "content", "tool_calls", "function", "custom", "name", "input"})
+_CHUNK = LenientJson(_Chunk, needed=_NEEDED)
 _WHOLE = TypedJson(dict[str, Any])
 _OWN_FIELDS = frozenset({"id", "object", "model", "choices", "usage", "error", "obfuscation"})
 _CHOICE_FIELDS = frozenset({*_Choice.__struct_fields__, "usage", "text", "token_ids"})
@@ -126,7 +129,7 @@ class _Decoder:
         self._details: list[Any] = []  # of the thinking that is open
         self._hidden: dict[str, Any] = {}  # signatures that belong to the message, not to a text of it
         self._annotations: list[Any] = []
-        self._items: dict[Any, dict[str, Any]] = {}
+        self._items: dict[str, dict[str, Any]] = {}
         self._audio: dict[str, list[Any]] = {}
         self._logprobs: dict[str, list[Any]] = {}
         self._usage: dict[str, Any] = {}
@@ -140,7 +143,13 @@ class _Decoder:
                 continue
             chunk = read(data)
             choices = chunk.choices
-            if self._watching or not choices or choices[0].finish_reason or choices[0].error is not None:
+            if (
+                self._watching
+                or not choices
+                or choices[0].finish_reason
+                or choices[0].delta is None  # Azure: what its filter says of the text before
+                or choices[0].error is not None
+            ):
                 self._note_whole(name, chunk, _WHOLE.read(data))
             elif chunk.usage is not None or chunk.error is not None:
                 self._note_usage(chunk.usage)
@@ -152,8 +161,9 @@ class _Decoder:
     def decode_body(self, body: bytes) -> None:
         whole, chunk = _WHOLE.read(body), _CHUNK.read(body)
         if not any(choice.message is not None for choice in chunk.choices or ()):
-            if "error" in whole or whole.get("object") == "error":
-                raise _error_inside({"error": whole.get("error", whole)})
+            failure = whole.get("error") or _failure_of_minimax(whole)
+            if failure or whole.get("object") == "error":
+                raise _error_inside({"error": failure or whole})
             raise ModelError("the answer is not a completion of this API", code=ErrorCode.PROTOCOL_VIOLATION)
         self._note_whole("", chunk, whole)
         for choice in chunk.choices or ():
@@ -165,6 +175,8 @@ class _Decoder:
     def end(self) -> None:
         if self._reason:
             self._finish()
+        else:
+            self._calls.open_waiting()
 
     def _is_mark(self, data: bytes) -> bool:
         """Whether the event is the sentinel, which closes a finished answer, or empty."""
@@ -177,24 +189,29 @@ class _Decoder:
     def _note_whole(self, event_name: str, chunk: _Chunk, whole: dict[str, Any]) -> None:
         """Keep whatever a chunk says beside its delta; it may be an error."""
         if chunk.choices or chunk.usage:
-            self._writer.start(whole.get("model") or "", whole.get("id") or "")
+            self._writer.start(text_of(whole.get("model")), text_of(whole.get("id")))
             self._watching = self._reason is not None
         self._note_usage(chunk.usage)
-        if event_name == "error" or chunk.error is not None or whole.get("object") == "error":
-            self._note_error(whole.get("error", whole))
+        if event_name == "error" or chunk.error or whole.get("object") == "error":
+            self._note_error(whole.get("error") or whole)
+            return
+        if not chunk.choices and (failure := _failure_of_minimax(whole)):
+            self._note_error(failure)
             return
         if not chunk.choices and chunk.usage is None and "choices" not in whole:
             self.unknown_events += 1
             return
         further = {name: value for name, value in whole.items() if name not in _OWN_FIELDS}
-        for choice in whole.get("choices") or ():
-            if choice.get("index"):
+        choices = whole.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict) or choice.get("index") not in (0, None, "0"):
                 continue
             self._note_usage(choice.get("usage"))  # Moonshot
             self._note_error(choice.get("error"))  # OpenRouter
             further.update({name: value for name, value in choice.items() if name not in _CHOICE_FIELDS})
-            message = choice.get("message") or choice.get("delta") or {}
-            further.update({name: value for name, value in message.items() if name not in _MESSAGE_FIELDS})
+            message = choice.get("message") or choice.get("delta")
+            if isinstance(message, dict):
+                further.update({name: value for name, value in message.items() if name not in _MESSAGE_FIELDS})
         # Snowflake sends every field with a zero value: only values count.
         self._message_data.update({name: value for name, value in further.items() if value})
         if isinstance(x_groq := whole.get("x_groq"), dict) and chunk.usage is None:
@@ -202,7 +219,7 @@ class _Decoder:
 
     def _note_error(self, error: Any) -> None:
         # Written, not raised: it counts also where the stream ends without a blank line after it.
-        if error is not None:
+        if error:  # some gateways send an empty one with every chunk
             self._writer.error(_error_inside({"error": error}))
 
     def _note_usage(self, usage: Any) -> None:
@@ -212,8 +229,7 @@ class _Decoder:
         self._writer.start()
         self._usage.update({name: value for name, value in usage.items() if value is not None})
         reported = self._usage
-        prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
-        total = _count(reported, "total_tokens")
+        prompt, completion, total = (_count(reported, f"{what}_tokens") for what in ("prompt", "completion", "total"))
         if total is None and prompt is not None and completion is not None:
             total = prompt + completion
         if self._dialect.completion_without_reasoning and None not in (prompt, completion, total):
@@ -231,14 +247,16 @@ class _Decoder:
                 cache_read_tokens=cached,
                 cache_write_tokens=_count(input_details, "cache_write_tokens"),
                 reasoning_tokens=_count(reported.get("completion_tokens_details"), "reasoning_tokens"),
-                cost=cost if isinstance(cost, (int, float)) and cost >= 0 else None,
+                cost=amount_of(cost),
             )
         )
 
     # ------------------------------------------------------------ the answer
 
     def _add_choice(self, choice: _Choice) -> None:
-        delta = choice.delta or choice.message
+        delta = choice.delta
+        if delta is None and not (self._open or self._calls):  # Perplexity repeats the whole answer after its pieces
+            delta = choice.message
         if delta is not None:
             thought = delta.reasoning_content or delta.reasoning or delta.reasoning_text
             if thought or delta.reasoning_details:
@@ -282,9 +300,8 @@ class _Decoder:
         if self._open != "thinking":
             self._close_part("thinking")
         if not thought:
-            thought = "".join(
-                detail.get("text") or detail.get("summary") or "" for detail in details if isinstance(detail, dict)
-            )
+            known_details = (detail for detail in details if isinstance(detail, dict))
+            thought = "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in known_details)
         if thought:
             self._writer.thinking(thought)
         known = len(self._details)
@@ -302,7 +319,7 @@ class _Decoder:
             elif kind in ("text", "output_text") or isinstance(part, str):
                 if self._open != "text":
                     self._close_part("text")
-                self._writer.text(part if isinstance(part, str) else part.get("text") or "")
+                self._writer.text(part if isinstance(part, str) else text_of(part.get("text")))
             elif kind == "image_url":
                 self._close_part("")
                 self._write_image(part)
@@ -324,11 +341,10 @@ class _Decoder:
         for image in delta.images or ():
             self._close_part("")
             self._write_image(image)
-        for tool in (
-            delta.executed_tools or ()
-        ):  # Groq: the same tool again, once with its arguments, once with its output
+        # Groq: the same tool again, once with its arguments, once with its output
+        for tool in delta.executed_tools or ():
             if isinstance(tool, dict):
-                self._items[tool.get("index", len(self._items))] = tool
+                self._items[str(tool.get("index", len(self._items)))] = tool
         if isinstance(delta.audio, dict):
             for name, value in delta.audio.items():
                 if value:
@@ -362,6 +378,8 @@ class _Decoder:
             self._annotations = []
         elif self._open == "refusal":
             self._writer.text("", _REFUSAL_PART, {"refusal": True})
+        if next_kind:
+            self._calls.open_waiting()
         self._open = next_kind
 
     # ------------------------------------------------------------ the end
@@ -437,13 +455,20 @@ def _joined_text(value: Any) -> str:
     """The text of a Mistral thinking part, whose `thinking` is a list of parts, or a plain string."""
     if isinstance(value, str):
         return value
-    texts = (part.get("text") for part in value or () if isinstance(part, dict))
-    return "".join(text for text in texts if isinstance(text, str))
+    parts = value if isinstance(value, list) else ()
+    return "".join(text_of(part.get("text")) for part in parts if isinstance(part, dict))
 
 
 def _count(counts: Any, name: str) -> int | None:
-    value = counts.get(name) if isinstance(counts, dict) else None
-    return int(value) if isinstance(value, (int, float)) and value >= 0 else None
+    return count_of(counts.get(name)) if isinstance(counts, dict) else None
+
+
+def _failure_of_minimax(whole: dict[str, Any]) -> dict[str, Any] | None:
+    """MiniMax answers a failed request with a good status, no choices and its own code."""
+    result = whole.get("base_resp")
+    if not isinstance(result, dict) or not result.get("status_code"):
+        return None
+    return {"code": text_of(result["status_code"]), "message": text_of(result.get("status_msg"))}
 
 
 def _error_inside(value: dict[str, Any]) -> ModelError:

@@ -36,7 +36,7 @@ class CallPiece(msgspec.Struct, gc=False):
 
 
 class _Call:
-    """A tool call under way. It opens in the stream once its name is known."""
+    """A tool call under way. It opens in the stream once its name is known to be whole: it has an id of ours then."""
 
     __slots__ = ("data", "id", "index", "name", "pieces", "wire_id")
 
@@ -52,17 +52,22 @@ class _Call:
         """Whether the arguments so far are an object already, so that another `{` cannot belong to them."""
         return parse_arguments("".join(self.pieces)).arguments is not None
 
+    def is_repeated_by(self, arguments: str) -> bool:
+        """Whether they are all of the arguments once more, as some hosts send them with the last piece."""
+        return bool(self.pieces) and "".join(self.pieces).strip() == arguments.strip() and self.is_whole()
+
 
 class ToolCallJoiner:
     """Takes the pieces in the order of the wire and writes the calls. They are closed together, at the finish."""
 
-    __slots__ = ("_calls", "_calls_by_index", "_used_ids", "_writer")
+    __slots__ = ("_calls", "_calls_by_index", "_used_ids", "_waiting", "_writer")
 
     def __init__(self, writer: DeltaWriter) -> None:
         self._writer = writer
         self._calls: list[_Call] = []
         self._calls_by_index: dict[int | None, _Call] = {}
         self._used_ids: set[str] = set()
+        self._waiting: _Call | None = None  # it has a name, of which more may come: some gateways cut it in pieces
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -74,14 +79,17 @@ class ToolCallJoiner:
             function, call = piece.function, self._calls_by_index.get(piece.index)
             if (
                 call is not None
-                and call.name
+                and call.id
                 and function is not None
                 and not function.name
                 and type(function.arguments) is str
                 and piece.index is not None
                 and piece.extra_content is None
+                and self._waiting is None
             ):  # a plain further piece of an open call: the usual case, and the path of every token
-                if function.arguments:
+                if function.arguments and not (
+                    function.arguments[0] == "{" and call.is_repeated_by(function.arguments)
+                ):
                     call.pieces.append(function.arguments)
                     self._writer.call_args(call.id, function.arguments)
             else:
@@ -94,8 +102,15 @@ class ToolCallJoiner:
             if call is not None:
                 touched.append(call)
 
+    def open_waiting(self) -> None:
+        """Open the call whose name has not been followed by anything yet, if there is one: something else follows."""
+        call, self._waiting = self._waiting, None
+        if call is not None:
+            self._open_call(call)
+
     def finish(self) -> None:
         """Close every call; raise ModelError for one that never got a name."""
+        self.open_waiting()
         for call in self._calls:
             if not call.name:
                 raise ModelError("the provider sent a tool call without a name", code=ErrorCode.PROTOCOL_VIOLATION)
@@ -115,15 +130,22 @@ class ToolCallJoiner:
             call = _Call(piece.index, piece.id or None)
             self._calls.append(call)
             self._calls_by_index[piece.index] = call
+        if call is not self._waiting:
+            self.open_waiting()
         if piece.extra_content is not None:
             call.data["extra_content"] = piece.extra_content
-        if not call.name:
+        if not call.id:
             call.wire_id = call.wire_id or piece.id or None
+            if piece.type == "custom":
+                call.data["type"] = "custom"
             if name:
-                self._open_call(call, name, is_custom=piece.type == "custom")
-        if arguments:
+                call.name = name if name.startswith(call.name) else call.name + name
+                self._waiting = call
+            if arguments and self._waiting is call:
+                self.open_waiting()
+        if arguments and not (arguments[0] == "{" and call.is_repeated_by(arguments)):
             call.pieces.append(arguments)
-            if call.name:
+            if call.id:
                 self._writer.call_args(call.id, arguments)
         return call
 
@@ -136,22 +158,23 @@ class ToolCallJoiner:
         call = last if piece.index is None else self._calls_by_index.get(piece.index)
         if piece.id and piece.index is None:
             call = next((known for known in self._calls if known.wire_id == piece.id), None if name else call)
+        if call is None and not name and not piece.id:
+            call = last  # its first piece had no index, or another one
         if call is None or not name or not call.name:
             return call
         if piece.id and call.wire_id:
             return call if piece.id == call.wire_id else None
+        if not call.id and call.wire_id and piece.type is None and not arguments:
+            return call  # another piece of its name
         if name != call.name or (arguments and arguments.lstrip().startswith("{") and call.is_whole()):
             return None
         return call
 
-    def _open_call(self, call: _Call, name: str, *, is_custom: bool) -> None:
-        call.name = name
+    def _open_call(self, call: _Call) -> None:
         call.id = self._unique_id(call.wire_id)
         if call.id != call.wire_id:
             call.data["id"] = call.wire_id
-        if is_custom:
-            call.data["type"] = "custom"
-        self._writer.call_start(call.id, name)
+        self._writer.call_start(call.id, call.name)
         if call.pieces:
             self._writer.call_args(call.id, "".join(call.pieces))
 

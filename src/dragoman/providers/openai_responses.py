@@ -19,10 +19,11 @@ import msgspec
 from ..errors import ErrorCode, ModelError, UnreadableData
 from ..jsontext import decode_json, encode_json, join_surrogates
 from ..message import FinishReason
-from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
+from ..stream import Codec, DeltaWriter, WireEvent
 from ..target import Dialect
 from ..usage import TokenUsage
 from .failures import error_from_response, error_from_words, error_words
+from .lenient import LenientJson, amount_of
 from .openai_responses_items import (
     NOT_KEPT,
     PIECES,
@@ -33,9 +34,11 @@ from .openai_responses_items import (
     content_data,
     count_in,
     object_in,
+    objects_in,
     reasoning_data,
     reasoning_texts,
     rest_of,
+    says_the_same,
     text_in,
     without,
 )
@@ -61,7 +64,7 @@ class _Event(msgspec.Struct, gc=False):
     delta: Any = None
 
 
-_EVENT = TypedJson(_Event)
+_EVENT = LenientJson(_Event)
 
 
 class _Decoder:
@@ -141,7 +144,7 @@ class _Decoder:
                     item.content_done[event.content_index or 0] = object_in(value, "part")
             case _ if kind in TERMINALS:
                 self._end_response(object_in(value, "response"), kind.removeprefix("response."))
-            case "error" | "" if kind or value.get("error"):
+            case "error" | "response.error" | "" if kind or value.get("error"):
                 self._writer.error(error_from_words(*error_words(value)))
             case _:
                 self.unknown_events += 1
@@ -152,8 +155,13 @@ class _Decoder:
         self._writer.start(text_in(response, "model"), text_in(response, "id"))
 
     def _find(self, item_id: str | None, index: int | None, kind: str) -> OutputItem | None:
-        """Items are known by their id; gateways that change ids between events keep the index."""
+        """Items are known by their id; gateways that change ids between events keep the index.
+
+        Without either, an event means the item of its kind that is open.
+        """
         item = self._by_id.get(item_id)
+        if item is None and index is None and not item_id:
+            return next((known for known in reversed(self._items) if known.kind == kind and not known.closed), None)
         if item is None:
             item = self._by_index.get(index)
             if item is not None and (item.closed or item.kind != kind):
@@ -177,6 +185,7 @@ class _Decoder:
         if item is None:  # a resumed stream may begin after the item's opening
             item = self._open({"type": kind, "id": event.item_id}, event.output_index)
         if type(event.delta) is not str or item.closed or item.kind != kind:
+            self.unknown_events += 1
             return
         index = (event.summary_index if channel == "summary_text" else event.content_index) or 0
         if self._may_write(item):
@@ -379,7 +388,7 @@ class _Decoder:
             self._writer.error(error_from_words(*error_words({"error": None, **response})))
             return
         self._start(response)
-        data = self._settle([item for item in response.get("output") or () if isinstance(item, dict)])
+        data = self._settle(objects_in(response, "output"))
         self._note_usage(response)
         details = response.get("incomplete_details")
         if status == "incomplete" and isinstance(details, dict) and details.get("reason"):
@@ -396,11 +405,9 @@ class _Decoder:
 
     def _settle(self, output: list[dict[str, Any]]) -> dict[str, Any]:
         """Write what the last event shows and nothing before it did; return what the deltas could not say."""
-        settled: list[OutputItem] = []
+        settled = self._matches(output)
         revised: list[dict[str, Any]] = []
-        for index, final in enumerate(output):
-            item = self._match(final, index, settled)
-            settled.append(item)
+        for item, final in zip(settled, output, strict=True):
             if item.final is None:
                 item.final = final
             elif changes := changes_in(item.final, final):
@@ -419,14 +426,31 @@ class _Decoder:
             data["output"] = revised
         return data
 
-    def _match(self, final: dict[str, Any], index: int, taken: list[OutputItem]) -> OutputItem:
-        """The item that `final` is the last word on, or a new one that was never announced."""
-        for item in (self._by_id.get(text_in(final, "id")), self._by_index.get(index)):
-            if item is not None and item not in taken and item.opened.get("type") == final.get("type"):
-                return item
-        item = OutputItem(final)
-        self._items.append(item)
-        return item
+    def _matches(self, output: list[dict[str, Any]]) -> list[OutputItem]:
+        """For each final item the one that it is the last word on, or a new one that was never announced.
+
+        By id, by place, or by what it says: vLLM and gateways give an item another id at the end, at another place.
+        """
+        found: dict[int, OutputItem] = {}
+        for index, final in enumerate(output):
+            self._take_match(found, index, final, self._by_id.get(text_in(final, "id")))
+        for index, final in enumerate(output):
+            self._take_match(found, index, final, self._by_index.get(index))
+        for index, final in enumerate(output):
+            same = (item for item in self._items if item not in found.values() and says_the_same(item, final))
+            self._take_match(found, index, final, next(same, None))
+        for index, final in enumerate(output):
+            if index not in found:
+                found[index] = OutputItem(final)
+                self._items.append(found[index])
+        return [found[index] for index in range(len(output))]
+
+    def _take_match(
+        self, found: dict[int, OutputItem], index: int, final: dict[str, Any], item: OutputItem | None
+    ) -> None:
+        free = item is not None and index not in found and item not in found.values()
+        if item is not None and free and item.opened.get("type") == final.get("type"):
+            found[index] = item
 
     def _note_usage(self, response: dict[str, Any]) -> None:
         usage = response.get("usage")
@@ -440,7 +464,6 @@ class _Decoder:
         )
         if total is None and input_tokens is not None and output_tokens is not None:
             total = input_tokens + output_tokens
-        cost = usage.get("cost")
         self._writer.start()
         self._writer.usage(
             TokenUsage(
@@ -450,7 +473,7 @@ class _Decoder:
                 cache_read_tokens=read,
                 cache_write_tokens=written,
                 reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
-                cost=cost if isinstance(cost, (int, float)) and cost >= 0 else None,
+                cost=amount_of(usage.get("cost")),
             )
         )
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..jsontext import join_surrogates
+from .lenient import count_of
 
 __all__ = [
     "NOT_KEPT",
@@ -14,9 +15,11 @@ __all__ = [
     "content_data",
     "count_in",
     "object_in",
+    "objects_in",
     "reasoning_data",
     "reasoning_texts",
     "rest_of",
+    "says_the_same",
     "text_in",
     "without",
 ]
@@ -55,6 +58,11 @@ REPEATED = frozenset(
         "response.code_interpreter_call.interpreting",
         "response.image_generation_call.generating",
         "response.image_generation_call.partial_image",
+        "response.compaction.compacting",
+        "response.reasoning_part.added",  # vLLM
+        "response.reasoning_part.done",
+        *(f"response.shell_call_command.{step}" for step in ("added", "delta", "done")),
+        *(f"response.shell_call_output_content.{step}" for step in ("delta", "done")),
         *(
             f"response.{tool}.{step}"
             for tool in (*_HOSTED, "mcp_list_tools")
@@ -157,6 +165,12 @@ def object_in(value: dict[str, Any], name: str) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
+def objects_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects of the list under `name`, none where there is no list."""
+    entries = value.get(name)
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
 def text_in(value: dict[str, Any], name: str) -> str:
     """The text under `name`, empty where there is none."""
     text = value.get(name)
@@ -168,7 +182,7 @@ def count_in(usage: dict[str, Any], *path: str) -> int | None:
     value: Any = usage
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
-    return value if type(value) is int and value >= 0 else None
+    return count_of(value)
 
 
 def without(item: dict[str, Any], *names: str) -> dict[str, Any] | None:
@@ -179,6 +193,29 @@ def without(item: dict[str, Any], *names: str) -> dict[str, Any] | None:
 def rest_of(whole: str, written: str) -> str:
     """Return what of `whole` is still to be written; nothing where the pieces said something else."""
     return whole[len(written) :] if whole.startswith(written) else ""
+
+
+def says_the_same(item: OutputItem, final: dict[str, Any]) -> bool:
+    """Whether a final item that came under another id is this one: a call or a text that was written already."""
+    if item.opened.get("type") != final.get("type"):
+        return False
+    latest, written = item.latest, "".join(item.writing)
+    match item.kind:
+        case "function_call":
+            same_name = text_in(latest, "name") == text_in(final, "name")
+            return same_name and (text_in(latest, "arguments") or written) == text_in(final, "arguments")
+        case "message":
+            said = _texts_in(latest) or written
+            return bool(said) and said == _texts_in(final)
+        case "reasoning":
+            said = reasoning_texts(latest)[0] or item.text()
+            return bool(said) and said in reasoning_texts(final)
+        case _:
+            return False
+
+
+def _texts_in(message: dict[str, Any]) -> str:
+    return "".join(text_in(content, "text") for content in objects_in(message, "content"))
 
 
 def changes_in(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -193,8 +230,7 @@ def changes_in(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 def reasoning_texts(item: dict[str, Any]) -> tuple[str, str]:
     """The item's text as a reader gets it, summary first, and the same the other way round."""
     summary, content = (
-        "".join(text_in(entry, "text") for entry in item.get(name) or () if isinstance(entry, dict))
-        for name in ("summary", "content")
+        "".join(text_in(entry, "text") for entry in objects_in(item, name)) for name in ("summary", "content")
     )
     return summary + content, content + summary
 

@@ -1,0 +1,145 @@
+"""A provider's JSON in the shapes a codec wants, also where its types are not the documented ones. Pure.
+
+Hosts that copy an API send numbers for ids, text for numbers, null or `[]` for an object. What can be read is read,
+what is not needed and cannot be read is left out, and only a field that the answer is made of is a violation.
+"""
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from ..errors import ErrorCode, ModelError
+from ..stream import TypedJson
+
+__all__ = ["COUNT_LIMIT", "LenientJson", "amount_of", "count_of", "mended", "text_of"]
+
+COUNT_LIMIT = 2**53  # above it JSON numbers are not whole everywhere; no call uses as many tokens
+
+_Shape = TypeVar("_Shape")
+_SENTINELS = (b"[DONE]", b"")  # gateways end streams with it that have their own last event
+
+
+class _Unreadable:
+    pass
+
+
+_UNREADABLE = _Unreadable()
+
+
+class LenientJson(TypedJson[_Shape]):
+    """Reads JSON into one shape as fast as its base; what does not fit is mended first. Sentinels are empty objects."""
+
+    __slots__ = ("_needed",)
+
+    def __init__(self, shape: type[_Shape], *, needed: frozenset[str] = frozenset()) -> None:
+        super().__init__(shape)
+        self._needed = needed
+
+    def read(self, data: bytes) -> _Shape:
+        """Return the value; raise ModelError (protocol_violation) where it is no JSON or a needed field is not read."""
+        try:
+            return self._decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if data.strip() in _SENTINELS:
+                return msgspec.convert({}, self._shape)
+        return mended(_ANYTHING.read(data), self._shape, needed=self._needed)
+
+
+_ANYTHING: TypedJson[Any] = TypedJson(Any)
+
+
+def mended(value: Any, shape: type[_Shape], *, needed: frozenset[str] = frozenset()) -> _Shape:
+    """Return a JSON value in the shape; raise ModelError (protocol_violation) where a needed field cannot be read."""
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError:
+        pass
+    readable = _read(value, inspect.type_info(shape), needed)
+    try:
+        return msgspec.convert(None if readable is _UNREADABLE else readable, shape)
+    except msgspec.ValidationError as error:
+        raise _not_of_shape(str(error)) from None  # it names the place and the types, never the value
+
+
+def text_of(value: Any) -> str:
+    """The value if it is text, a number as text, else nothing."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+
+
+def count_of(value: Any) -> int | None:
+    """The value if it is a believable number of tokens, also as text or with a fraction; else None."""
+    amount = amount_of(value)
+    return int(amount) if amount is not None and amount <= COUNT_LIMIT else None
+
+
+def amount_of(value: Any) -> float | None:
+    """The value if it is a finite number from 0 up, also as text; else None."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        return None
+    return value
+
+
+def _read(value: Any, kind: inspect.Type, needed: frozenset[str]) -> Any:
+    match kind:
+        case inspect.AnyType():
+            return value
+        case inspect.NoneType():
+            return None if value is None else _UNREADABLE
+        case inspect.UnionType():
+            readings = (_read(value, member, needed) for member in kind.types)
+            return next((reading for reading in readings if reading is not _UNREADABLE), _UNREADABLE)
+        case inspect.StructType():
+            return _read_object(value, kind, needed)
+        case inspect.ListType():
+            return _read_list(value, kind, needed)
+        case inspect.DictType():
+            return value if isinstance(value, dict) else _UNREADABLE
+        case inspect.StrType():
+            return text_of(value) or (_UNREADABLE if value != "" else "")
+        case inspect.IntType():
+            count = count_of(value)
+            return _UNREADABLE if count is None else count
+        case inspect.BoolType():
+            return value if isinstance(value, bool) else _UNREADABLE
+        case _:
+            return value
+
+
+def _read_object(value: Any, kind: inspect.StructType, needed: frozenset[str]) -> Any:
+    """The object with those of its fields that can be read. Languages with one kind of map write `[]` for an empty."""
+    if not isinstance(value, dict):
+        return {} if value in ([], "", False) else _UNREADABLE
+    readable: dict[str, Any] = {}
+    for field in kind.fields:
+        name = field.encode_name
+        if name not in value:
+            continue
+        reading = _read(value[name], field.type, needed)
+        if reading is not _UNREADABLE:
+            readable[name] = reading
+        elif name in needed and value[name] is not None and value[name] is not False:
+            raise _not_of_shape(f"{name} is a {type(value[name]).__name__}")
+    return readable
+
+
+def _read_list(value: Any, kind: inspect.ListType, needed: frozenset[str]) -> Any:
+    """The list without its nulls; a single object stands for a list of one."""
+    if isinstance(value, dict):
+        value = [value] if value else []
+    if not isinstance(value, list):
+        return _UNREADABLE
+    readings = [_read(entry, kind.item_type, needed) for entry in value if entry is not None]
+    return _UNREADABLE if _UNREADABLE in readings else readings
+
+
+def _not_of_shape(what: str) -> ModelError:
+    return ModelError(f"the provider's JSON is not of the documented shape: {what}", code=ErrorCode.PROTOCOL_VIOLATION)
