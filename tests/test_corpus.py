@@ -67,6 +67,19 @@ def expected_usage(protocol: str, raw: dict[str, Any]) -> dict[str, Any]:
         "output_tokens": max(raw["completion_tokens"], raw["total_tokens"] - raw["prompt_tokens"]),
         "total_tokens": raw["total_tokens"],
         "reasoning_tokens": (raw.get("completion_tokens_details") or {}).get("reasoning_tokens"),
+        "cache_read_tokens": next(
+            (
+                count
+                for count in (
+                    (raw.get("prompt_tokens_details") or {}).get("cached_tokens"),
+                    raw.get("prompt_cache_hit_tokens"),
+                    raw.get("num_cached_tokens"),
+                    raw.get("cached_tokens"),
+                )
+                if count is not None
+            ),
+            None,
+        ),
     }
 
 

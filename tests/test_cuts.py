@@ -1,6 +1,5 @@
 """Recorded streams in pieces and cut short: a fixed sample; `python -m tests.cuts` checks them all."""
 
-
 from tests.corpus import body_of, needs_corpus
 from tests.cuts import before_finish, cuts_of, require_prefixes_fail, require_same_in_pieces, streaming_records
 

@@ -25,6 +25,7 @@ from dragoman import (
     UnknownPart,
 )
 from dragoman.history import HandedOff, hand_off
+from dragoman.history.handoff import CUT_OFF
 from dragoman.target import NameRule, TargetRules
 
 HERE = ModelInvocationDescriptor("here", "spec", "model-1")
@@ -256,6 +257,20 @@ def test_a_picture_in_a_result_moves_to_a_user_turn_where_only_that_may_hold_it(
 def test_a_text_file_is_read_as_text_where_files_are_not_taken() -> None:
     handed = fit(Message.user(FileRef(data=b"hello", mime_type="text/plain")), rules=STRICT)
     assert handed.messages[0].text == "hello"
+
+
+def test_a_partial_answer_goes_as_its_marked_text_and_its_calls_do_not() -> None:
+    meta = MessageMeta(invocation=HERE, interrupted=True)
+    partial = Message(Role.ASSISTANT, (Thinking("hm"), Text("So the"), call("c1")), meta=meta)
+    handed = fit(Message.user("go"), partial, Message.user("go on"))
+    assert [part.text for part in handed.messages[1].parts] == ["So the", CUT_OFF]  # type: ignore[union-attr]
+    silent = Message(Role.ASSISTANT, (call("c1"),), meta=meta)
+    assert roles(fit(Message.user("go"), silent, Message.user("go on"))) == ["user", "user"]
+
+
+def test_a_rule_given_after_a_picture_does_not_hide_that_it_cannot_be_read() -> None:
+    with pytest.raises(ModelError, match="cannot read"):
+        fit(Message.user("what is this?", PICTURE), Message.system("be brief"), rules=STRICT)
 
 
 def test_a_conversation_of_nothing_still_says_something() -> None:

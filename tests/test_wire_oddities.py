@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Assembly, ErrorCode, FinishReason, Image, ProviderItem, Text, Thinking, TokenUsage, assemble
+from dragoman import Assembly, ErrorCode, FinishReason, ProviderItem, Text, Thinking, TokenUsage, assemble
 from dragoman.stream.eventstream import encode_frame
 from dragoman.testing import decode_recorded
 
@@ -244,6 +244,14 @@ def test_reasoning_details_may_lack_their_text() -> None:
     details = [{"type": "reasoning.text", "index": 0, "text": None}]
     answer = chat(chunk({"reasoning_details": details}), chunk({"content": "hi"}), STOP, vendor="openrouter")
     assert parts_of(answer) == [Thinking("", provider_data={"reasoning_details": details}), Text("hi")]
+
+
+@pytest.mark.parametrize("kind", ["text/plain; charset=utf-8", "application/json", ""])
+def test_proxies_send_events_under_another_content_type(kind: str) -> None:
+    body = b": waiting\n\n" + sse(chunk({"content": "hi"}), STOP)
+    whole, cut = (read("openai-compatible", data, kind=kind or "binary") for data in (body, body[: len(body) // 2]))
+    assert text_of(whole) == "hi"
+    assert error_of(cut) is ErrorCode.STREAM_TRUNCATED
 
 
 # ---------------------------------------------------------------- Responses
@@ -588,13 +596,3 @@ def test_every_bedrock_block_that_is_no_part_of_ours_is_kept_whole(kind: str) ->
     block = {kind: {"a": 1}}
     body = {"output": {"message": {"role": "assistant", "content": [block]}}, "stopReason": "end_turn", "usage": None}
     assert parts_of(read("bedrock-converse", json.dumps(body).encode())) == [ProviderItem(kind, block)]
-
-
-def test_an_image_of_nova_canvas_through_a_stream_is_an_image() -> None:
-    answer = bedrock(
-        ("contentBlockStart", {"contentBlockIndex": 0, "start": {"image": {"format": "png"}}}),
-        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"image": {"source": {"bytes": "aGk="}}}}),
-        ("contentBlockStop", {"contentBlockIndex": 0}),
-        ("messageStop", {"stopReason": "end_turn"}),
-    )
-    assert parts_of(answer) == [Image(mime_type="image/png", data=b"hi")]

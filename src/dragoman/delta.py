@@ -1,7 +1,7 @@
 """Deltas: the one protocol in which every model's answer arrives, one frozen class per kind.
 
 Construction is on the path of every token, so the checks here are few and cheap; the order of
-deltas is the contract's business (`stream.contract`), their JSON layout is `schema`'s.
+deltas is the contract's business (`stream.contract`), their JSON layout is `jsonform`'s.
 """
 
 import math

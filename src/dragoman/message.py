@@ -1,6 +1,6 @@
 """Messages and the parts they hold: frozen values that refuse what their role or kind forbids.
 
-Knows no provider, no clock and no JSON layout (`schema` has that); `providerData` is opaque here.
+Knows no provider, no clock and no JSON layout (`jsonform` has that); `providerData` is opaque here.
 """
 
 from datetime import UTC, datetime
@@ -282,6 +282,8 @@ class MessageMeta(
     model_id: str | None = None
     request_id: str | None = None
     parse_failures: tuple[str, ...] | None = None
+    # The stream broke off: this is what had arrived. Its calls must not be run, and its text is marked when it is sent.
+    interrupted: bool | None = None
     provider_data: dict[str, Any] | None = None
     extra: dict[str, Any] | None = None
 
@@ -295,6 +297,8 @@ class MessageMeta(
         for name in ("raw_finish_reason", "model_id", "request_id"):
             if getattr(self, name) is not None:
                 require_text(f"meta.{name}", getattr(self, name))
+        if self.interrupted is not None and type(self.interrupted) is not bool:
+            raise InvalidValue.of("meta.interrupted", self.interrupted, "true or false")
         if self.parse_failures is not None:
             if not isinstance(self.parse_failures, (tuple, list)):
                 raise InvalidValue.of("meta.parseFailures", self.parse_failures, "a sequence of tool call ids")

@@ -94,6 +94,8 @@ class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     def __post_init__(self) -> None:
         require_name("modelId", self.model_id)
+        if {".", ".."} & set(self.model_id.split("/")) or not self.model_id.isprintable():
+            raise InvalidValue.of("modelId", self.model_id, "a name: printable, without the path segments . and ..")
         _require_number("temperature", self.temperature, 0, 2, optional=True)
         _require_count("maxTokens", self.max_tokens, optional=True)
         _require_number("topP", self.top_p, 0, 1, optional=True)

@@ -33,6 +33,7 @@ from ..toolspec import ToolSpec
 __all__ = ["HandedOff", "hand_off"]
 
 INTERRUPTED = "[interrupted: this call has no result]"
+CUT_OFF = "[cut off: this answer broke off here]"
 BLANK = "."
 GO_ON = "Continue."
 UNDERSTOOD = "OK."
@@ -102,10 +103,10 @@ def _with_results(messages: Sequence[Message]) -> Iterator[tuple[int, Message, _
 
 
 def _newest_user_turn(messages: Sequence[Message]) -> int:
-    """How many messages at the end are the user's."""
+    """How many messages at the end are the user's, or rules given after them."""
     count = 0
     for message in reversed(messages):
-        if message.role is not Role.USER:
+        if message.role not in (Role.USER, Role.SYSTEM):
             break
         count += bool(message.parts)
     return count
@@ -126,7 +127,9 @@ class _Fold:
         self._messages: list[tuple[int, Message]] = []
 
     def add(self, index: int, message: Message, results: _Results) -> None:
-        if message.role is Role.ASSISTANT:
+        if message.role is Role.ASSISTANT and message.meta is not None and message.meta.interrupted:
+            self._append(index, _cut_off(message))
+        elif message.role is Role.ASSISTANT:
             self._add_assistant(index, message, results)
         elif message.role is Role.SYSTEM and not self._rules.system_inside:
             texts = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
@@ -347,6 +350,14 @@ def _made_up(name: str, attempt: int, rule: NameRule) -> str:
     if not start[:1].isalpha():
         start = "t" + start
     return f"{start[: rule.size - _HASH_SIZE - 1]}_{hashed}"
+
+
+def _cut_off(message: Message) -> Message:
+    """A partial answer as a model may read it: its text, marked; thoughts, items and calls never became whole."""
+    words = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
+    assert message.meta is not None
+    meta = msgspec.structs.replace(message.meta, interrupted=None)
+    return msgspec.structs.replace(message, parts=(*words, Text(CUT_OFF)) if words else (), meta=meta)
 
 
 def _has_words_and_calls(message: Message) -> bool:

@@ -19,7 +19,7 @@ from ..target import AWS_VARIABLES, VERTEX_VARIABLES, Dialect, NameRule, TargetR
 from ..usage import TokenUsage
 from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, count_of, text_of
+from .lenient import LenientJson, count_of, decode_unlabelled, text_of
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
 
@@ -215,6 +215,8 @@ class _Decoder:
                 self._decode_rare(event.type or name, event.index, _BODY.read(data))
 
     def decode_body(self, body: bytes) -> None:
+        if decode_unlabelled(self, body):
+            return
         message = _BODY.read(body)
         if "error" in message and "content" not in message:
             raise error_from_words(*error_words(message))

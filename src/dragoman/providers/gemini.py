@@ -22,7 +22,7 @@ from ..usage import TokenUsage
 from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
 from .gemini_arguments import FunctionCall, StreamedCall, require_shape, violation
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
-from .lenient import mended
+from .lenient import decode_unlabelled, mended
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
@@ -223,6 +223,8 @@ class _Decoder:
                     break
 
     def decode_body(self, body: bytes) -> None:
+        if decode_unlabelled(self, body):
+            return
         answer = _read(_ANY_BODY, body)
         if isinstance(answer, list):  # a stream that was not asked for as server-sent events
             for chunk in answer:

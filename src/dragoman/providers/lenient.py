@@ -11,14 +11,17 @@ import msgspec
 from msgspec import inspect
 
 from ..errors import ErrorCode, ModelError
-from ..stream import TypedJson
+from ..stream import EventDecoder, SseParser, TypedJson
 
-__all__ = ["COUNT_LIMIT", "LenientJson", "amount_of", "count_of", "mended", "text_of"]
+__all__ = ["COUNT_LIMIT", "LenientJson", "amount_of", "count_of", "decode_unlabelled", "mended", "text_of"]
 
 COUNT_LIMIT = 2**53  # above it JSON numbers are not whole everywhere; no call uses as many tokens
 
 _Shape = TypeVar("_Shape")
 _SENTINELS = (b"[DONE]", b"")  # gateways end streams with it that have their own last event
+
+
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 class _Unreadable:
@@ -48,6 +51,20 @@ class LenientJson(TypedJson[_Shape]):
 
 
 _ANYTHING: TypedJson[Any] = TypedJson(Any)
+
+
+def decode_unlabelled(decoder: EventDecoder, body: bytes) -> bool:
+    """Decode a body that is server-sent events under another content type, as proxies send; False where it is none."""
+    if not body.lstrip(b"\xef\xbb\xbf\r\n").startswith(_EVENT_FIELDS):
+        return False
+    parser = SseParser()
+    decoder.decode(parser.feed(body))
+    try:
+        decoder.decode(parser.end())
+    except ModelError:  # half an event: the stream was cut short, which its missing finish tells
+        pass
+    decoder.end()
+    return True
 
 
 def mended(value: Any, shape: type[_Shape], *, needed: frozenset[str] = frozenset()) -> _Shape:

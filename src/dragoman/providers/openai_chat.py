@@ -19,7 +19,7 @@ from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..usage import TokenUsage
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, amount_of, count_of, text_of
+from .lenient import LenientJson, amount_of, count_of, decode_unlabelled, text_of
 from .openai_chat_calls import CalledFunction, CallPiece, ToolCallJoiner
 from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
 
@@ -159,6 +159,8 @@ class _Decoder:
                     self._add_choice(choice)
 
     def decode_body(self, body: bytes) -> None:
+        if decode_unlabelled(self, body):
+            return
         whole, chunk = _WHOLE.read(body), _CHUNK.read(body)
         if not any(choice.message is not None for choice in chunk.choices or ()):
             failure = whole.get("error") or _failure_of_minimax(whole)

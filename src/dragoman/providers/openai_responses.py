@@ -23,7 +23,7 @@ from ..stream import Codec, DeltaWriter, WireEvent
 from ..target import Dialect
 from ..usage import TokenUsage
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, amount_of
+from .lenient import LenientJson, amount_of, decode_unlabelled
 from .openai_responses_items import (
     NOT_KEPT,
     PIECES,
@@ -117,6 +117,8 @@ class _Decoder:
                 self._decode_rare(kind, event, _decode_object(data))
 
     def decode_body(self, body: bytes) -> None:
+        if decode_unlabelled(self, body):
+            return
         response = _decode_object(body)
         if not isinstance(response.get("output"), list):
             if response.get("error"):

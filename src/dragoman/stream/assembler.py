@@ -263,6 +263,7 @@ class Assembler:
             model_id=(self._start.model_id or None) if self._start else None,
             request_id=(self._start.request_id or None) if self._start else None,
             parse_failures=failures or None,
+            interrupted=None if self._finish else True,
             provider_data=self._finish.provider_data if self._finish else None,
         )
 

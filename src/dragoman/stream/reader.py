@@ -23,6 +23,7 @@ from .writer import DeltaWriter
 __all__ = ["BODY_LIMIT", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
 
 BODY_LIMIT = 64 * 1024 * 1024
+STREAM_LIMIT = 512 * 1024 * 1024
 
 _Shape = TypeVar("_Shape")
 
@@ -78,7 +79,7 @@ class TypedJson(Generic[_Shape]):
 class ResponseReader:
     """Reads one response. Feed it the body as it comes; every delta it returns has passed the contract."""
 
-    __slots__ = ("_body", "_decoder", "_failure", "_guard", "_parser", "_writer", "bug")
+    __slots__ = ("_body", "_decoder", "_failure", "_guard", "_parser", "_size", "_writer", "bug")
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class ResponseReader:
         self._guard = Guard(run_id=run_id, source=dialect.provider)
         self._decoder = codec.open_decoder(self._writer, dialect)
         self._body = bytearray()
+        self._size = 0
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
         self.bug: Exception | None = None  # ours, for whoever keeps a log
@@ -117,6 +119,11 @@ class ResponseReader:
         self._writer.now = now
         try:
             if self._parser is not None:
+                self._size += len(chunk)
+                if self._size > STREAM_LIMIT:
+                    raise ModelError(
+                        f"the stream is larger than {STREAM_LIMIT} bytes", code=ErrorCode.PROTOCOL_VIOLATION
+                    )
                 events = self._parser.feed(chunk)
                 if events:
                     self._decoder.decode(events)

@@ -141,7 +141,9 @@ def require_same_in_pieces(
     size = len(sample.body)
     choose = random.Random(seed)  # noqa: S311  # which places are tried is no secret
     cuttings = [list(range(1, size))]
-    cuttings += [sorted(choose.sample(range(1, size), min(size - 1, 1 + choose.randrange(30)))) for _ in range(splits)]
+    cuttings += [
+        sorted(choose.sample(range(1, size), min(max(size - 1, 0), 1 + choose.randrange(30)))) for _ in range(splits)
+    ]
     for places in cuttings:
         ends = zip([0, *places], [*places, size], strict=True)
         pieces = [sample.body[start:end] for start, end in ends]

@@ -33,6 +33,8 @@ def decode_recorded(
     """Return the deltas of a recorded answer: a legal stream, whatever the bytes. An iterable is fed piece by piece."""
     if protocol not in PROTOCOLS:
         raise InvalidValue.of("protocol", protocol, f"one of {', '.join(PROTOCOLS)}")
+    if isinstance(body, (str, bytearray)):
+        raise InvalidValue.of_content("body", body, "bytes, or an iterable of bytes")
     specification, default = PROTOCOLS[protocol]
     reader = ResponseReader(
         find_codec(specification),

@@ -1,0 +1,313 @@
+"""`Model`: a conversation in, a guarded stream of deltas out. Joins handoff, codec and client; decides no policy.
+
+Retrying, falling back and running tools are the loop's; what to send is the context's.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..catalogue import find_model_info
+from ..delta import MessageDelta, ToolCallStartDelta, UsageDelta
+from ..errors import ErrorCode, InvalidValue, ModelError
+from ..history import HandedOff, hand_off
+from ..message import Message, ModelInvocationDescriptor, Role, Text
+from ..providers import PROVIDERS, find_dialect
+from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
+from ..toolspec import OneTool, ToolChoice, ToolSpec
+from ..usage import Prices, TokenUsage
+from .clients import ErrorMapper, ProviderClient
+from .streams import ModelStream
+
+if TYPE_CHECKING:
+    from ..transport import Signer, Timeouts, TokenSource, Transport
+
+__all__ = ["Model", "model", "render_request"]
+
+_CONFIG_FIELDS = frozenset(ModelConfig.__struct_fields__) - {"extensions"}
+
+
+def model(
+    name: str,
+    *,
+    api_key: "str | TokenSource | Signer | None" = None,
+    base_url: str | None = None,
+    transport: "Transport | None" = None,
+    timeouts: "Timeouts | None" = None,
+    headers: Mapping[str, str] | None = None,
+    cache: bool = True,
+    **config: Any,
+) -> "Model":
+    """Return the model called `provider:model`, e.g. `anthropic:claude-opus-4-5`. No network is touched.
+
+    `api_key` is a key, a function that returns a fresh token, or a signer; without one, the vendor's usual
+    environment variable is read when a request is sent. Hosts with an address of your own take `base_url`, or
+    `region` and `project`. Keywords that are no field of ModelConfig go to the provider as they are.
+    """
+    provider, colon, model_id = name.partition(":")
+    if not colon or not provider or not model_id:
+        raise InvalidValue.of("the model's name", name, "provider:model")
+    client = ProviderClient(
+        find_dialect(provider, model_id),
+        api_key=api_key,
+        base_url=base_url,
+        region=config.pop("region", None),
+        project=config.pop("project", None),
+        transport=transport,
+        timeouts=timeouts,
+        headers=headers,
+    )
+    return Model(client, _changed(ModelConfig(model_id), config), CacheConfig() if cache else None)
+
+
+def render_request(
+    model_name: str,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[ToolSpec] = (),
+    system_prompt: str | None = None,
+    tool_choice: ToolChoice | None = None,
+    **config: Any,
+) -> WireRequest:
+    """Return the exact request (method, path, headers, body) that `model_name` would get, without secrets."""
+    provider, _, model_id = model_name.partition(":")
+    if provider in PROVIDERS and not find_dialect(provider, model_id).base_url:
+        config.setdefault("base_url", "https://your-base-url.invalid")
+    config = {"region": "region", "project": "project", **config}
+    rendered = model(model_name, **config)
+    return rendered.render(messages, tools, system_prompt, tool_choice=tool_choice)
+
+
+class Model:
+    """A model of a provider. `stream` is the one way to ask it; everything else describes or configures it."""
+
+    def __init__(
+        self,
+        client: ProviderClient,
+        config: ModelConfig,
+        cache_config: CacheConfig | None = None,
+        error_mapper: ErrorMapper | None = None,
+    ) -> None:
+        if not isinstance(client, ProviderClient):
+            raise InvalidValue.of("client", client, "a ProviderClient")
+        if not isinstance(config, ModelConfig):
+            raise InvalidValue.of("config", config, "a ModelConfig")
+        self.client = client
+        self.cache_config = cache_config
+        self.error_mapper = error_mapper
+        self._config = config
+
+    def __repr__(self) -> str:
+        return f"Model({self.client.dialect.provider}:{self._config.model_id})"
+
+    def update_config(self, **changes: Any) -> None:
+        """Change settings from the next call on; a keyword that is no field of ModelConfig is an extension."""
+        self._config = self._changed(changes)
+
+    def get_config(self) -> ModelConfig:
+        """Return the settings with the defaults filled in: the cache's, and an output limit where the API wants one."""
+        return self._merged({})
+
+    def model_info(self) -> ModelInfo:
+        """Return what is known of the model; for one that the catalogue lacks, what its vendor's models can do."""
+        return self._info(self._config.model_id)
+
+    def supports(self, ability: str) -> bool:
+        """Whether the model is known to have an ability (`tools`, `reasoning`, `structured_output` …)."""
+        return ability in self.model_info().abilities
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        system_prompt_content: Sequence[Text] | None = None,
+        invocation_state: Any = None,
+        request_metadata: Mapping[str, str] | None = None,
+        cache_anchors: Sequence[int] = (),
+        **params: Any,
+    ) -> ModelStream:
+        """Ask the model. What it cannot do is refused here; what goes wrong later arrives as the closing `error`.
+
+        `system_prompt_content` replaces `system_prompt`, and either replaces the system messages that `messages` begin
+        with. `cache_anchors` are indices into `messages`. `params` override settings for this call alone.
+        """
+        metadata = _snake_case(request_metadata or {})
+        config = self._merged(params)
+        handed, wire = self._render(
+            messages,
+            tool_specs or (),
+            _system_text(messages, system_prompt, system_prompt_content),
+            config=config,
+            tool_choice=tool_choice,
+            metadata=metadata,
+            cache_anchors=cache_anchors,
+        )
+        invocation = self._invocation(config)
+        run_id = metadata.get("run_id", "")
+        return ModelStream(
+            self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper),
+            request=wire,
+            invocation=invocation,
+            rewrite=_rewrites(handed.original_names, self._info(config.model_id).prices),
+            invocation_state=invocation_state,
+        )
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        system_prompt_content: Sequence[Text] | None = None,
+        request_metadata: Mapping[str, str] | None = None,
+        cache_anchors: Sequence[int] = (),
+        **params: Any,
+    ) -> WireRequest:
+        """Return the exact request that `stream` would send, without secrets."""
+        return self._render(
+            messages,
+            tool_specs or (),
+            _system_text(messages, system_prompt, system_prompt_content),
+            config=self._merged(params),
+            tool_choice=tool_choice,
+            metadata=_snake_case(request_metadata or {}),
+            cache_anchors=cache_anchors,
+        )[1]
+
+    def _merged(self, params: dict[str, Any]) -> ModelConfig:
+        """The settings of one call: its own over the model's, and the defaults where neither says anything."""
+        config = self._changed(params)
+        defaults: dict[str, Any] = {}
+        if config.cache_config is None and "cache_config" not in params:
+            defaults["cache_config"] = self.cache_config
+        if config.max_tokens is None and self.client.dialect.output_limit_required:
+            defaults["max_tokens"] = self._info(config.model_id).output_limit
+        return msgspec.structs.replace(config, **defaults)
+
+    def _changed(self, changes: Mapping[str, Any]) -> ModelConfig:
+        """The settings with these changes. Another model must be one that the client's record is made for."""
+        config, provider = _changed(self._config, changes), self.client.dialect.provider
+        old, new = self._config.model_id, config.model_id
+        if old != new and provider in PROVIDERS and find_dialect(provider, old) != find_dialect(provider, new):
+            name = f"{provider}:{new}"
+            raise InvalidValue(f"{name} is of another family than {self!r}: make it with model({name!r})")
+        return config
+
+    def _info(self, model_id: str) -> ModelInfo:
+        dialect = self.client.dialect
+        known = find_model_info(dialect.provider, model_id)
+        return known or ModelInfo(provider=dialect.provider, model_id=model_id, abilities=dialect.abilities)
+
+    def _invocation(self, config: ModelConfig) -> ModelInvocationDescriptor:
+        dialect = self.client.dialect
+        return ModelInvocationDescriptor(dialect.provider, dialect.specification, config.model_id)
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        system: str | None,
+        *,
+        config: ModelConfig,
+        tool_choice: ToolChoice | None,
+        metadata: dict[str, str],
+        cache_anchors: Sequence[int],
+    ) -> tuple[HandedOff, WireRequest]:
+        leading = _leading_system(messages)
+        config = self._possible(config, bool(tools))
+        handed = hand_off(messages[leading:], tools, target=self._invocation(config), rules=self.client.dialect.rules)
+        choice = tool_choice or config.tool_choice
+        if isinstance(choice, OneTool):
+            fitted = {original: name for name, original in handed.original_names.items()}
+            choice = OneTool(fitted.get(choice.tool_name, choice.tool_name))
+        anchors = (handed.positions.get(anchor - leading) for anchor in cache_anchors)
+        request = ModelRequest(
+            config=config,
+            messages=handed.messages,
+            tools=handed.tools,
+            system=system,
+            tool_choice=choice,
+            cache_anchors=tuple(sorted({anchor for anchor in anchors if anchor is not None})),
+            metadata=metadata,
+        )
+        return handed, self.client.encode(request)
+
+    def _possible(self, config: ModelConfig, has_tools: bool) -> ModelConfig:
+        """Refuse what the model, or its vendor's API, cannot do; drop, with a warning, what is harmless to drop."""
+        who = f"{self.client.dialect.provider}:{config.model_id}"
+        for name in sorted(self.client.dialect.ignored):
+            if getattr(config, name) not in (None, ()):
+                warnings.warn(f"{who} has no place for {name}: it is left out", stacklevel=4)
+        info = self._info(config.model_id)
+        wanted = {
+            "tools": has_tools,
+            "structured_output": config.output_schema is not None,
+            "reasoning": config.reasoning is not None and config.reasoning.effort != "off",
+        }
+        for ability, is_wanted in wanted.items():
+            if is_wanted and ability not in info.abilities:
+                raise ModelError(f"{who} cannot do {ability}", code=ErrorCode.UNSUPPORTED)
+        knobs = {"temperature": config.temperature, "top_p": config.top_p}
+        given = [name for name, value in knobs.items() if value is not None]
+        if given and "fixed_sampling" in info.abilities:
+            warnings.warn(f"{who} ignores {', '.join(given)}", stacklevel=4)
+            return msgspec.structs.replace(config, temperature=None, top_p=None)
+        return config
+
+
+def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
+    """The config with these settings; what is no field of it is an extension, and None takes a setting back."""
+    fields = {name: value for name, value in changes.items() if name in _CONFIG_FIELDS}
+    further = {name: value for name, value in changes.items() if name not in _CONFIG_FIELDS and name != "extensions"}
+    extensions = {**config.extensions, **(changes.get("extensions") or {}), **further}
+    return msgspec.structs.replace(config, **fields, extensions=extensions)
+
+
+def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The seeds write `sessionId`, Python writes `session_id`: both are taken."""
+    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): value for name, value in metadata.items()}
+
+
+def _leading_system(messages: Sequence[Message]) -> int:
+    return len(list(takewhile(lambda message: message.role is Role.SYSTEM, messages)))
+
+
+def _system_text(messages: Sequence[Message], prompt: str | None, content: Sequence[Text] | None) -> str | None:
+    if content is not None:
+        return "\n\n".join(part.text for part in content) or None
+    if prompt is not None:
+        return prompt or None
+    leading = messages[: _leading_system(messages)]
+    return "\n\n".join(message.text for message in leading) or None
+
+
+def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[str, Callable[[Any], MessageDelta]]:
+    """What still changes in a delta on its way out: tool names back to the caller's own, and the price of usage."""
+    rewrites: dict[str, Callable[[Any], MessageDelta]] = {}
+    if names:
+
+        def rename(delta: ToolCallStartDelta) -> MessageDelta:
+            return msgspec.structs.replace(delta, tool_name=names.get(delta.tool_name, delta.tool_name))
+
+        rewrites["tool_call_start"] = rename
+    if prices is not None:
+        so_far = TokenUsage()
+
+        def price(delta: UsageDelta) -> MessageDelta:
+            nonlocal so_far
+            so_far = so_far.updated_by(delta.usage)  # one report may hold what the one before it did not
+            if so_far.cost is not None:
+                return delta
+            usage = msgspec.structs.replace(delta.usage, cost=prices.cost_of(so_far))
+            return msgspec.structs.replace(delta, usage=usage)
+
+        rewrites["usage"] = price
+    return rewrites

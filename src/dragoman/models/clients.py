@@ -1,0 +1,196 @@
+"""One vendor's API with its address, credentials and transport: a request's bytes out, a legal stream of deltas in."""
+
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..delta import ErrorDelta, MessageDelta
+from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError
+from ..providers import find_codec
+from ..request import ModelRequest, WireRequest
+from ..stream import Codec, Guard, ResponseReader
+from ..target import Dialect
+from .streams import close_quietly, log_bug
+
+if TYPE_CHECKING:
+    from ..transport import HttpRequest, HttpResponse, Signer, Timeouts, TokenSource, Transport
+
+__all__ = ["ErrorMapper", "ProviderClient"]
+
+# A user's own reading of an error response (status, headers, body); None leaves it to the codec.
+ErrorMapper: TypeAlias = Callable[[int, Mapping[str, str], bytes], ModelError | None]
+
+_READ_OUT_SECONDS = 0.1
+
+
+class ProviderClient:
+    """One vendor's wire API, with a transport and credentials. Making one touches no network; its repr shows no key."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        codec: Codec | None = None,
+        api_key: "str | TokenSource | Signer | None" = None,
+        base_url: str | None = None,
+        region: str | None = None,
+        project: str | None = None,
+        transport: "Transport | None" = None,
+        timeouts: "Timeouts | None" = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        from ..transport.protocol import Timeouts, require_headers
+
+        self.dialect = dialect
+        self.codec = codec or find_codec(dialect.specification)
+        self._region = region or _from_environment(dialect.address_variables.get("region", ()))
+        self._base_url = _address(dialect, base_url, self._region, project)
+        if not (api_key is None or isinstance(api_key, str) or callable(api_key) or hasattr(api_key, "sign")):
+            raise InvalidValue(f"api_key must be a key, a function or a signer, got a {type(api_key).__name__}")
+        if transport is not None and not hasattr(transport, "send"):
+            raise InvalidValue.of("transport", transport, "a Transport")
+        if timeouts is not None and not isinstance(timeouts, Timeouts):
+            raise InvalidValue.of("timeouts", timeouts, "Timeouts")
+        require_headers(headers or {})
+        self._api_key = api_key
+        self._found_signer: Signer | None = None
+        self._transport = transport
+        self._timeouts = timeouts
+        self._headers = dict(headers or {})
+
+    def __repr__(self) -> str:
+        return f"ProviderClient({self.dialect.provider!r}, {self.dialect.specification!r})"
+
+    def encode(self, request: ModelRequest) -> WireRequest:
+        """Return the request as this vendor gets it, all but the credentials; its path is the whole one."""
+        encoded = self.codec.encode_request(request, self.dialect)
+        headers = {"content-type": "application/json", **encoded.headers, **self._headers}
+        path = urlsplit(self._base_url).path + encoded.path
+        return msgspec.structs.replace(encoded, path=path, headers=headers)
+
+    async def call_model(
+        self, request: WireRequest, *, run_id: str = "", error_mapper: ErrorMapper | None = None
+    ) -> AsyncGenerator[list[MessageDelta], None]:
+        """Send the request and yield the deltas of each network read; together they are a legal stream.
+
+        Failures arrive as the closing `error`; only cancellation is raised. The connection is closed in any case.
+        """
+        response: HttpResponse | None = None
+        reader: ResponseReader | None = None
+        chunks: AsyncIterator[bytes] | None = None
+        cause: Exception | None = None
+        try:
+            from ..transport import Timeouts, default_transport
+
+            transport = self._transport or default_transport()
+            response = await transport.send(await self._signed(request), self._timeouts or Timeouts())
+            reader = self._reader(response.status, response.headers, run_id, error_mapper)
+            chunks = response.chunks()
+            async for chunk in chunks:
+                deltas = reader.feed(chunk, datetime.now(UTC))
+                finished = reader.finished
+                if deltas:
+                    yield self._without_key(deltas) if finished else deltas
+                if finished:
+                    await _read_out(chunks)
+                    return
+        except Exception as error:  # noqa: BLE001  # whatever happens, the stream ends legally
+            cause = error
+        finally:
+            await close_quietly(getattr(chunks, "aclose", None))
+            await close_quietly(getattr(response, "close", None))
+        now = datetime.now(UTC)
+        if reader is not None:
+            last = reader.end(now, cause)
+            cause = reader.bug
+        else:
+            closing = Guard(run_id=run_id, source=self.dialect.provider).close(cause, now=now)
+            last = [closing] if closing else []
+        if cause is not None and not isinstance(cause, DragomanError):
+            log_bug(cause)
+        yield self._without_key(last)
+
+    def _reader(
+        self, status: int, headers: Mapping[str, str], run_id: str, error_mapper: ErrorMapper | None
+    ) -> ResponseReader:
+        codec = self.codec
+        if error_mapper is not None:
+            own, mapped = codec.map_error, error_mapper
+            codec = msgspec.structs.replace(codec, map_error=lambda *facts: mapped(*facts) or own(*facts))
+        return ResponseReader(codec, self.dialect, run_id=run_id, status=status, headers=headers)
+
+    def _without_key(self, deltas: list[MessageDelta]) -> list[MessageDelta]:
+        """The last deltas without the key, which a provider may quote back in whatever shape it has."""
+        key = self._api_key if isinstance(self._api_key, str) else _from_environment(self.dialect.key_variables)
+        error = deltas[-1] if deltas else None
+        if not key or not isinstance(error, ErrorDelta) or key not in (error.provider_message or ""):
+            return deltas
+        said = (error.provider_message or "").replace(key, "[redacted]")
+        return [*deltas[:-1], msgspec.structs.replace(error, provider_message=said)]
+
+    async def _signed(self, request: WireRequest) -> "HttpRequest":
+        from ..transport import HttpRequest
+
+        host = self._base_url.removesuffix(urlsplit(self._base_url).path)
+        unsigned = HttpRequest(request.method, host + request.path, request.headers, request.body)
+        signer = self._signer()
+        return unsigned if signer is None else await signer.sign(unsigned)
+
+    def _signer(self) -> "Signer | None":
+        from ..transport import AwsSigner, KeySigner, TokenSigner, google_token_source
+
+        key, auth = self._api_key, self.dialect.auth
+        if key is not None and not isinstance(key, str):
+            return TokenSigner(key) if callable(key) else key
+        key = key or _from_environment(self.dialect.key_variables)
+        if key is not None:
+            return KeySigner(key, auth if auth.endswith("key") else "authorization")
+        if auth == "none":
+            return None
+        if auth in ("aws", "token"):
+            # Kept: it holds the credentials that it found, and finding them may take a file, a process or a request.
+            self._found_signer = self._found_signer or (
+                AwsSigner(self._region or "us-east-1") if auth == "aws" else TokenSigner(google_token_source())
+            )
+            return self._found_signer
+        variables = " or ".join(self.dialect.key_variables)
+        where = f"set {variables}, or pass api_key=" if variables else "pass api_key="
+        raise ModelError(f"no key for {self.dialect.provider}: {where}", code=ErrorCode.AUTHENTICATION)
+
+
+async def _read_out(chunks: AsyncIterator[bytes]) -> None:
+    """Read what little is left of a finished answer, so that the connection can serve the next request."""
+    import asyncio
+
+    try:
+        async with asyncio.timeout(_READ_OUT_SECONDS):
+            async for _ in chunks:
+                pass
+    except (TimeoutError, ModelError):
+        pass  # then the connection is closed instead
+
+
+def _from_environment(names: Sequence[str]) -> str | None:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def _address(dialect: Dialect, base_url: str | None, region: str | None, project: str | None) -> str:
+    """The base URL: the one given, the environment's, or the vendor's with region and project put in."""
+    variables = dialect.address_variables
+    given = base_url or _from_environment(variables.get("base_url", ()))
+    template = given or (dialect.global_base_url if region == "global" else None) or dialect.base_url
+    if not isinstance(template, str) or not re.match(r"https?://[^?#]+$", template):
+        wanted = "an http(s) URL without a query, given as base_url="
+        raise InvalidValue.of_content(f"base_url of {dialect.provider}", template or None, wanted)
+    parts = {"region": region, "project": project or _from_environment(variables.get("project", ()))}
+    for name, value in parts.items():
+        if f"{{{name}}}" in template:
+            if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9:_-]+(?:\.[a-z0-9:_-]+)*", value):
+                raise InvalidValue.of(f"{name} of {dialect.provider}", value, f"a name, given as {name}=")
+            template = template.replace(f"{{{name}}}", value)
+    return template.rstrip("/")

@@ -1,0 +1,140 @@
+"""The answer as it comes, and any other source of deltas held to the contract. Knows no provider."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+from ..delta import DELTA_CLASSES, MessageDelta
+from ..errors import DragomanError
+from ..message import ModelInvocationDescriptor
+from ..request import WireRequest
+from ..stream import Assembler, Assembly, Guard
+
+__all__ = ["ModelStream", "close_quietly", "guard_stream", "log_bug"]
+
+
+class ModelStream:
+    """The answer as it comes: iterate it for the deltas; `assembly` is what they have come to so far.
+
+    Use it with `async with`, so that leaving early closes the connection.
+    """
+
+    def __init__(
+        self,
+        batches: AsyncGenerator[list[MessageDelta], None],
+        *,
+        request: WireRequest,
+        invocation: ModelInvocationDescriptor,
+        rewrite: Mapping[str, Callable[[Any], MessageDelta]],
+        invocation_state: Any = None,
+    ) -> None:
+        self.request = request
+        self.invocation = invocation
+        self.invocation_state = invocation_state
+        self._assembler = Assembler(invocation=invocation)
+        self._unassembled: list[MessageDelta] = []  # handed out and not assembled yet
+        self._batches = batches
+        self._deltas = self._iterate({DELTA_CLASSES[kind]: change for kind, change in rewrite.items()})
+
+    @property
+    def assembly(self) -> Assembly:
+        """What has arrived: the message once the stream is done, else the partial, with the error that ended it."""
+        self._assemble()
+        return self._assembler.result()
+
+    async def collect(self) -> Assembly:
+        """Read the stream to its end and return what it came to."""
+        async for _ in self._deltas:
+            pass
+        return self.assembly
+
+    def __aiter__(self) -> AsyncIterator[MessageDelta]:
+        return self._deltas
+
+    async def __anext__(self) -> MessageDelta:
+        return await anext(self._deltas)
+
+    async def __aenter__(self) -> "ModelStream":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop reading and close the connection."""
+        await self._deltas.aclose()
+        await self._batches.aclose()
+
+    async def _iterate(
+        self, rewrite: Mapping[type, Callable[[Any], MessageDelta]]
+    ) -> AsyncGenerator[MessageDelta, None]:
+        waiting = self._unassembled
+        try:
+            async for batch in self._batches:
+                for delta in batch:
+                    change = rewrite.get(type(delta))
+                    passed = delta if change is None else change(delta)
+                    waiting.append(passed)
+                    yield passed
+                self._assemble()
+        finally:
+            await self._batches.aclose()
+
+    def _assemble(self) -> None:
+        """Bring the assembly up to the last delta that was handed out: a batch at a time, or when somebody looks."""
+        self._assembler.feed_all(self._unassembled)
+        self._unassembled.clear()
+
+
+async def guard_stream(
+    source: AsyncIterator[MessageDelta],
+    *,
+    run_id: str = "",
+    name: str = "stream",
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> AsyncGenerator[MessageDelta, None]:
+    """Yield a legal stream from any async source of deltas, ended by exactly one `done` or `error`.
+
+    Cancellation and GeneratorExit propagate; every other failure of the source becomes the closing `error`.
+    The source is closed in any case.
+    """
+    guard = Guard(run_id=run_id, source=name)
+    cause: Exception | None = None
+    try:
+        async for delta in source:
+            legal = guard.feed(delta)
+            if legal is not None:
+                yield legal
+            if guard.finished:
+                return
+    except Exception as error:  # noqa: BLE001  # whatever the source does, the stream ends legally
+        cause = error
+        if not isinstance(error, DragomanError):
+            log_bug(error)
+    finally:
+        await close_quietly(getattr(source, "aclose", None))
+    closing = guard.close(cause, now=clock())
+    if closing is not None:
+        yield closing
+
+
+async def close_quietly(close: Callable[[], Awaitable[object]] | None) -> None:
+    """Close what can be closed; that it fails to is a bug of its own, not the stream's end."""
+    if close is None:
+        return
+    try:
+        await close()
+    except Exception as error:  # noqa: BLE001  # the stream has its terminal already, or gets it
+        log_bug(error)
+
+
+def log_bug(error: Exception) -> None:
+    """Log where it happened, not what it said: the text of a foreign exception may hold a prompt or a key."""
+    import logging
+    import traceback
+
+    where = "".join(traceback.format_tb(error.__traceback__))
+    logging.getLogger("dragoman").error("a stream's source raised %s\n%s", type(error).__name__, where)
