@@ -184,6 +184,12 @@ def test_a_response_that_cannot_be_closed_does_not_cost_its_answer(caplog: pytes
     assert "OSError" in caplog.text
 
 
+def test_unknown_wire_events_are_skipped_and_counted() -> None:
+    _, stream = ask(claude(replayed(events(ANSWER[0], {"type": "hologram_start"}, *ANSWER[1:]))))
+    assert stream.unknown_events == 1
+    assert stream.assembly.message.text == "Hello"
+
+
 def test_a_broken_stream_ends_in_an_error_with_the_partial() -> None:
     deltas, stream = ask(claude(replayed(events(*ANSWER[:4]))))
     assert isinstance(deltas[-1], ErrorDelta)
@@ -491,6 +497,30 @@ def test_every_provider_has_a_record_a_codec_and_a_name_of_its_own() -> None:
         assert dialect.provider == provider
         assert find_codec(dialect.specification).specification == dialect.specification
         assert provider in dialect.rules.opaque_providers or not dialect.rules.opaque_providers
+
+
+def test_a_rendered_request_has_the_whole_path_and_the_headers_that_are_sent() -> None:
+    rendered = render_request("openai-chat:gpt-4o", HELLO, headers={"x-team": "blue"})
+    assert rendered.path == "/v1/chat/completions"
+    assert rendered.headers == {"content-type": "application/json", "x-team": "blue"}
+    transport = replayed(b"")
+    ask(model("openai-chat:gpt-4o", api_key="k", transport=transport, headers={"x-team": "blue"}))
+    assert transport.requests[0].url == "https://api.openai.com/v1/chat/completions"
+    assert transport.requests[0].body == rendered.body
+
+
+@pytest.mark.parametrize(
+    "bad", [{"timeouts": 5}, {"transport": 5}, {"headers": {"x": "a\nb"}}, {"base_url": "http://h/?k=1"}]
+)
+def test_a_bad_setting_of_the_client_is_refused_at_once(bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue):
+        model("anthropic:m-1", **bad)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/../b", "a\nb", "."])
+def test_a_model_id_cannot_leave_its_place_in_the_path(name: str) -> None:
+    with pytest.raises(InvalidValue):
+        model(f"google:{name}")
 
 
 def test_a_rendered_request_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

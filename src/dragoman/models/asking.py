@@ -18,6 +18,7 @@ from ..history import HandedOff, hand_off
 from ..message import Message, ModelInvocationDescriptor, Role, Text
 from ..providers import PROVIDERS, find_dialect
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
+from ..stream import ResponseReader
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from ..usage import Prices, TokenUsage
 from .clients import ErrorMapper, ProviderClient
@@ -151,11 +152,13 @@ class Model:
         )
         invocation = self._invocation(config)
         run_id = metadata.get("run_id", "")
+        readers: list[ResponseReader] = []
         return ModelStream(
-            self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper),
+            self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper, on_answer=readers.append),
             request=wire,
             invocation=invocation,
             rewrite=_rewrites(handed.original_names, self._info(config.model_id).prices),
+            readers=readers,
             invocation_state=invocation_state,
         )
 

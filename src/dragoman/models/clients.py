@@ -74,10 +74,16 @@ class ProviderClient:
         return msgspec.structs.replace(encoded, path=path, headers=headers)
 
     async def call_model(
-        self, request: WireRequest, *, run_id: str = "", error_mapper: ErrorMapper | None = None
+        self,
+        request: WireRequest,
+        *,
+        run_id: str = "",
+        error_mapper: ErrorMapper | None = None,
+        on_answer: Callable[[ResponseReader], None] | None = None,
     ) -> AsyncGenerator[list[MessageDelta], None]:
         """Send the request and yield the deltas of each network read; together they are a legal stream.
 
+        `on_answer` is given the reader once the answer begins, which counts the wire events that nobody knows.
         Failures arrive as the closing `error`; only cancellation is raised. The connection is closed in any case.
         """
         response: HttpResponse | None = None
@@ -90,6 +96,8 @@ class ProviderClient:
             transport = self._transport or default_transport()
             response = await transport.send(await self._signed(request), self._timeouts or Timeouts())
             reader = self._reader(response.status, response.headers, run_id, error_mapper)
+            if on_answer is not None:
+                on_answer(reader)
             chunks = response.chunks()
             async for chunk in chunks:
                 deltas = reader.feed(chunk, datetime.now(UTC))

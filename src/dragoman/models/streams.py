@@ -1,6 +1,6 @@
 """The answer as it comes, and any other source of deltas held to the contract. Knows no provider."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
@@ -9,7 +9,7 @@ from ..delta import DELTA_CLASSES, MessageDelta
 from ..errors import DragomanError
 from ..message import ModelInvocationDescriptor
 from ..request import WireRequest
-from ..stream import Assembler, Assembly, Guard
+from ..stream import Assembler, Assembly, Guard, ResponseReader
 
 __all__ = ["ModelStream", "close_quietly", "guard_stream", "log_bug"]
 
@@ -27,11 +27,13 @@ class ModelStream:
         request: WireRequest,
         invocation: ModelInvocationDescriptor,
         rewrite: Mapping[str, Callable[[Any], MessageDelta]],
+        readers: Sequence[ResponseReader] = (),
         invocation_state: Any = None,
     ) -> None:
         self.request = request
         self.invocation = invocation
         self.invocation_state = invocation_state
+        self._readers = readers
         self._assembler = Assembler(invocation=invocation)
         self._unassembled: list[MessageDelta] = []  # handed out and not assembled yet
         self._batches = batches
@@ -42,6 +44,11 @@ class ModelStream:
         """What has arrived: the message once the stream is done, else the partial, with the error that ended it."""
         self._assemble()
         return self._assembler.result()
+
+    @property
+    def unknown_events(self) -> int:
+        """How many wire events were skipped because no codec knows them; 0 is usual, more means a newer API."""
+        return sum(reader.unknown_events for reader in self._readers)
 
     async def collect(self) -> Assembly:
         """Read the stream to its end and return what it came to."""

@@ -7,7 +7,7 @@ further fields of a `tool_use`; on the message its `usage` as reported and every
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -146,7 +146,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 class _Event(msgspec.Struct, gc=False):
     type: str = ""
-    index: int = 0
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0
     delta: _Delta | None = None
 
 

@@ -8,7 +8,7 @@ further field (`trace`, `metrics` …). What the provider's own tools did are it
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -64,7 +64,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 class _BlockDelta(msgspec.Struct, gc=False):
     delta: _Delta
-    index: int = msgspec.field(name="contentBlockIndex", default=0)
+    index: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="contentBlockIndex", default=0)
 
 
 _BLOCK_DELTA = LenientJson(_BlockDelta, needed=frozenset({"delta", "text", "toolUse", "input", "reasoningContent"}))

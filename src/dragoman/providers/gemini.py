@@ -356,7 +356,8 @@ class _Decoder:
 
     def _write_blob(self, part: dict[str, Any], blob: _Blob) -> None:
         further = {name: part[name] for name in part if name != "inlineData"}
-        rest = {name: value for name, value in part["inlineData"].items() if name not in ("mimeType", "data")}
+        inline = part["inlineData"] if isinstance(part["inlineData"], dict) else {}
+        rest = {name: value for name, value in inline.items() if name not in ("mimeType", "data")}
         if rest:
             further["inlineData"] = rest
         try:

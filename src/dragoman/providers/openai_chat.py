@@ -147,8 +147,10 @@ class _Decoder:
                 self._watching
                 or not choices
                 or choices[0].finish_reason
-                or choices[0].delta is None  # Azure: what its filter says of the text before
                 or choices[0].error is not None
+                # Nothing usual: Azure's filter on the text before, or what nobody knows yet.
+                or (delta := choices[0].delta) is None
+                or not (delta.content or delta.tool_calls or delta.reasoning_content or delta.reasoning)
             ):
                 self._note_whole(name, chunk, _WHOLE.read(data))
             elif chunk.usage is not None or chunk.error is not None:
