@@ -12,12 +12,6 @@ from .message import ModelInvocationDescriptor, require_name
 
 __all__ = ["Dialect", "NameRule", "TargetRules"]
 
-AWS_VARIABLES: dict[str, tuple[str, ...]] = {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
-VERTEX_VARIABLES: dict[str, tuple[str, ...]] = {
-    "region": ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"),
-    "project": ("GOOGLE_CLOUD_PROJECT", "GOOGLE_PROJECT_ID"),
-}
-
 
 class NameRule(msgspec.Struct, frozen=True):
     """Which names or ids a target accepts: a pattern for the whole name, and how long a made-up one is.

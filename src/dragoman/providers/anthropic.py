@@ -15,10 +15,11 @@ from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json, parse_arguments
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..target import AWS_VARIABLES, VERTEX_VARIABLES, Dialect, NameRule, TargetRules
+from ..target import Dialect, NameRule, TargetRules
 from ..usage import TokenUsage
 from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
 from .failures import error_from_response, error_from_words, error_words
+from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
 from .lenient import LenientJson, count_of, decode_unlabelled, text_of
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..target import AWS_VARIABLES, Dialect, NameRule, TargetRules
+from ..target import Dialect, NameRule, TargetRules
+from .hosts import AWS_VARIABLES
 
 __all__ = [
     "DOCUMENT_FORMATS",

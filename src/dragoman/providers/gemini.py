@@ -17,11 +17,12 @@ from ..errors import ModelError
 from ..jsontext import decode_json, encode_json
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..target import VERTEX_VARIABLES, NameRule, TargetRules
+from ..target import NameRule, TargetRules
 from ..usage import TokenUsage
 from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
 from .gemini_arguments import FunctionCall, StreamedCall, require_shape, violation
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
+from .hosts import VERTEX_VARIABLES
 from .lenient import decode_unlabelled, mended
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
