@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import (
@@ -31,32 +31,17 @@ from tests.test_json import (
     CONTENT,
     DOCUMENTS,
     FILLED,
+    NOW,
     Path,
     at,
     field_paths,
     object_paths,
+    read_message,
     read_or_none,
+    unhurried,
+    unreadable,
     with_field,
 )
-
-NOW = datetime(2026, 11, 15, 8, 30, 0, 250_000, tzinfo=UTC)
-STAMP = '"timestamp":"2026-11-15T08:30:00.250000Z"'
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-any_text = st.text(st.characters(), max_size=12)  # lone surrogates included
-
-
-def read_message(data: bytes | str) -> Message:
-    value = from_json(data)
-    assert isinstance(value, Message)
-    return value
-
-
-def unreadable(data: bytes | str) -> UnreadableData:
-    with pytest.raises(UnreadableData) as raised:
-        from_json(data)
-    return raised.value
-
 
 # ---------------------------------------------------------------- a later version
 

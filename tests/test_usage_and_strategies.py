@@ -1,16 +1,14 @@
 """Usage, prices, and the strategies for users."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from dragoman import (
-    InvalidValue,
     MessageDelta,
     Prices,
     Role,
@@ -21,37 +19,7 @@ from dragoman import (
 )
 from dragoman.delta import DELTA_CLASSES
 from dragoman.testing import strategies
-
-NOW = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)
-CONTENT = "the-user-said-this"  # short enough to be quoted by accident
-Value = TypeVar("Value")
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-class Refused(NamedTuple):
-    """A construction that must fail, and what its error must name: the field, what was seen, what is allowed."""
-
-    build: Callable[..., object]
-    given: dict[str, Any]
-    field: str
-    seen: str
-    allowed: str
-
-
-def refusal(build: Callable[..., object], given: dict[str, Any]) -> str:
-    with pytest.raises(InvalidValue) as raised:
-        build(**given)
-    return str(raised.value)
-
-
-def plain(name: str) -> str:
-    """The field without its spelling: camelCase and snake_case are the same name."""
-    return name.replace("_", "").lower()
-
-
-def name_of(case: Refused) -> str:
-    return f"{getattr(case.build, '__name__', 'value')}-{case.field}-{case.seen}"
-
+from tests.test_values import Value, plain, refusal, unhurried
 
 # ---------------------------------------------------------------- usage and prices
 
