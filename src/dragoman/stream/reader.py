@@ -24,6 +24,7 @@ __all__ = ["BODY_LIMIT", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
 
 BODY_LIMIT = 64 * 1024 * 1024
 STREAM_LIMIT = 512 * 1024 * 1024
+_JSON_OPENINGS = (b"{", b"[")
 
 _Shape = TypeVar("_Shape")
 
@@ -79,7 +80,7 @@ class TypedJson(Generic[_Shape]):
 class ResponseReader:
     """Reads one response. Feed it the body as it comes; every delta it returns has passed the contract."""
 
-    __slots__ = ("_body", "_decoder", "_failure", "_guard", "_parser", "_size", "_writer", "bug")
+    __slots__ = ("_body", "_decoder", "_failure", "_guard", "_has_events", "_parser", "_size", "_writer", "bug")
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class ResponseReader:
         self._guard = Guard(run_id=run_id, source=dialect.provider)
         self._decoder = codec.open_decoder(self._writer, dialect)
         self._body = bytearray()
+        self._has_events = False
         self._size = 0
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
@@ -126,11 +128,12 @@ class ResponseReader:
                     )
                 events = self._parser.feed(chunk)
                 if events:
+                    self._has_events = True
                     self._decoder.decode(events)
+                elif not self._has_events and (self._body or chunk.lstrip()[:1] in _JSON_OPENINGS):
+                    self._keep(chunk)
             else:
-                self._body += chunk
-                if len(self._body) > BODY_LIMIT:
-                    raise ModelError(f"the answer is larger than {BODY_LIMIT} bytes", code=ErrorCode.PROTOCOL_VIOLATION)
+                self._keep(chunk)
         except Exception as error:  # noqa: BLE001  # whatever the wire says, the stream ends legally
             return self._closed(error, now)
         return self._legal()
@@ -147,12 +150,19 @@ class ResponseReader:
                 raise self._failure(bytes(self._body))
             if self._parser is None:
                 self._decoder.decode_body(bytes(self._body))
+            elif not self._has_events and self._body:
+                self._decoder.decode_body(bytes(self._body))  # gateways send JSON under the name of a stream
             else:
                 self._decode_last(self._parser.end())
                 self._decoder.end()
         except Exception as error:  # noqa: BLE001  # as above
             return self._closed(error, now)
         return self._closed(None, now)
+
+    def _keep(self, chunk: bytes) -> None:
+        self._body += chunk
+        if len(self._body) > BODY_LIMIT:
+            raise ModelError(f"the answer is larger than {BODY_LIMIT} bytes", code=ErrorCode.PROTOCOL_VIOLATION)
 
     def _decode_last(self, events: list[WireEvent]) -> None:
         """An event without its closing blank line counts if it is whole; half of one is a stream cut short."""
