@@ -20,7 +20,7 @@ from ..usage import TokenUsage
 from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
 from .failures import error_from_response, error_from_words, error_words
 from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
-from .lenient import LenientJson, count_of, decode_unlabelled, text_of
+from .lenient import LenientJson, broken, count_of, decode_unlabelled, required_object, text_of
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
 
@@ -225,7 +225,7 @@ class _Decoder:
         if content is None and message.get("type") == "message":
             content = []
         if not isinstance(content, list):
-            raise _broken("the answer is not a message of this API")
+            raise broken("the answer is not a message of this API")
         self._start(message)
         for index, block in enumerate(content):
             self._open_block(index, block)
@@ -241,7 +241,7 @@ class _Decoder:
             case "message_start":
                 self._begin(value["message"] if isinstance(value.get("message"), dict) else {})
             case "content_block_start":
-                self._open_block(index, _object(value, "content_block"))
+                self._open_block(index, required_object(value, "content_block"))
             case "content_block_stop":
                 self._close_block(index)
             case "message_delta":
@@ -281,7 +281,7 @@ class _Decoder:
 
     def _open_block(self, index: int, opened: Any) -> None:
         if not isinstance(opened, dict):
-            raise _broken("a content block is not an object")
+            raise broken("a content block is not an object")
         for known in tuple(self._blocks):
             # Kimi does not close its blocks, proxies give each the index 0; those of calls may run side by side.
             if known == index or self._blocks[known].kind != "tool_use":
@@ -300,7 +300,7 @@ class _Decoder:
         opened = block.opened
         name = text_of(opened.get("name"))
         if not name:
-            raise _broken("a tool_use block has no name")
+            raise broken("a tool_use block has no name")
         number = len(self._call_ids)
         wire_id = call_id = text_of(opened.get("id")) or f"call_{number}"
         while call_id in self._call_ids:  # hosts of other models repeat ids, or give none
@@ -317,7 +317,7 @@ class _Decoder:
         block = self._blocks.get(index)
         if block is None:
             if delta.type == "input_json_delta":
-                raise _broken("arguments came for a content block that is not open")
+                raise broken("arguments came for a content block that is not open")
             self._open_block(index, {"type": _KINDS.get(delta.type, "text")})
             block = self._blocks[index]
         match delta.type:
@@ -330,9 +330,9 @@ class _Decoder:
             case "signature_delta":
                 block.signature = delta.signature
             case "citations_delta":
-                block.citations.append(_object(_BODY.read(data), "delta").get("citation"))
+                block.citations.append(required_object(_BODY.read(data), "delta").get("citation"))
             case "compaction_delta":
-                further = _object(_BODY.read(data), "delta")
+                further = required_object(_BODY.read(data), "delta")
                 block.opened = {**block.opened, **{name: further[name] for name in further if name != "type"}}
             case _:
                 self.unknown_events += 1
@@ -407,17 +407,6 @@ def _with_input(opened: dict[str, Any], written_input: str) -> dict[str, Any]:
         return opened
     arguments = parse_arguments(written_input).arguments
     return {**opened, "input": {"unparsed_arguments": written_input} if arguments is None else arguments}
-
-
-def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
-    inner = value.get(name)
-    if not isinstance(inner, dict):
-        raise _broken(f"an event has no {name}")
-    return inner
-
-
-def _broken(what: str) -> ModelError:
-    return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
 
 
 CODEC = Codec(

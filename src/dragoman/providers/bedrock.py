@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json, parse_arguments
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
@@ -21,7 +20,7 @@ from ..usage import TokenUsage
 from .bedrock_families import SPECIFICATION, BedrockDialect, family_dialect
 from .bedrock_request import encode_request
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, count_of, text_of
+from .lenient import LenientJson, broken, count_of, required_object, text_of
 
 __all__ = ["CODEC", "DIALECTS", "BedrockDialect", "family_dialect"]
 
@@ -118,11 +117,11 @@ class _Decoder:
         output = answer.get("output")
         message = output.get("message") if isinstance(output, dict) else None
         if not isinstance(message, dict) or not isinstance(message.get("content"), list):
-            raise _broken("the answer is not a message of this API")
+            raise broken("the answer is not a message of this API")
         self._writer.start()
         for index, block in enumerate(message["content"]):
             if not isinstance(block, dict) or not block:
-                raise _broken("a content block is not an object")
+                raise broken("a content block is not an object")
             self._decode_block(index, block)
         self._stop(answer)
         self._note(answer)
@@ -139,7 +138,7 @@ class _Decoder:
             case "messageStart":
                 self._writer.start()
             case "contentBlockStart":
-                kind, opened = next(iter(_object(value, "start").items()), ("unknown", {}))
+                kind, opened = next(iter(required_object(value, "start").items()), ("unknown", {}))
                 self._open_block(count_of(value.get("contentBlockIndex")) or 0, kind, opened)
             case "contentBlockStop":
                 self._close_block(count_of(value.get("contentBlockIndex")) or 0)
@@ -169,13 +168,13 @@ class _Decoder:
                 block.redacted.append(delta.reasoning.redacted)
         elif delta.tool_use is not None:
             if block.kind != "toolUse":
-                raise _broken("arguments came for a content block that is no tool call")
+                raise broken("arguments came for a content block that is no tool call")
             if block.opened.get("type") == _SERVER_TOOL:
                 block.pieces.append(delta.tool_use.input)
             elif delta.tool_use.input:
                 self._writer.call_args(block.call_id, delta.tool_use.input)
         else:
-            self._add_rare(block, _object(_BODY.read(data), "delta"))
+            self._add_rare(block, required_object(_BODY.read(data), "delta"))
 
     def _add_rare(self, block: _Block, delta: dict[str, Any]) -> None:
         match delta:
@@ -192,7 +191,7 @@ class _Decoder:
 
     def _open_block(self, index: int, kind: str, opened: Any) -> None:
         if not isinstance(opened, dict):
-            raise _broken("a content block is not an object")
+            raise broken("a content block is not an object")
         if index in self._blocks:
             self._close_block(index)
         block = self._blocks[index] = _Block(kind, opened)
@@ -203,7 +202,7 @@ class _Decoder:
         opened = block.opened
         wire_id, tool_name = text_of(opened.get("toolUseId")), text_of(opened.get("name"))
         if not wire_id or not tool_name:
-            raise _broken("a toolUse block has no id or no name")
+            raise broken("a toolUse block has no id or no name")
         block.call_id = wire_id
         while block.call_id in self._call_ids:  # imported models may repeat them
             block.call_id += "_"
@@ -332,18 +331,7 @@ def _decoded(encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error:
-        raise _broken("bytes are not in base64") from None
-
-
-def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
-    inner = value.get(name)
-    if not isinstance(inner, dict):
-        raise _broken(f"an event has no {name}")
-    return inner
-
-
-def _broken(what: str) -> ModelError:
-    return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
+        raise broken("bytes are not in base64") from None
 
 
 CODEC = Codec(

@@ -20,10 +20,10 @@ from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import NameRule, TargetRules
 from ..usage import TokenUsage
 from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
-from .gemini_arguments import FunctionCall, StreamedCall, require_shape, violation
+from .gemini_arguments import FunctionCall, StreamedCall, require_shape
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
 from .hosts import VERTEX_VARIABLES
-from .lenient import decode_unlabelled, mended
+from .lenient import broken, decode_unlabelled, mended
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
@@ -233,7 +233,7 @@ class _Decoder:
             self.end()
             return
         if not answer.get("error") and _ANSWER_FIELDS.isdisjoint(answer):
-            raise violation("the answer is not one of this API")
+            raise broken("the answer is not one of this API")
         self._decode_chunk(answer)
         if not answer.get("error"):
             self._finish()  # whole as it is, with a finish reason or without
@@ -425,7 +425,7 @@ def _read(shape: TypedJson[_Shape], data: bytes) -> _Shape:
     try:
         return shape.read(data)
     except RecursionError:
-        raise violation("the provider sent JSON that is nested too deep") from None
+        raise broken("the provider sent JSON that is nested too deep") from None
 
 
 # ---------------------------------------------------------------- failures

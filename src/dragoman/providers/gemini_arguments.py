@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
 from ..jsontext import MAX_DEPTH
+from .lenient import broken
 
-__all__ = ["FunctionCall", "StreamedCall", "require_shape", "violation"]
+__all__ = ["FunctionCall", "StreamedCall", "require_shape"]
 
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 
@@ -56,7 +56,7 @@ class StreamedCall:
     def add(self, call: FunctionCall) -> None:
         """Take the next piece; raise ModelError where it belongs to another call or does not fit."""
         if (call.name and call.name != self._name) or (call.id and self._wire_id and call.id != self._wire_id):
-            raise violation("another function call began before the arguments of the open one were whole")
+            raise broken("another function call began before the arguments of the open one were whole")
         self.arguments.update(call.args or {})
         for piece in call.partial_args or ():
             value: Any = piece.string_value
@@ -83,12 +83,7 @@ def require_shape(value: Any, shape: type[_Shape]) -> _Shape:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         # msgspec names the place and the types, never the value.
-        raise violation(f"the provider's JSON is not of the documented shape: {error}") from None
-
-
-def violation(what: str) -> ModelError:
-    """Return the error for an answer that breaks the API's own rules."""
-    return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
+        raise broken(f"the provider's JSON is not of the documented shape: {error}") from None
 
 
 def _path_steps(path: str) -> list[str | int]:
@@ -105,7 +100,7 @@ def _path_steps(path: str) -> list[str | int]:
             steps.append(re.sub(r"\\(.)", r"\1", single if single is not None else double))
         place = found.end()
     if path[:1] != "$" or place != len(path) or not 0 < len(steps) < MAX_DEPTH:
-        raise violation("a piece of a function call's arguments has no readable place")
+        raise broken("a piece of a function call's arguments has no readable place")
     return steps
 
 
@@ -117,4 +112,4 @@ def _entered(place: Any, step: str | int, fresh: Any) -> Any:
         if step == len(place):
             place.append(fresh)
         return place[step]
-    raise violation("a piece of a function call's arguments does not fit those before it")
+    raise broken("a piece of a function call's arguments does not fit those before it")

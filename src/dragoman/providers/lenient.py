@@ -13,7 +13,17 @@ from msgspec import inspect
 from ..errors import ErrorCode, ModelError
 from ..stream import EventDecoder, SseParser, TypedJson
 
-__all__ = ["COUNT_LIMIT", "LenientJson", "amount_of", "count_of", "decode_unlabelled", "mended", "text_of"]
+__all__ = [
+    "COUNT_LIMIT",
+    "LenientJson",
+    "amount_of",
+    "broken",
+    "count_of",
+    "decode_unlabelled",
+    "mended",
+    "required_object",
+    "text_of",
+]
 
 COUNT_LIMIT = 2**53  # above it JSON numbers are not whole everywhere; no call uses as many tokens
 
@@ -51,6 +61,19 @@ class LenientJson(TypedJson[_Shape]):
 
 
 _ANYTHING: TypedJson[Any] = TypedJson(Any)
+
+
+def broken(what: str) -> ModelError:
+    """Return the error for an answer that lacks what it is made of."""
+    return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
+
+
+def required_object(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the object under `name`; raise ModelError where there is none."""
+    inner = value.get(name)
+    if not isinstance(inner, dict):
+        raise broken(f"an event has no {name}")
+    return inner
 
 
 def decode_unlabelled(decoder: EventDecoder, body: bytes) -> bool:
