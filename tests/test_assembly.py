@@ -594,8 +594,3 @@ def test_whatever_a_picture_or_item_delta_takes_can_be_assembled(build: Callable
     except InvalidValue:
         return  # refused at once, before it could be in any stream
     assert len(parts_of(delta)) == 1
-
-
-def test_an_empty_piece_of_arguments_does_not_split_a_text() -> None:
-    parts = assemble(stream(opened("c1"), text("a"), args(""), text("b"), ended("c1"), done())).message.parts  # type: ignore[union-attr]
-    assert [part.kind for part in parts] == ["tool_call", "text"]

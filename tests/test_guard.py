@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from dragoman import (
     ThinkingDelta,
     ToolCallArgsDelta,
     UnknownDelta,
+    assemble,
     guard_deltas,
     guard_stream,
     to_json,
@@ -585,3 +587,12 @@ def test_an_assembler_takes_a_batch_as_it_takes_one_delta_after_another(source: 
 
 def test_the_last_possible_seq_leaves_room_for_an_end() -> None:
     assert [delta.kind for delta in guard_deltas([delta_of("start", 2**63 - 1)])] == ["start", "error"]
+
+
+def test_an_empty_piece_of_arguments_does_not_split_a_text() -> None:
+    kinds = ("start", "tool_call_start", "text", "tool_call_args", "text", "tool_call_end", "done")
+    deltas = [delta_of(kind, seq) for seq, kind in enumerate(kinds)]
+    deltas[3] = msgspec.structs.replace(deltas[3], args_text_delta="")
+    message = assemble(deltas).message
+    assert message is not None
+    assert [part.kind for part in message.parts] == ["tool_call", "text"]

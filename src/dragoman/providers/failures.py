@@ -3,8 +3,10 @@
 One table for all wire APIs, since their vendors copy each other. Pure.
 """
 
+import math
 import re
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ..errors import ErrorCode, ModelError
@@ -191,9 +193,15 @@ def error_words(value: dict[str, Any]) -> tuple[list[str], str | None]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait. A date is read against the answer's own date, since nobody here has a clock."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            return max(float(headers[name]) * unit, 0.0)
+            seconds = float(headers[name]) * unit
         except (KeyError, ValueError):
             continue
-    return None
+        return seconds if 0 <= seconds < math.inf else None
+    try:
+        until, now = (parsedate_to_datetime(headers[name]) for name in ("retry-after", "date"))
+        return max((until - now).total_seconds(), 0.0)
+    except (KeyError, ValueError, TypeError):
+        return None
