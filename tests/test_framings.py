@@ -172,6 +172,16 @@ def test_a_json_answer_that_is_called_an_event_stream_is_read_all_the_same() -> 
     assert message.text == "hello"
 
 
+def test_json_inside_an_event_is_never_taken_for_an_answer_however_it_is_cut() -> None:
+    body = b"data: " + json.dumps(COMPLETION).encode()
+    for cut in range(len(body)):
+        dialect = find_dialect("openai-chat")
+        headers = {"content-type": "text/event-stream"}
+        reader = ResponseReader(find_codec(dialect.specification), dialect, headers=headers)
+        deltas = [delta for index in range(cut) for delta in reader.feed(body[index : index + 1])] + reader.end()
+        assert [delta.kind for delta in deltas] == ["error"]
+
+
 def test_an_error_in_json_that_is_called_an_event_stream_keeps_its_code() -> None:
     body = json.dumps({"error": {"code": "context_length_exceeded", "message": "too long"}}).encode()
     (error,) = read(body, "text/event-stream")

@@ -80,7 +80,18 @@ class TypedJson(Generic[_Shape]):
 class ResponseReader:
     """Reads one response. Feed it the body as it comes; every delta it returns has passed the contract."""
 
-    __slots__ = ("_body", "_decoder", "_failure", "_guard", "_has_events", "_parser", "_size", "_writer", "bug")
+    __slots__ = (
+        "_body",
+        "_decoder",
+        "_failure",
+        "_guard",
+        "_has_events",
+        "_opening",
+        "_parser",
+        "_size",
+        "_writer",
+        "bug",
+    )
 
     def __init__(
         self,
@@ -97,6 +108,7 @@ class ResponseReader:
         self._decoder = codec.open_decoder(self._writer, dialect)
         self._body = bytearray()
         self._has_events = False
+        self._opening: bytes | None = None
         self._size = 0
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
@@ -130,7 +142,7 @@ class ResponseReader:
                 if events:
                     self._has_events = True
                     self._decoder.decode(events)
-                elif not self._has_events and (self._body or chunk.lstrip()[:1] in _JSON_OPENINGS):
+                elif not self._has_events and self._begins_as_json(chunk):
                     self._keep(chunk)
             else:
                 self._keep(chunk)
@@ -158,6 +170,12 @@ class ResponseReader:
         except Exception as error:  # noqa: BLE001  # as above
             return self._closed(error, now)
         return self._closed(None, now)
+
+    def _begins_as_json(self, chunk: bytes) -> bool:
+        """Whether the body's first byte opens JSON; told once, when there is one."""
+        if self._opening is None:
+            self._opening = chunk.lstrip()[:1] or None
+        return self._opening in _JSON_OPENINGS
 
     def _keep(self, chunk: bytes) -> None:
         self._body += chunk
