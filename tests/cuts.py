@@ -48,7 +48,7 @@ def open_reader(protocol: str, record: Record) -> ResponseReader:
 
 
 def require_prefixes_fail(protocol: str, record: Record, cuts: Iterable[int]) -> int:
-    """Assert that the answer, cut after each of these many bytes, ends in one error after the deltas that had come."""
+    """Assert that the answer, fed byte by byte and cut after each of these many, ends in one error after what had come."""
     body, whole = body_of(record), decode(protocol, record)
     limit = before_finish(protocol, body)
     reader, fed, arrived = open_reader(protocol, record), 0, 0
@@ -56,7 +56,7 @@ def require_prefixes_fail(protocol: str, record: Record, cuts: Iterable[int]) ->
     for cut in sorted(set(cuts)):
         if cut >= limit:
             break
-        arrived += len(reader.feed(body[fed:cut]))
+        arrived += sum(len(reader.feed(body[index : index + 1])) for index in range(fed, cut))
         fed = cut
         last = copy.deepcopy(reader).end()
         place = f"{record['id']} cut after {cut} of {len(body)} bytes"
