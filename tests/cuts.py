@@ -48,7 +48,7 @@ def open_reader(protocol: str, record: Record) -> ResponseReader:
 
 
 def require_prefixes_fail(protocol: str, record: Record, cuts: Iterable[int]) -> int:
-    """Assert that the answer, fed byte by byte and cut at each of these places, ends in one error after what had come."""
+    """Assert that the answer, fed byte by byte and cut at each of these places, ends in one error after what came."""
     body, whole = body_of(record), decode(protocol, record)
     limit = before_finish(protocol, body)
     reader, fed, arrived = open_reader(protocol, record), 0, 0
