@@ -96,7 +96,9 @@ class Ending:
         if not isinstance(parser, SseParser):
             return copy.deepcopy(self._reader).end()
         buffered = bytes(parser._buffer)
-        if not self._adds_nothing or buffered.rstrip()[-1:] in (b"}", b"]"):
+        data = buffered.find(b"data:")
+        may_be_whole = data >= 0 and (buffered.find(b"\n", data) >= 0 or buffered[-1:] in (b"}", b"]"))
+        if not self._adds_nothing or may_be_whole:
             last = copy.deepcopy(self._reader).end()
             if self._adds_nothing is None:
                 self._adds_nothing = len(last) == 1
