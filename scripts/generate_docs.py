@@ -1,4 +1,4 @@
-"""Writes what the documents say of the code: the stream contract, and the tables of providers, settings and errors.
+"""Writes what the documents say of the code: the stream contract, entries and rules, providers, settings, errors.
 
 `python scripts/generate_docs.py` rewrites what stands between each pair of markers in docs/; with `--check` it writes
 nothing and exits with 1 if a document is out of date. What providers take is not copied from their records but found
@@ -29,6 +29,8 @@ from dragoman import (
     ToolSpec,
 )
 from dragoman.errors import RETRYABLE_CODES
+from dragoman.history import RULES, HistoryEntry
+from dragoman.history.entries import ENTRY_CLASSES
 from dragoman.providers import PROVIDERS, failures, find_dialect
 from dragoman.providers.bedrock_families import FAMILIES
 from dragoman.providers.failures import ERROR_WORDS, STATUS_CODES, error_from_words
@@ -114,6 +116,24 @@ def contract_section() -> str:
     assert module is not None
     rules = "".join(f"{number}. {rule}\n" for number, rule in enumerate(contract_rules(inspect.getsource(module)), 1))
     return f"\n```mermaid\n{state_diagram(TRANSITIONS)}```\n\nThe rules that the diagram cannot say:\n\n{rules}\n"
+
+
+# ---------------------------------------------------------------- the history
+
+
+def entries_section() -> str:
+    """Return every kind of entry: its class, the fields of its own, and what it says by its docstring."""
+    rows = []
+    for kind, entry_class in ENTRY_CLASSES.items():
+        own = [name for name in entry_class.__struct_fields__ if name not in HistoryEntry.__struct_fields__]
+        says = (entry_class.__doc__ or "").split("\n")[0]
+        rows.append((f"`{kind}`", f"`{entry_class.__name__}`", code(own) or "none", says))
+    return table(("kind", "class", "its own fields", "says"), rows)
+
+
+def rules_section() -> str:
+    """Return the rules of the history by name."""
+    return table(("rule", "says"), ((f"`{rule}`", says) for rule, says in RULES.items()))
 
 
 # ---------------------------------------------------------------- providers
@@ -343,6 +363,7 @@ def statuses_section() -> str:
 # Document -> its generated sections, by the name in their markers.
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
     "concepts.md": {"": contract_section},
+    "history.md": {"entries": entries_section, "rules": rules_section},
     "providers.md": {
         "hosts": hosts_section,
         "asked": asked_section,

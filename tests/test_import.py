@@ -1,5 +1,6 @@
 """`import dragoman` stays small: in a fresh interpreter it loads none of the heavy modules."""
 
+import importlib
 import subprocess
 import sys
 
@@ -20,6 +21,23 @@ def test_importing_the_package_leaves_out(module: str) -> None:
     loaded = loaded_by("import dragoman")
     assert "dragoman.message" in loaded
     assert module not in loaded
+
+
+def test_importing_the_package_loads_the_handoff_and_nothing_of_the_record() -> None:
+    of_the_record = {name for name in loaded_by("import dragoman") if name.startswith("dragoman.history.")}
+    assert of_the_record == {"dragoman.history.handoff"}
+
+
+def test_asking_for_a_name_of_the_record_loads_it() -> None:
+    assert "dragoman.history.state" in loaded_by("import dragoman; dragoman.AgentState")
+    assert "dragoman.history.entries" not in loaded_by("from dragoman.history import Section")
+
+
+@pytest.mark.parametrize("module", ["dragoman", "dragoman.history"])
+def test_a_name_that_is_not_there_is_an_attribute_error_and_the_others_are_listed(module: str) -> None:
+    package = importlib.import_module(module)
+    assert not hasattr(package, "nothing")
+    assert set(package.__all__) <= set(dir(package))
 
 
 def test_the_check_sees_a_module_that_is_loaded() -> None:

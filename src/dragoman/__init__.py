@@ -1,4 +1,9 @@
-"""One append-only conversation record that any language model can read and carry on."""
+"""One append-only conversation record that any language model can read and carry on.
+
+What the record consists of is loaded when it is first asked for; all names of it are in `dragoman.history`.
+"""
+
+from typing import TYPE_CHECKING
 
 from .delta import (
     DoneDelta,
@@ -19,6 +24,7 @@ from .errors import (
     ContractViolation,
     DragomanError,
     ErrorCode,
+    IllegalAppend,
     InvalidValue,
     MissingExtra,
     ModelError,
@@ -59,34 +65,84 @@ from .request import (
     ToolsConfig,
     WireRequest,
 )
-from .schema import json_schema
 from .stream import Assembler, Assembly, Guard, StreamContract, assemble, guard_deltas
 from .toolspec import OneTool, ToolChoice, ToolSpec
 from .usage import Prices, TokenUsage
+
+if TYPE_CHECKING:
+    from .history import (
+        AgentState,
+        AgentStatus,
+        ApprovalAnsweredEntry,
+        ApprovalAskedEntry,
+        CompactionEntry,
+        EpochEntry,
+        HistoryEntry,
+        HistoryToolCallResult,
+        InterruptionEntry,
+        LevelOfDetail,
+        LevelOfDetailSections,
+        MemoryNotebookWidget,
+        ModelInputEntry,
+        ModelOutputEntry,
+        NotebookEntry,
+        ResetEntry,
+        RunFinishedEntry,
+        RunStartedEntry,
+        RunStatus,
+        Section,
+        SystemInstructionEntry,
+        ToolCallRequest,
+        ToolExecutionStatus,
+        ToolFinishedEntry,
+        ToolResultsEntry,
+        ToolStartedEntry,
+        UnknownEntry,
+        Widget,
+        WidgetRenderContext,
+        WidgetResult,
+        entry_from_json,
+        entry_to_json,
+        to_messages,
+    )
+    from .schema import json_schema
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SCHEMA_VERSION",
     "AgentConfig",
+    "AgentState",
+    "AgentStatus",
+    "ApprovalAnsweredEntry",
+    "ApprovalAskedEntry",
     "Assembler",
     "Assembly",
     "CacheConfig",
+    "CompactionEntry",
     "ContextConfig",
     "ContractViolation",
     "DoneDelta",
     "DragomanError",
+    "EpochEntry",
     "ErrorCode",
     "ErrorDelta",
     "ErrorMapper",
     "FileRef",
     "FinishReason",
     "Guard",
+    "HistoryEntry",
+    "HistoryToolCallResult",
     "HostedTool",
+    "IllegalAppend",
     "Image",
     "ImageDelta",
+    "InterruptionEntry",
     "InvalidValue",
+    "LevelOfDetail",
+    "LevelOfDetailSections",
     "LoopConfig",
+    "MemoryNotebookWidget",
     "Message",
     "MessageDelta",
     "MessageMeta",
@@ -95,8 +151,11 @@ __all__ = [
     "ModelConfig",
     "ModelError",
     "ModelInfo",
+    "ModelInputEntry",
     "ModelInvocationDescriptor",
+    "ModelOutputEntry",
     "ModelStream",
+    "NotebookEntry",
     "ObservabilityConfig",
     "OneTool",
     "Part",
@@ -105,11 +164,17 @@ __all__ = [
     "ProviderItem",
     "ProviderItemDelta",
     "Reasoning",
+    "ResetEntry",
     "Role",
+    "RunFinishedEntry",
+    "RunStartedEntry",
+    "RunStatus",
     "RuntimeConfig",
+    "Section",
     "StartDelta",
     "StoreError",
     "StreamContract",
+    "SystemInstructionEntry",
     "Text",
     "TextDelta",
     "Thinking",
@@ -118,18 +183,29 @@ __all__ = [
     "ToolCall",
     "ToolCallArgsDelta",
     "ToolCallEndDelta",
+    "ToolCallRequest",
     "ToolCallStartDelta",
     "ToolChoice",
     "ToolError",
+    "ToolExecutionStatus",
+    "ToolFinishedEntry",
     "ToolResult",
+    "ToolResultsEntry",
     "ToolSpec",
+    "ToolStartedEntry",
     "ToolsConfig",
     "UnknownDelta",
+    "UnknownEntry",
     "UnknownPart",
     "UnreadableData",
     "UsageDelta",
+    "Widget",
+    "WidgetRenderContext",
+    "WidgetResult",
     "WireRequest",
     "assemble",
+    "entry_from_json",
+    "entry_to_json",
     "from_json",
     "guard_deltas",
     "guard_stream",
@@ -138,4 +214,21 @@ __all__ = [
     "redact",
     "render_request",
     "to_json",
+    "to_messages",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load the record, or the schema, when it is first asked for."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        home = importlib.import_module(".schema" if name == "json_schema" else ".history", __name__)
+        globals()[name] = getattr(home, name)
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        """Return what is there, loaded or not."""
+        return sorted({*globals(), *__all__})

@@ -2,6 +2,7 @@
 
     DragomanError                    code, retryable, retry_after, request_id, provider_message
     ├── InvalidValue    (ValueError)   a value its own kind or role forbids
+    │   └── IllegalAppend              an entry that a rule of the history forbids
     ├── UnreadableData  (ValueError)   JSON or a file that is damaged, or newer than this library
     ├── ContractViolation              a delta that the stream protocol does not allow here
     ├── MissingExtra    (ImportError)  an optional package is not installed
@@ -21,6 +22,7 @@ __all__ = [
     "ContractViolation",
     "DragomanError",
     "ErrorCode",
+    "IllegalAppend",
     "InvalidValue",
     "MissingExtra",
     "ModelError",
@@ -171,6 +173,14 @@ def _quoted(value: object) -> str:
     is_short_text = isinstance(value, str) and len(value) <= 40
     is_number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**40)
     return repr(value) if value is None or is_short_text or is_number else f"a {type(value).__name__}"
+
+
+class IllegalAppend(InvalidValue):
+    """An entry that the history does not take, here or at all; `rule` is the name of the rule it breaks."""
+
+    def __init__(self, message: str, *, rule: str = "") -> None:
+        super().__init__(f"{rule}: {message}" if rule else message)
+        self.rule = rule
 
 
 class UnreadableData(DragomanError, ValueError):

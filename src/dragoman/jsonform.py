@@ -14,7 +14,8 @@ import msgspec
 from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta
 from .errors import ErrorCode, InvalidValue, UnreadableData
 from .jsontext import decode_json, encode_json
-from .message import PART_CLASSES, Message, MessageMeta, Part, ToolResult, UnknownPart
+from .message import PART_CLASSES, Message, MessageMeta, ModelInvocationDescriptor, Part, ToolResult, UnknownPart
+from .usage import TokenUsage
 
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
 
@@ -23,7 +24,7 @@ SCHEMA_VERSION = 1
 VERSION_FIELD = "schemaVersion"
 
 JsonObject: TypeAlias = dict[str, Any]
-_Value = TypeVar("_Value", Message, MessageMeta, Part, MessageDelta)
+_Value = TypeVar("_Value", bound=msgspec.Struct)
 
 _ENVELOPE = frozenset({"run_id", "seq", "timestamp", "provider_raw", "extra"})
 _EXTRA = frozenset({"extra"})
@@ -32,7 +33,7 @@ _EXTRA = frozenset({"extra"})
 def to_json(value: Message | MessageDelta) -> bytes:
     """Return the value as compact JSON; the same value always gives the same bytes."""
     if isinstance(value, Message):
-        return encode_json(_message_object(value))
+        return encode_json(message_to_object(value))
     if isinstance(value, (UnknownDelta, *DELTA_CLASSES.values())):
         return encode_json(_delta_object(value))
     raise InvalidValue.of("to_json: the value", value, "a Message or a MessageDelta")
@@ -45,6 +46,17 @@ def from_json(data: bytes | str) -> Message | MessageDelta:
     value = decode_json(data)
     if not isinstance(value, dict):
         raise UnreadableData("neither a message nor a delta: the JSON is not an object")
+    take_version(value)
+    is_delta = all(value.get(name) is not None for name in ("seq", "kind", "payload")) and "parts" not in value
+    if is_delta or (value.get("role") is None and value.get("kind") is not None):
+        return read_object(value, _build_delta, _delta_object, "delta")
+    if value.get("role") is not None:
+        return message_from_object(value)
+    raise UnreadableData("neither a message (it has a role) nor a delta (it has a seq and a kind)")
+
+
+def take_version(value: JsonObject) -> None:
+    """Take the schema version out of the object; raise UnreadableData (`too_new`) for a later one than ours."""
     version = value.pop(VERSION_FIELD, None)
     if version is None:
         version = 1
@@ -55,44 +67,50 @@ def from_json(data: bytes | str) -> Message | MessageDelta:
             f"written in schema version {version!r}, this dragoman reads up to version {SCHEMA_VERSION}: update it",
             code=ErrorCode.TOO_NEW,
         )
-    is_delta = all(value.get(name) is not None for name in ("seq", "kind", "payload")) and "parts" not in value
-    if is_delta or (value.get("role") is None and value.get("kind") is not None):
-        return _read(value, _build_delta, _delta_object, "delta")
-    if value.get("role") is not None:
-        return _read(value, _build_message, _message_object, "message")
-    raise UnreadableData("neither a message (it has a role) nor a delta (it has a seq and a kind)")
+
+
+def message_from_object(value: Any) -> Message:
+    """Return the message that a decoded JSON object says; raise UnreadableData for anything else."""
+    return read_object(value, _build_message, lambda _: _MESSAGE_SHAPE, "message")
+
+
+def part_from_object(value: Any) -> Part:
+    """Return the part that a decoded JSON object says; raise UnreadableData for anything else."""
+    return read_object(value, _build_part, _part_shape, "part")
 
 
 # ---------------------------------------------------------------- writing
 
 
-def _message_object(message: Message) -> JsonObject:
+def message_to_object(message: Message) -> JsonObject:
+    """Return the message as an object that JSON can hold."""
     written: JsonObject = {
         "runId": message.run_id,
         "role": message.role.value,
-        "parts": [_part_object(part) for part in message.parts],
+        "parts": [part_to_object(part) for part in message.parts],
     }
     if message.timestamp is not None:
         written["timestamp"] = message.timestamp
     if message.meta is not None:
         written["meta"] = _meta_object(message.meta)
-    return _overlaid(written, message.extra)
+    return overlaid(written, message.extra)
 
 
 def _meta_object(meta: MessageMeta) -> JsonObject:
-    return _overlaid(_fields(meta, _EXTRA), meta.extra)
+    return overlaid(fields_of(meta, _EXTRA), meta.extra)
 
 
-def _part_object(part: Part) -> JsonObject:
-    payload = part.payload if isinstance(part, UnknownPart) else _fields(part, _EXTRA)
+def part_to_object(part: Part) -> JsonObject:
+    """Return the part as an object that JSON can hold."""
+    payload = part.payload if isinstance(part, UnknownPart) else fields_of(part, _EXTRA)
     if isinstance(part, ToolResult):
         content = payload.pop("content")  # the long field last
-        payload["content"] = [_part_object(inner) for inner in content] if isinstance(content, tuple) else content
-    return _overlaid({"kind": part.kind, "payload": payload}, part.extra)
+        payload["content"] = [part_to_object(inner) for inner in content] if isinstance(content, tuple) else content
+    return overlaid({"kind": part.kind, "payload": payload}, part.extra)
 
 
 def _delta_object(delta: MessageDelta) -> JsonObject:
-    payload = delta.payload if isinstance(delta, UnknownDelta) else _fields(delta, _ENVELOPE)
+    payload = delta.payload if isinstance(delta, UnknownDelta) else fields_of(delta, _ENVELOPE)
     if isinstance(delta, UsageDelta):
         payload = payload["usage"]
     written: JsonObject = {"runId": delta.run_id, "seq": delta.seq, "kind": delta.kind, "payload": payload}
@@ -100,11 +118,11 @@ def _delta_object(delta: MessageDelta) -> JsonObject:
         written["timestamp"] = delta.timestamp
     if delta.provider_raw is not None:
         written["providerRaw"] = delta.provider_raw
-    return _overlaid(written, delta.extra)
+    return overlaid(written, delta.extra)
 
 
-def _fields(value: msgspec.Struct, skip: frozenset[str]) -> JsonObject:
-    """The fields under their JSON names, None left out, nested values as objects."""
+def fields_of(value: msgspec.Struct, skip: frozenset[str]) -> JsonObject:
+    """Return the fields under their JSON names, None left out, nested values as objects."""
     names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
     fields = ((json_name, getattr(value, name)) for name, json_name in names if name not in skip)
     return {
@@ -114,23 +132,27 @@ def _fields(value: msgspec.Struct, skip: frozenset[str]) -> JsonObject:
     }
 
 
-def _overlaid(written: JsonObject, extra: Mapping[str, Any] | None) -> JsonObject:
-    """`written` with the unknown fields put back where they were; a known field is never replaced."""
+def overlaid(written: JsonObject, extra: Mapping[str, Any] | None) -> JsonObject:
+    """Return `written` with the unknown fields put back where they were; a known field is never replaced."""
     for name, value in (extra or {}).items():
         if name not in written:
             written[name] = value
         elif isinstance(value, Mapping) and isinstance(known := written[name], dict):
-            written[name] = _overlaid(dict(known), value)
+            written[name] = overlaid(dict(known), value)
     return written
 
 
 # ---------------------------------------------------------------- reading
 
 
-def _read(
-    value: Any, build: Callable[[JsonObject], _Value], write: Callable[[_Value], JsonObject], what: str
+def read_object(
+    value: Any, build: Callable[[JsonObject], _Value], shape: Callable[[_Value], JsonObject], what: str
 ) -> _Value:
-    """Build the value; what it would not write back goes to its `extra`, in the same layout."""
+    """Return the value that `build` makes; fields that its `shape` lacks go to its `extra`, in the same layout.
+
+    A shape is an object with every field that is known, and inside a field, the fields known there. Raises
+    UnreadableData, which quotes nothing of what was read.
+    """
     if not isinstance(value, dict):
         raise UnreadableData(f"{what}: not an object")
     try:
@@ -141,7 +163,7 @@ def _read(
         raise UnreadableData(f"{what}: {error.unquoted or error}") from None
     except (msgspec.ValidationError, OverflowError) as error:
         raise UnreadableData(f"{what}: {_without_quotes(error)}") from None
-    unknown = _missing(value, write(built))
+    unknown = _missing(value, shape(built))
     return msgspec.structs.replace(built, extra=unknown) if unknown else built
 
 
@@ -152,18 +174,42 @@ def _without_quotes(error: Exception) -> str:
     return re.sub(r"Invalid enum value .*? - at", "a word that is not allowed - at", str(error), flags=re.DOTALL)
 
 
-def _missing(original: JsonObject, written: JsonObject) -> JsonObject:
-    """The fields of `original` that `written` lacks, at any depth of objects."""
+def _missing(original: JsonObject, shape: JsonObject) -> JsonObject:
+    """The fields of `original` that `shape` lacks, at any depth of objects."""
     missing: JsonObject = {}
     for name, value in original.items():
-        if name not in written:
+        if name not in shape:
             if value is not None:
                 missing[name] = value
-        elif isinstance(value, dict) and isinstance(written[name], dict):
-            inner = _missing(value, written[name]) if value is not written[name] else {}
+        elif isinstance(value, dict) and isinstance(shape[name], dict):
+            inner = _missing(value, shape[name]) if value is not shape[name] else {}
             if inner:
                 missing[name] = inner
     return missing
+
+
+def shape_of(value_class: type[msgspec.Struct], skip: frozenset[str] = _EXTRA) -> JsonObject:
+    """Return the fields of a class under their JSON names, without those to skip."""
+    names = zip(value_class.__struct_fields__, value_class.__struct_encode_fields__, strict=True)
+    return {json_name: None for name, json_name in names if name not in skip}
+
+
+_MESSAGE_SHAPE: JsonObject = dict.fromkeys(("runId", "role", "parts", "timestamp", "meta"))
+_META_SHAPE = {
+    **shape_of(MessageMeta),
+    "usage": shape_of(TokenUsage),
+    "invocation": shape_of(ModelInvocationDescriptor),
+}
+_PART_SHAPES: dict[type, JsonObject] = {
+    part_class: {"kind": None, "payload": shape_of(part_class)} for part_class in PART_CLASSES.values()
+}
+
+
+def _part_shape(part: Part) -> JsonObject:
+    return _UNKNOWN_PART if isinstance(part, UnknownPart) else _PART_SHAPES[type(part)]
+
+
+_UNKNOWN_PART: JsonObject = {"kind": None, "payload": None}
 
 
 def _build_message(value: JsonObject) -> Message:
@@ -172,10 +218,10 @@ def _build_message(value: JsonObject) -> Message:
         raise UnreadableData("message: parts must be an array")
     return Message(
         value["role"],
-        tuple(_read(part, _build_part, _part_object, "part") for part in parts),
+        tuple(part_from_object(part) for part in parts),
         _or(value.get("runId"), ""),
         msgspec.convert(value.get("timestamp"), datetime | None),
-        None if meta is None else _read(meta, _build_meta, _meta_object, "meta"),
+        None if meta is None else read_object(meta, _build_meta, lambda _: _META_SHAPE, "meta"),
     )
 
 
@@ -191,7 +237,7 @@ def _build_part(value: JsonObject) -> Part:
     if part_class is ToolResult:
         content = payload.get("content")
         if isinstance(content, list):
-            content = tuple(_read(part, _build_part, _part_object, "part") for part in content)
+            content = tuple(part_from_object(part) for part in content)
         return ToolResult(payload.get("toolCallId"), content, _or(payload.get("isError"), False))  # type: ignore[arg-type]  # the constructor checks
     return msgspec.convert(_known(payload), part_class)
 

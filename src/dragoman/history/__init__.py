@@ -1,5 +1,171 @@
-"""The record of a conversation, and how it is handed to a model that did not make it."""
+"""The record of a conversation, what follows from it, and how it is handed to a model that did not make it.
+
+The record is loaded when it is first asked for: who only calls models needs the handoff alone.
+"""
+
+from typing import TYPE_CHECKING
 
 from .handoff import HandedOff, hand_off
 
-__all__ = ["HandedOff", "hand_off"]
+if TYPE_CHECKING:
+    from .contextmessages import (
+        ContextMessage,
+        DetailPolicy,
+        InterruptedOutput,
+        ModelInputAtDetail,
+        ModelInputMessage,
+        ModelOutputMessage,
+        SystemInstructionMessage,
+        SystemMessage,
+        TokenUsageCarrier,
+        ToolCallCarrier,
+        ToolCallResult,
+        ToolResultsAtDetail,
+        ToolResultsMessage,
+        context_messages,
+        live_screen_of,
+        newest_live,
+        to_messages,
+    )
+    from .derived import AgentStatus, DerivedState, LastError, OpenCall
+    from .entries import (
+        ApprovalAnsweredEntry,
+        ApprovalAskedEntry,
+        CompactionEntry,
+        ContextMessageRole,
+        ContextualHistoryEntry,
+        EpochEntry,
+        HistoryEntry,
+        HistoryEntryKind,
+        InterruptionEntry,
+        ModelInputEntry,
+        ModelOutputEntry,
+        NotebookEntry,
+        NotebookOperation,
+        ResetEntry,
+        RunFinishedEntry,
+        RunStartedEntry,
+        RunStatus,
+        SystemInstructionEntry,
+        ToolFinishedEntry,
+        ToolResultsEntry,
+        ToolStartedEntry,
+        UnknownEntry,
+    )
+    from .entryform import entry_from_json, entry_to_json
+    from .metadata import Metadata
+    from .rules import RULES
+    from .sections import (
+        LIVE_SCREEN,
+        LevelOfDetail,
+        LevelOfDetailSections,
+        Section,
+        Sections,
+        to_plain_text,
+        without_live_screen,
+    )
+    from .state import AgentState, Clock, Sink
+    from .toolresults import Attachment, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+    from .widgets import MemoryNotebookWidget, Widget, WidgetRegistry, WidgetRenderContext, WidgetResult
+
+__all__ = [
+    "LIVE_SCREEN",
+    "RULES",
+    "AgentState",
+    "AgentStatus",
+    "ApprovalAnsweredEntry",
+    "ApprovalAskedEntry",
+    "Attachment",
+    "Clock",
+    "CompactionEntry",
+    "ContextMessage",
+    "ContextMessageRole",
+    "ContextualHistoryEntry",
+    "DerivedState",
+    "DetailPolicy",
+    "EpochEntry",
+    "HandedOff",
+    "HistoryEntry",
+    "HistoryEntryKind",
+    "HistoryToolCallResult",
+    "InterruptedOutput",
+    "InterruptionEntry",
+    "LastError",
+    "LevelOfDetail",
+    "LevelOfDetailSections",
+    "MemoryNotebookWidget",
+    "Metadata",
+    "ModelInputAtDetail",
+    "ModelInputEntry",
+    "ModelInputMessage",
+    "ModelOutputEntry",
+    "ModelOutputMessage",
+    "NotebookEntry",
+    "NotebookOperation",
+    "OpenCall",
+    "ResetEntry",
+    "RunFinishedEntry",
+    "RunStartedEntry",
+    "RunStatus",
+    "Section",
+    "Sections",
+    "Sink",
+    "SystemInstructionEntry",
+    "SystemInstructionMessage",
+    "SystemMessage",
+    "TokenUsageCarrier",
+    "ToolCallCarrier",
+    "ToolCallRequest",
+    "ToolCallResult",
+    "ToolExecutionStatus",
+    "ToolFinishedEntry",
+    "ToolResultsAtDetail",
+    "ToolResultsEntry",
+    "ToolResultsMessage",
+    "ToolStartedEntry",
+    "UnknownEntry",
+    "Widget",
+    "WidgetRegistry",
+    "WidgetRenderContext",
+    "WidgetResult",
+    "context_messages",
+    "entry_from_json",
+    "entry_to_json",
+    "hand_off",
+    "live_screen_of",
+    "newest_live",
+    "to_messages",
+    "to_plain_text",
+    "without_live_screen",
+]
+
+if not TYPE_CHECKING:
+    # In the order in which they build on each other, so that asking for a section loads no more than sections.
+    _MODULES = (
+        "sections",
+        "toolresults",
+        "metadata",
+        "entries",
+        "entryform",
+        "contextmessages",
+        "derived",
+        "rules",
+        "widgets",
+        "state",
+    )
+
+    def __getattr__(name: str) -> object:
+        """Load a name of the record when it is first asked for."""
+        if name in __all__:
+            import importlib
+
+            for module in _MODULES:
+                found = importlib.import_module(f".{module}", __name__)
+                if name in found.__all__:
+                    globals()[name] = getattr(found, name)
+                    return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """Return what is there, loaded or not."""
+        return sorted({*globals(), *__all__})

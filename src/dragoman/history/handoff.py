@@ -6,7 +6,7 @@ targets; where they differ, `TargetRules` says how. Knows no wire format.
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -230,7 +230,7 @@ class _Fold:
                     part,
                     tool_call_id=self._ids.fit_new(part.tool_call_id),
                     tool_name=self._names.fit(part.tool_name),
-                    provider_data=part.provider_data if native else None,
+                    provider_data=_own_data(part) if native else None,
                 )
             case Image():
                 yield part if native else self._foreign_image(part)
@@ -358,6 +358,17 @@ def _cut_off(message: Message) -> Message:
     assert message.meta is not None
     meta = msgspec.structs.replace(message.meta, interrupted=None)
     return msgspec.structs.replace(message, parts=(*words, Text(CUT_OFF)) if words else (), meta=meta)
+
+
+def _own_data(call: ToolCall) -> dict[str, Any] | None:
+    """The call's provider data without the wire's id of a call that the history had to rename.
+
+    Its result goes under the new id, so an encoder that sends provider data as they are must not see the old one.
+    """
+    data = call.provider_data
+    if data is None or not call.tool_call_id.startswith(f"{data.get('id')}~"):
+        return data
+    return {name: value for name, value in data.items() if name != "id"} or None
 
 
 def _has_words_and_calls(message: Message) -> bool:

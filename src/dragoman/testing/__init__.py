@@ -1,7 +1,8 @@
 """What helps to test code that uses dragoman: replayed traffic, the conformance kit, request validators, strategies.
 
-Everything is loaded when it is first asked for. `strategies` needs Hypothesis, pip install 'dragoman[testing]', and
-the validators need the vendors' SDKs, pip install 'dragoman[validation]'; nothing else here needs either.
+Everything is loaded when it is first asked for. `strategies` and `histories` need Hypothesis, pip install
+'dragoman[testing]', and the validators need the vendors' SDKs, pip install 'dragoman[validation]'; nothing else here
+needs either.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ __all__ = [
     "WireSample",
     "conformance",
     "decode_recorded",
+    "histories",
     "require_conformance",
     "require_valid_request",
     "strategies",
@@ -22,7 +24,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import conformance, strategies, transports, validators
+    from . import conformance, histories, strategies, transports, validators
     from .conformance import WireSample, require_conformance
     from .recorded import decode_recorded
     from .transports import RecordingTransport, ReplayedResponse, ReplayTransport

@@ -1,0 +1,271 @@
+"""Entries to what follows from them: status, run, open calls, usage, notebook. Pure: a replay gives the same state.
+
+`advance` takes one entry at a time and believes it; `rules` says which entries are legal.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import ErrorCode
+from ..usage import TokenUsage
+from .entries import (
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    CompactionEntry,
+    HistoryEntry,
+    InterruptionEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    NotebookEntry,
+    ResetEntry,
+    RunFinishedEntry,
+    RunStartedEntry,
+    RunStatus,
+    SystemInstructionEntry,
+    ToolFinishedEntry,
+    ToolResultsEntry,
+    ToolStartedEntry,
+)
+from .growing import GrowingIds
+from .toolresults import HistoryToolCallResult, ToolCallRequest
+
+__all__ = ["AgentStatus", "DerivedState", "LastError", "OpenCall", "advance"]
+
+
+class AgentStatus(StrEnum):
+    """What an agent is doing. `model_running` never follows from entries: only who runs the model knows it."""
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    MODEL_RUNNING = "model_running"
+    TOOL_RUNNING = "tool_running"
+    AWAITING_HUMAN = "awaiting_human"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+class LastError(msgspec.Struct, frozen=True):
+    """The newest failure after which nothing has succeeded yet."""
+
+    code: ErrorCode
+    message: str = ""
+
+
+class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """A call whose results entry has not come yet, and how far it is."""
+
+    request: ToolCallRequest
+    asked: ApprovalAskedEntry | None = None
+    answered: ApprovalAnsweredEntry | None = None
+    started: ToolStartedEntry | None = None
+    result: HistoryToolCallResult | None = None
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id that is unique in the session."""
+        return self.request.tool_call_id
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether somebody was asked and has not answered yet."""
+        return self.asked is not None and self.answered is None and self.result is None
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """What the call shall run with: what the approval changed it to, else what the model wrote, if it is whole."""
+        if self.answered is not None and self.answered.arguments is not None:
+            return self.answered.arguments
+        return self.request.arguments
+
+
+class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """What follows from the entries so far.
+
+    `open_calls` are all calls of the newest output until its results entry; `call_ids` are the ids of every call ever
+    made; `reset_serial` is the serial of the newest reset, or -1: what stands before it no longer reaches a model.
+    """
+
+    next_serial: int = 0
+    current_run_id: str = ""
+    outcome: RunStatus | None = None
+    open_calls: tuple[OpenCall, ...] = ()
+    call_ids: GrowingIds = msgspec.field(default_factory=GrowingIds)
+    last_error: LastError | None = None
+    token_usage: TokenUsage = TokenUsage()
+    instruction_entry: SystemInstructionEntry | None = None
+    notebook: str = ""
+    reset_serial: int = -1
+
+    @property
+    def status(self) -> AgentStatus:
+        """What the agent is doing, as far as entries tell."""
+        if self.outcome is not None:
+            return AgentStatus(self.outcome.value)
+        if any(call.awaits_answer for call in self.open_calls):
+            return AgentStatus.AWAITING_HUMAN
+        if self.open_calls:
+            return AgentStatus.TOOL_RUNNING
+        return AgentStatus.PREPARING if self.current_run_id else AgentStatus.IDLE
+
+    @property
+    def system_instruction(self) -> str | None:
+        """The system instruction in force; None if there is none."""
+        return (self.instruction_entry.instruction or None) if self.instruction_entry else None
+
+    @property
+    def cost_usage(self) -> float:
+        """US dollars spent, as far as they were reported."""
+        return self.token_usage.cost or 0.0
+
+    @property
+    def pending_tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        """The calls without a terminal result, in call order."""
+        return tuple(call.request for call in self.open_calls if call.result is None)
+
+    @property
+    def started_tool_calls(self) -> tuple[ToolStartedEntry, ...]:
+        """The starts of calls that have no result yet, in call order."""
+        return tuple(call.started for call in self.open_calls if call.started is not None and call.result is None)
+
+    @property
+    def finished_tool_calls(self) -> tuple[HistoryToolCallResult, ...]:
+        """The results that wait for the others of their turn, in call order."""
+        return tuple(call.result for call in self.open_calls if call.result is not None)
+
+    @property
+    def approvals_asked(self) -> tuple[ApprovalAskedEntry, ...]:
+        """The questions that wait for an answer, in call order."""
+        return tuple(call.asked for call in self.open_calls if call.asked is not None and call.awaits_answer)
+
+    @property
+    def approvals_answered(self) -> tuple[ApprovalAnsweredEntry, ...]:
+        """The answers that no start and no result has used up, in call order."""
+        return tuple(
+            call.answered
+            for call in self.open_calls
+            if call.answered is not None and call.started is None and call.result is None
+        )
+
+    def open_call(self, tool_call_id: str) -> OpenCall | None:
+        """Return the open call of that id, if there is one."""
+        for call in self.open_calls:
+            if call.request.tool_call_id == tool_call_id:
+                return call
+        return None
+
+
+def advance(state: DerivedState, entry: HistoryEntry) -> DerivedState:
+    """Return the state after one more entry; the cost does not grow with the history."""
+    change = _CHANGES.get(type(entry))
+    changes = change(state, entry) if change is not None else {}
+    return replace(state, next_serial=state.next_serial + 1, **changes)
+
+
+# ---------------------------------------------------------------- what each kind changes
+
+
+def _by_input(_state: DerivedState, _entry: ModelInputEntry) -> dict[str, Any]:
+    return {"outcome": None}
+
+
+def _by_output(state: DerivedState, entry: ModelOutputEntry) -> dict[str, Any]:
+    calls = entry.tool_calls
+    changes: dict[str, Any] = {
+        "open_calls": tuple(OpenCall(call) for call in calls),
+        "outcome": None,
+        "last_error": None,
+        "token_usage": _added(state, entry.usage),
+    }
+    if calls:
+        changes["call_ids"] = state.call_ids.with_added(call.tool_call_id for call in calls)
+    return changes
+
+
+def _by_results(_state: DerivedState, _entry: ToolResultsEntry) -> dict[str, Any]:
+    return {"open_calls": (), "outcome": None}
+
+
+def _by_instruction(_state: DerivedState, entry: SystemInstructionEntry) -> dict[str, Any]:
+    return {"instruction_entry": entry}
+
+
+def _by_notebook(_state: DerivedState, entry: NotebookEntry) -> dict[str, Any]:
+    return {"notebook": entry.content}
+
+
+def _by_compaction(state: DerivedState, entry: CompactionEntry) -> dict[str, Any]:
+    return {"token_usage": _added(state, entry.usage)}
+
+
+def _by_interruption(state: DerivedState, entry: InterruptionEntry) -> dict[str, Any]:
+    meta = entry.partial.meta if entry.partial else None
+    return {
+        "last_error": LastError(entry.reason, entry.message),
+        "token_usage": _added(state, meta.usage if meta else None),
+    }
+
+
+def _by_asking(state: DerivedState, entry: ApprovalAskedEntry) -> dict[str, Any]:
+    return {"open_calls": _with_call(state, entry.tool_call_id, asked=entry)}
+
+
+def _by_answer(state: DerivedState, entry: ApprovalAnsweredEntry) -> dict[str, Any]:
+    return {"open_calls": _with_call(state, entry.tool_call_id, answered=entry)}
+
+
+def _by_tool_start(state: DerivedState, entry: ToolStartedEntry) -> dict[str, Any]:
+    return {"open_calls": _with_call(state, entry.tool_call_id, started=entry)}
+
+
+def _by_tool_end(state: DerivedState, entry: ToolFinishedEntry) -> dict[str, Any]:
+    return {"open_calls": _with_call(state, entry.result.tool_call_id, result=entry.result)}
+
+
+def _by_run_start(_state: DerivedState, entry: RunStartedEntry) -> dict[str, Any]:
+    return {"current_run_id": entry.run_id, "outcome": None, "last_error": None}
+
+
+def _by_run_end(_state: DerivedState, entry: RunFinishedEntry) -> dict[str, Any]:
+    changes: dict[str, Any] = {"current_run_id": "", "outcome": entry.status}
+    if entry.status is RunStatus.COMPLETED:
+        changes["last_error"] = None
+    elif entry.error_code is not None:
+        changes["last_error"] = LastError(entry.error_code, entry.message)
+    return changes
+
+
+def _by_reset(state: DerivedState, _entry: ResetEntry) -> dict[str, Any]:
+    return {"open_calls": (), "outcome": None, "last_error": None, "notebook": "", "reset_serial": state.next_serial}
+
+
+def _with_call(state: DerivedState, tool_call_id: str, **changes: Any) -> tuple[OpenCall, ...]:
+    return tuple(
+        replace(call, **changes) if call.request.tool_call_id == tool_call_id else call for call in state.open_calls
+    )
+
+
+def _added(state: DerivedState, usage: TokenUsage | None) -> TokenUsage:
+    return state.token_usage if usage is None else state.token_usage + usage
+
+
+_CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
+    ModelInputEntry: _by_input,
+    ModelOutputEntry: _by_output,
+    ToolResultsEntry: _by_results,
+    SystemInstructionEntry: _by_instruction,
+    NotebookEntry: _by_notebook,
+    CompactionEntry: _by_compaction,
+    InterruptionEntry: _by_interruption,
+    ApprovalAskedEntry: _by_asking,
+    ApprovalAnsweredEntry: _by_answer,
+    ToolStartedEntry: _by_tool_start,
+    ToolFinishedEntry: _by_tool_end,
+    RunStartedEntry: _by_run_start,
+    RunFinishedEntry: _by_run_end,
+    ResetEntry: _by_reset,
+}

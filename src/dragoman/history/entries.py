@@ -1,0 +1,553 @@
+"""What is recorded of a conversation: one frozen class per kind of entry. What is recorded is never changed.
+
+Contextual entries give messages; the others are facts that never reach a provider. Knows no state, no JSON layout
+(`entryform` has that) and no clock: `AgentState` gives an entry its serial, its id and its time.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from ..errors import ErrorCode, IllegalAppend, InvalidValue
+from ..jsontext import join_surrogates, require_json_object
+from ..message import (
+    ROLE_PARTS,
+    FileRef,
+    Image,
+    Message,
+    MessageMeta,
+    ModelInvocationDescriptor,
+    Part,
+    Role,
+    Text,
+    UnknownPart,
+    require_extra,
+    require_name,
+    require_part,
+    require_text,
+    utc_time,
+)
+from ..usage import TokenUsage
+from .metadata import NO_METADATA, Metadata
+from .sections import LevelOfDetail, LevelOfDetailSections, Section, Sections, to_plain_text, without_live_screen
+from .toolresults import Attachment, HistoryToolCallResult, ToolCallRequest, as_word
+
+__all__ = [
+    "ApprovalAnsweredEntry",
+    "ApprovalAskedEntry",
+    "CompactionEntry",
+    "ContextMessageRole",
+    "ContextualHistoryEntry",
+    "EpochEntry",
+    "HistoryEntry",
+    "HistoryEntryKind",
+    "InterruptionEntry",
+    "ModelInputEntry",
+    "ModelOutputEntry",
+    "NotebookEntry",
+    "NotebookOperation",
+    "ResetEntry",
+    "RunFinishedEntry",
+    "RunStartedEntry",
+    "RunStatus",
+    "SystemInstructionEntry",
+    "ToolFinishedEntry",
+    "ToolResultsEntry",
+    "ToolStartedEntry",
+    "UnknownEntry",
+]
+
+
+class HistoryEntryKind(StrEnum):
+    """The word that stands for each kind of entry in JSON and logs."""
+
+    MODEL_INPUT = "model_input"
+    MODEL_OUTPUT = "model_output"
+    TOOL_RESULT = "tool_result"
+    SYSTEM_INSTRUCTION = "system_instruction"
+    NOTEBOOK = "notebook"
+    COMPACTION = "compaction"
+    INTERRUPTION = "interruption"
+    APPROVAL_ASKED = "approval_asked"
+    APPROVAL_ANSWERED = "approval_answered"
+    TOOL_STARTED = "tool_started"
+    TOOL_FINISHED = "tool_finished"
+    RUN_STARTED = "run_started"
+    RUN_FINISHED = "run_finished"
+    EPOCH = "epoch"
+    RESET = "reset"
+
+
+class ContextMessageRole(StrEnum):
+    """Who speaks in a context, in no provider's words."""
+
+    SYSTEM = "system"
+    MODEL_INPUT = "model_input"
+    MODEL_OUTPUT = "model_output"
+    TOOL_RESULT = "tool_result"
+
+
+class NotebookOperation(StrEnum):
+    """How the notebook was changed: by one of the model's tools, or by the host."""
+
+    REPLACE = "replace"
+    APPEND = "append"
+    REPLACE_TEXT = "replace_text"
+    HOST = "host"
+
+
+class RunStatus(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+_ENTRY_FIELDS = ("serial", "id", "kind", "timestamp", "runId", "metadata", "schemaVersion")
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
+    """What every entry has. `serial`, `entry_id` and `timestamp` are given by `AgentState`, which alone appends.
+
+    `extra` holds the fields of a later version, in the JSON's own layout, and is written back as read.
+    """
+
+    kind: ClassVar[HistoryEntryKind]
+
+    serial: int = -1
+    entry_id: str = ""
+    timestamp: datetime | None = None
+    run_id: str = ""
+    metadata: Mapping[str, Any] = NO_METADATA
+    extra: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.serial) is not int or self.serial < -1:
+            raise InvalidValue.of("serial", self.serial, "a whole number from 0 up, or -1 for none yet")
+        require_text("entryId", self.entry_id)
+        require_text("runId", self.run_id)
+        if self.timestamp is not None:
+            force_setattr(self, "timestamp", utc_time(self.timestamp))
+        if type(self.metadata) is not Metadata:
+            force_setattr(self, "metadata", Metadata.of(self.metadata))
+        if self.extra is not None:
+            require_extra(self.extra)
+            for taken in _ENTRY_FIELDS:
+                if taken in self.extra:
+                    raise InvalidValue(f"extra cannot have the key {taken!r}: an entry has that field")
+
+
+class ContextualHistoryEntry(HistoryEntry, frozen=True, kw_only=True):
+    """An entry that a model sees."""
+
+    @property
+    def role(self) -> ContextMessageRole:
+        """Who speaks."""
+        raise NotImplementedError
+
+    def messages(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> tuple[Message, ...]:
+        """Return what the entry says at a level of detail, without the LiveScreen."""
+        raise NotImplementedError
+
+
+class ModelInputEntry(ContextualHistoryEntry, frozen=True):
+    """What a person or a host said: ordered user parts, and the same as sections.
+
+    Where only parts are given, every level is their text; where only sections are given, the part is the text of the
+    live ones.
+    """
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.MODEL_INPUT
+    parts: tuple[Part, ...] = ()
+    sections: LevelOfDetailSections = None  # type: ignore[assignment]  # set in __post_init__ where it is not given
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        if not isinstance(self.parts, (tuple, list)):
+            raise InvalidValue.of_content("model_input.parts", self.parts, "a sequence of parts")
+        parts = tuple(_user_part(part) for part in self.parts)
+        if self.sections is None:
+            force_setattr(self, "sections", text_sections(parts))
+        elif not isinstance(self.sections, LevelOfDetailSections):
+            raise InvalidValue.of_content("model_input.sections", self.sections, "LevelOfDetailSections")
+        elif not parts and (live := without_live_screen(self.sections.live)[0]):
+            parts = (Text(to_plain_text(live)),)
+        force_setattr(self, "parts", parts)
+        if all(isinstance(part, Text) and not part.text.strip() for part in parts):
+            raise IllegalAppend("a model input needs text that is not blank, or an attachment", rule="empty_input")
+
+    @classmethod
+    def of(
+        cls,
+        *parts: Part | str,
+        sections: LevelOfDetailSections | None = None,
+        run_id: str = "",
+        metadata: Mapping[str, Any] = NO_METADATA,
+    ) -> "ModelInputEntry":
+        """Return an input of these parts; a string is a text part."""
+        said = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+        return cls(said, sections, run_id=run_id, metadata=metadata)  # type: ignore[arg-type]  # None: made of the parts
+
+    @property
+    def role(self) -> ContextMessageRole:
+        """Who speaks."""
+        return ContextMessageRole.MODEL_INPUT
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The parts that are no text."""
+        return tuple(part for part in self.parts if isinstance(part, (Image, FileRef, UnknownPart)))
+
+    def messages(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> tuple[Message, ...]:
+        """Return one user message: the parts, or below `live` the text of that level alone; none if it has no text."""
+        if detail is LevelOfDetail.LIVE:
+            parts = self.parts
+        else:
+            level, _ = without_live_screen(self.sections.get_sections(detail))
+            if level == without_live_screen(self.sections.live)[0]:
+                parts = tuple(part for part in self.parts if isinstance(part, Text))
+            else:
+                text = to_plain_text(level)
+                parts = (Text(text),) if text else ()
+        return (Message(Role.USER, parts, self.run_id, self.timestamp),) if parts else ()
+
+
+class ModelOutputEntry(ContextualHistoryEntry, frozen=True):
+    """What a model said, whole. It may be empty or thinking only, because providers send that."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.MODEL_OUTPUT
+    message: Message
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _require_assistant("model_output.message", self.message)
+
+    @property
+    def role(self) -> ContextMessageRole:
+        """Who speaks."""
+        return ContextMessageRole.MODEL_OUTPUT
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """The texts, in order."""
+        return tuple(part.text for part in self.message.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        """The calls, in order."""
+        return tuple(ToolCallRequest.of(call) for call in self.message.tool_calls)
+
+    @property
+    def invocation(self) -> ModelInvocationDescriptor | None:
+        """Which model it was, if that is known."""
+        return self.message.meta.invocation if self.message.meta else None
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """What the call used, if that was reported."""
+        return self.message.meta.usage if self.message.meta else None
+
+    def messages(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> tuple[Message, ...]:  # noqa: ARG002  # all levels are one
+        """Return the message; one without a run or a time gets the entry's."""
+        return (_placed(self.message, self),)
+
+
+class ToolResultsEntry(ContextualHistoryEntry, frozen=True):
+    """The answers to all calls of one output, in call order; `execute_error` says why the whole failed, if it did."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TOOL_RESULT
+    results: tuple[HistoryToolCallResult, ...] = ()
+    execute_error: str | None = None
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        if not isinstance(self.results, tuple):
+            if not isinstance(self.results, list):
+                raise InvalidValue.of_content("tool_result.results", self.results, "a sequence of results")
+            force_setattr(self, "results", tuple(self.results))
+        for result in self.results:
+            if not isinstance(result, HistoryToolCallResult):
+                raise InvalidValue.of_content("tool_result.results", result, "HistoryToolCallResult values")
+        if self.execute_error is not None:
+            require_name("tool_result.executeError", self.execute_error)
+        elif not self.results:
+            raise IllegalAppend("no results and no executeError were given", rule="results_match_calls_in_order")
+
+    @property
+    def role(self) -> ContextMessageRole:
+        """Who speaks."""
+        return ContextMessageRole.TOOL_RESULT
+
+    def messages(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> tuple[Message, ...]:
+        """Return one tool message per result, in order."""
+        return tuple(
+            Message(Role.TOOL, (result.to_result(detail),), self.run_id, self.timestamp) for result in self.results
+        )
+
+
+class SystemInstructionEntry(HistoryEntry, frozen=True):
+    """The system instruction from here on; empty text is none."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.SYSTEM_INSTRUCTION
+    instruction: str
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _repair_texts(self, "instruction")
+
+
+class NotebookEntry(HistoryEntry, frozen=True):
+    """The whole memory notebook after a change, and how it changed."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.NOTEBOOK
+    content: str
+    operation: NotebookOperation = NotebookOperation.REPLACE
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _repair_texts(self, "content")
+        force_setattr(self, "operation", as_word("notebook.operation", self.operation, NotebookOperation))
+
+
+class CompactionEntry(HistoryEntry, frozen=True):
+    """A text that may stand for the entries from `first_serial` to `last_serial`, and which model wrote it, if any."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.COMPACTION
+    first_serial: int
+    last_serial: int
+    summary: str
+    invocation: ModelInvocationDescriptor | None = None
+    usage: TokenUsage | None = None
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        for name, serial in (("firstSerial", self.first_serial), ("lastSerial", self.last_serial)):
+            if type(serial) is not int or serial < 0:
+                raise InvalidValue.of(f"compaction.{name}", serial, "a whole number from 0 up")
+        if self.last_serial < self.first_serial:
+            raise InvalidValue(f"compaction must end at or after {self.first_serial}, got {self.last_serial}")
+        _repair_texts(self, "summary")
+        if self.invocation is not None and not isinstance(self.invocation, ModelInvocationDescriptor):
+            raise InvalidValue.of("compaction.invocation", self.invocation, "a ModelInvocationDescriptor")
+        if self.usage is not None and not isinstance(self.usage, TokenUsage):
+            raise InvalidValue.of("compaction.usage", self.usage, "a TokenUsage")
+
+
+class InterruptionEntry(HistoryEntry, frozen=True):
+    """A model call that broke off, and what had arrived of its answer."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.INTERRUPTION
+    reason: ErrorCode
+    message: str = ""
+    partial: Message | None = None
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        force_setattr(self, "reason", as_word("interruption.reason", self.reason, ErrorCode))
+        _repair_texts(self, "message")
+        if self.partial is not None:
+            _require_assistant("interruption.partial", self.partial)
+
+
+class ApprovalAskedEntry(HistoryEntry, frozen=True):
+    """A person is asked whether a call may run."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.APPROVAL_ASKED
+    tool_call_id: str
+    tool_name: str
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _require_call(self)
+        _repair_texts(self, "reason")
+
+
+class ApprovalAnsweredEntry(HistoryEntry, frozen=True):
+    """The answer, by a person or a policy; `arguments` are those that the call shall run with instead of its own."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.APPROVAL_ANSWERED
+    tool_call_id: str
+    approved: bool
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+    by: Literal["person", "policy"] = "person"
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        require_name("approval_answered.toolCallId", self.tool_call_id)
+        _require_bool("approval_answered.approved", self.approved)
+        _repair_texts(self, "reason")
+        if self.by not in ("person", "policy"):
+            raise InvalidValue.of("approval_answered.by", self.by, "'person' or 'policy'")
+        if self.arguments is not None:
+            require_json_object(self.arguments, "approval_answered.arguments")
+            if not self.approved:
+                raise InvalidValue("approval_answered: arguments belong to an approval, got them with a refusal")
+
+
+class ToolStartedEntry(HistoryEntry, frozen=True):
+    """A tool is about to run; after a crash it may be run again only if it is idempotent."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TOOL_STARTED
+    tool_call_id: str
+    tool_name: str
+    idempotent: bool = False
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _require_call(self)
+        _require_bool("tool_started.idempotent", self.idempotent)
+
+
+class ToolFinishedEntry(HistoryEntry, frozen=True):
+    """The terminal result of one call, kept the moment it arrived."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TOOL_FINISHED
+    result: HistoryToolCallResult
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        if not isinstance(self.result, HistoryToolCallResult):
+            raise InvalidValue.of_content("tool_finished.result", self.result, "a HistoryToolCallResult")
+
+
+class RunStartedEntry(HistoryEntry, frozen=True):
+    """The run `run_id` begins."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.RUN_STARTED
+
+
+class RunFinishedEntry(HistoryEntry, frozen=True):
+    """The run `run_id` is over."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.RUN_FINISHED
+    status: RunStatus
+    error_code: ErrorCode | None = None
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        force_setattr(self, "status", as_word("run_finished.status", self.status, RunStatus))
+        if self.error_code is not None:
+            if self.status is RunStatus.COMPLETED:
+                raise InvalidValue("run_finished: a completed run has no errorCode")
+            force_setattr(self, "error_code", as_word("run_finished.errorCode", self.error_code, ErrorCode))
+        _repair_texts(self, "message")
+
+
+class EpochEntry(HistoryEntry, frozen=True):
+    """What the projection chose, why it chose anew, and which version of it did, so that nothing is chosen twice."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.EPOCH
+    version: int
+    reason: str
+    choices: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        if type(self.version) is not int or self.version < 0:
+            raise InvalidValue.of("epoch.version", self.version, "a whole number from 0 up")
+        _repair_texts(self, "reason")
+        require_json_object(self.choices, "epoch.choices")
+
+
+class ResetEntry(HistoryEntry, frozen=True):
+    """The conversation begins anew: nothing before this reaches a model, and the notebook is empty."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.RESET
+
+
+class UnknownEntry(HistoryEntry, frozen=True):
+    """An entry of a kind that a later version wrote; `payload` is kept as it was read."""
+
+    kind: str  # type: ignore[misc,assignment]  # the one class whose kind is data
+    payload: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        require_name("kind", self.kind)
+        if self.kind in ENTRY_CLASSES:
+            raise InvalidValue(f"kind {self.kind!r} is known here: use {ENTRY_CLASSES[self.kind].__name__}")
+        require_json_object(self.payload, f"{self.kind}.payload")
+
+
+ENTRY_CLASSES: dict[str, type[HistoryEntry]] = {
+    entry.kind: entry
+    for entry in (
+        ModelInputEntry,
+        ModelOutputEntry,
+        ToolResultsEntry,
+        SystemInstructionEntry,
+        NotebookEntry,
+        CompactionEntry,
+        InterruptionEntry,
+        ApprovalAskedEntry,
+        ApprovalAnsweredEntry,
+        ToolStartedEntry,
+        ToolFinishedEntry,
+        RunStartedEntry,
+        RunFinishedEntry,
+        EpochEntry,
+        ResetEntry,
+    )
+}
+
+
+def text_sections(parts: Iterable[Part]) -> LevelOfDetailSections:
+    """Return the texts among the parts as sections without titles, the same at every level."""
+    sections: Sections = tuple(Section("", part.text) for part in parts if isinstance(part, Text))
+    return LevelOfDetailSections.create_uniform(sections)
+
+
+def interrupted_messages(entry: InterruptionEntry) -> tuple[Message, ...]:
+    """Return the partial as a message that says it was cut off, if there is one; the handoff marks its text."""
+    if entry.partial is None:
+        return ()
+    message = _placed(entry.partial, entry)
+    meta = message.meta or MessageMeta()
+    if not meta.interrupted:
+        message = msgspec.structs.replace(message, meta=msgspec.structs.replace(meta, interrupted=True))
+    return (message,)
+
+
+def _placed(message: Message, entry: HistoryEntry) -> Message:
+    """The message with the run and time of its entry where it has none of its own."""
+    run_id, timestamp = message.run_id or entry.run_id, message.timestamp or entry.timestamp
+    if run_id == message.run_id and timestamp is message.timestamp:
+        return message
+    return msgspec.structs.replace(message, run_id=run_id, timestamp=timestamp)
+
+
+def _user_part(part: object) -> Part:
+    require_part("model_input", part, ROLE_PARTS[Role.USER])
+    if isinstance(part, Text) and (text := join_surrogates(part.text)) is not part.text:
+        return msgspec.structs.replace(part, text=text)
+    return part  # type: ignore[return-value]  # a part, as just seen
+
+
+def _require_assistant(field: str, message: object) -> None:
+    if not isinstance(message, Message) or message.role is not Role.ASSISTANT:
+        raise InvalidValue(f"{field} must be an assistant message")
+
+
+def _require_call(entry: ApprovalAskedEntry | ToolStartedEntry) -> None:
+    require_name(f"{entry.kind}.toolCallId", entry.tool_call_id)
+    require_name(f"{entry.kind}.toolName", entry.tool_name)
+
+
+def _require_bool(field: str, value: object) -> None:
+    if type(value) is not bool:
+        raise InvalidValue.of(field, value, "true or false")
+
+
+def _repair_texts(entry: HistoryEntry, *names: str) -> None:
+    for name in names:
+        value = getattr(entry, name)
+        require_text(f"{entry.kind}.{name}", value)
+        force_setattr(entry, name, join_surrogates(value))

@@ -1,0 +1,277 @@
+"""The JSON form of entries, in both directions, by the conventions of `jsonform`.
+
+An entry is `{"serial", "id", "kind", "timestamp", "runId", "metadata", "payload"}`. A section is `[key, text]`; a text
+that stands elsewhere in the same entry is written once and pointed at: `[key, {"live": 0}]`, `[key, {"part": 1}]`. A
+level that is left out is the live one without its LiveScreen.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import InvalidValue, UnreadableData
+from ..jsonform import (
+    JsonObject,
+    fields_of,
+    message_from_object,
+    message_to_object,
+    overlaid,
+    part_from_object,
+    part_to_object,
+    read_object,
+    shape_of,
+    take_version,
+)
+from ..jsontext import decode_json, encode_json
+from ..message import Message, ModelInvocationDescriptor, Part, Text
+from ..usage import TokenUsage
+from .entries import (
+    ENTRY_CLASSES,
+    CompactionEntry,
+    HistoryEntry,
+    InterruptionEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    ToolFinishedEntry,
+    ToolResultsEntry,
+    UnknownEntry,
+    text_sections,
+)
+from .metadata import Metadata
+from .sections import LevelOfDetailSections, Section, Sections, without_live_screen
+from .toolresults import HistoryToolCallResult
+
+__all__ = ["entry_from_json", "entry_to_json"]
+
+
+def entry_to_json(entry: HistoryEntry) -> bytes:
+    """Return the entry as compact JSON; the same entry always gives the same bytes."""
+    if type(entry) not in _SHAPES and type(entry) is not UnknownEntry:
+        raise InvalidValue.of("entry_to_json: the value", entry, "an entry of one of the classes in dragoman.history")
+    written: JsonObject = {"serial": entry.serial, "id": entry.entry_id, "kind": str(entry.kind)}
+    if entry.timestamp is not None:
+        written["timestamp"] = entry.timestamp
+    if entry.run_id:
+        written["runId"] = entry.run_id
+    if entry.metadata:
+        assert isinstance(entry.metadata, Metadata)
+        written["metadata"] = entry.metadata.to_plain()
+    written["payload"] = entry.payload if isinstance(entry, UnknownEntry) else _payload(entry)
+    return encode_json(overlaid(written, entry.extra))
+
+
+def entry_from_json(data: bytes | str) -> HistoryEntry:
+    """Return the entry that `data` says; raise UnreadableData for anything else, or a later version's."""
+    if not isinstance(data, (bytes, str)):
+        raise InvalidValue.of("entry_from_json: the data", data, "bytes or text")
+    value = decode_json(data)
+    if not isinstance(value, dict):
+        raise UnreadableData("not an entry: the JSON is not an object")
+    take_version(value)
+    return read_object(value, _build_entry, lambda entry: _SHAPES.get(type(entry), _ENVELOPE_SHAPE), "entry")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _payload(entry: HistoryEntry) -> JsonObject:
+    payload: JsonObject = {}
+    for field in _FIELDS[type(entry)]:
+        value = getattr(entry, field.name)
+        if value is None or (value == "" and not field.required):
+            continue
+        if isinstance(entry, ModelInputEntry) and field.name == "sections":
+            if value != text_sections(entry.parts):
+                payload[field.json_name] = _sections_object(value, _texts(entry.parts))
+        else:
+            payload[field.json_name] = _written(value)
+    return payload
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, Message):
+        return message_to_object(value)
+    if isinstance(value, HistoryToolCallResult):
+        return _result_object(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    if isinstance(value, tuple):
+        return [
+            _result_object(each) if isinstance(each, HistoryToolCallResult) else part_to_object(each) for each in value
+        ]
+    return value
+
+
+def _result_object(result: HistoryToolCallResult) -> JsonObject:
+    written = fields_of(result, frozenset({"result", "attachments", "extra"}))
+    if result.attachments:
+        written["attachments"] = [part_to_object(part) for part in result.attachments]
+    written["result"] = _sections_object(result.result, ())  # the long field last
+    return overlaid(written, result.extra)
+
+
+def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> JsonObject:
+    places: dict[str, JsonObject] = {}  # where each text stands already
+    for place, text in enumerate(texts):
+        places.setdefault(text, {"part": place})
+    bare, _ = without_live_screen(sections.live)
+    written: JsonObject = {}
+    for name, level in (("live", sections.live), ("summary", sections.summary), ("gist", sections.gist)):
+        if name == "live" or level != bare:
+            written[name] = [[key, places.get(text, text) if text else ""] for key, text in level]
+            for place, section in enumerate(level):
+                places.setdefault(section.value, {name: place})
+    return written
+
+
+def _texts(parts: Sequence[Part]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, Text)]
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _build_entry(value: JsonObject) -> HistoryEntry:
+    kind, payload = value.get("kind"), value.get("payload")
+    if type(kind) is not str or not isinstance(payload, dict) or value.get("serial") is None or value.get("id") is None:
+        raise UnreadableData("not an entry: it needs a serial, an id, a kind and a payload")
+    names = (("serial", "serial"), ("id", "entry_id"), ("runId", "run_id"), ("metadata", "metadata"))
+    place = {name: value[json_name] for json_name, name in names if value.get(json_name) is not None}
+    if value.get("timestamp") is not None:
+        place["timestamp"] = msgspec.convert(value["timestamp"], datetime)
+    entry_class = ENTRY_CLASSES.get(kind)
+    if entry_class is None:
+        return UnknownEntry(kind, payload, **place)
+    return entry_class(**_own_fields(entry_class, payload), **place)
+
+
+def _own_fields(entry_class: type[HistoryEntry], payload: JsonObject) -> JsonObject:
+    """The arguments of the entry's constructor, which checks them."""
+    fields: JsonObject = {}
+    for field in _FIELDS[entry_class]:
+        value = payload.get(field.json_name)
+        if value is not None:
+            fields[field.name] = field.read(value) if field.read else value
+        elif field.required:
+            raise UnreadableData(f"{entry_class.kind} entry: {field.json_name} is missing")
+    if entry_class is ModelInputEntry and "sections" in fields:
+        fields["sections"] = _read_sections(fields["sections"], _texts(fields.get("parts", ())))
+    return fields
+
+
+def _read_parts(value: Any) -> tuple[Part, ...]:
+    if not isinstance(value, list):
+        raise UnreadableData("parts must be an array")
+    return tuple(part_from_object(part) for part in value)
+
+
+def _read_results(value: Any) -> tuple[HistoryToolCallResult, ...]:
+    if not isinstance(value, list):
+        raise UnreadableData("results must be an array")
+    return tuple(_read_result(result) for result in value)
+
+
+def _read_result(value: Any) -> HistoryToolCallResult:
+    return read_object(value, _build_result, lambda _: _RESULT_SHAPE, "result")
+
+
+def _build_result(value: JsonObject) -> HistoryToolCallResult:
+    fields: JsonObject = {}
+    for field in _RESULT_FIELDS:
+        if value.get(field.json_name) is not None:
+            read = field.read
+            fields[field.name] = read(value[field.json_name]) if read else value[field.json_name]
+        elif field.required:
+            raise UnreadableData(f"result: {field.json_name} is missing")
+    return HistoryToolCallResult(**fields)
+
+
+def _read_sections(value: Any, texts: Sequence[str] = ()) -> LevelOfDetailSections:
+    if not isinstance(value, dict):
+        raise UnreadableData("sections: not an object")
+    known: dict[str, Sequence[str]] = {"part": texts}
+    live = _read_level(value.get("live"), known, "live")
+    bare, _ = without_live_screen(live)
+    summary = _read_level(value["summary"], known, "summary") if value.get("summary") is not None else bare
+    gist = _read_level(value["gist"], known, "gist") if value.get("gist") is not None else bare
+    return LevelOfDetailSections(live, summary, gist)
+
+
+def _read_level(pairs: Any, known: dict[str, Sequence[str]], name: str) -> Sections:
+    if not isinstance(pairs, list):
+        raise UnreadableData(f"sections: {name} must be an array")
+    level = tuple(_read_section(pair, known) for pair in pairs)
+    known[name] = [section.value for section in level]
+    return level
+
+
+def _read_section(pair: Any, known: dict[str, Sequence[str]]) -> Section:
+    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise UnreadableData("sections: a section must be an array of a key and a text")
+    key, text = pair
+    if isinstance(text, dict) and len(text) == 1:
+        ((place, index),) = text.items()
+        texts = known.get(place, ())
+        if type(index) is int and 0 <= index < len(texts):
+            return Section(key, texts[index])
+    if not isinstance(text, str):
+        raise UnreadableData("sections: a text must be a string, or name one that stands before it")
+    return Section(key, text)
+
+
+# ---------------------------------------------------------------- which fields there are
+
+
+class _Field(NamedTuple):
+    """A field of a class, and how its value is read if the constructor cannot take it as JSON has it."""
+
+    name: str
+    json_name: str
+    required: bool
+    read: Callable[[Any], Any] | None
+
+
+_ENVELOPE = frozenset(HistoryEntry.__struct_fields__)
+_SECTIONS_SHAPE: JsonObject = dict.fromkeys(("live", "summary", "gist"))
+
+_READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
+    (ModelInputEntry, "parts"): _read_parts,
+    (ModelOutputEntry, "message"): message_from_object,
+    (ToolResultsEntry, "results"): _read_results,
+    (ToolFinishedEntry, "result"): _read_result,
+    (InterruptionEntry, "partial"): message_from_object,
+    (CompactionEntry, "invocation"): lambda value: msgspec.convert(value, ModelInvocationDescriptor),
+    (CompactionEntry, "usage"): lambda value: msgspec.convert(value, TokenUsage),
+    (HistoryToolCallResult, "result"): _read_sections,
+    (HistoryToolCallResult, "attachments"): _read_parts,
+}
+# Objects inside a payload whose own fields a later version may add to.
+_INNER_SHAPES: dict[tuple[type, str], JsonObject] = {
+    (ModelInputEntry, "sections"): _SECTIONS_SHAPE,
+    (CompactionEntry, "invocation"): shape_of(ModelInvocationDescriptor),
+    (CompactionEntry, "usage"): shape_of(TokenUsage),
+    (HistoryToolCallResult, "result"): _SECTIONS_SHAPE,
+}
+
+
+def _fields(owner: type[msgspec.Struct], skip: frozenset[str]) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(field.name, field.encode_name, field.required, _READERS.get((owner, field.name)))
+        for field in msgspec.structs.fields(owner)
+        if field.name not in skip
+    )
+
+
+def _shape(owner: type[msgspec.Struct], fields: tuple[_Field, ...]) -> JsonObject:
+    return {field.json_name: _INNER_SHAPES.get((owner, field.name)) for field in fields}
+
+
+_FIELDS = {entry_class: _fields(entry_class, _ENVELOPE) for entry_class in ENTRY_CLASSES.values()}
+_ENVELOPE_SHAPE: JsonObject = dict.fromkeys(("serial", "id", "kind", "timestamp", "runId", "metadata", "payload"))
+_SHAPES: dict[type, JsonObject] = {
+    entry_class: {**_ENVELOPE_SHAPE, "payload": _shape(entry_class, fields)} for entry_class, fields in _FIELDS.items()
+}
+_RESULT_FIELDS = _fields(HistoryToolCallResult, frozenset({"extra"}))
+_RESULT_SHAPE = _shape(HistoryToolCallResult, _RESULT_FIELDS)

@@ -1,0 +1,433 @@
+"""The one door to a history: `AgentState` checks, stamps and appends entries, and knows what follows from them.
+
+An append is `prepare` (stamp and check, nothing changes), the sink (a store keeps the entries), `commit` (memory
+changes). A sink that raises leaves memory as it was. One writer at a time. The clock and the session's id are the only
+things taken from outside, in `create_default` and `from_entries`, where they are not given.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from ..errors import ErrorCode, IllegalAppend, InvalidValue
+from ..message import Message, Part, ToolCall, require_name, utc_time
+from ..toolspec import ToolSpec
+from ..usage import TokenUsage
+from .contextmessages import ContextMessage, DetailPolicy, context_messages, newest_live
+from .derived import AgentStatus, DerivedState, LastError, advance
+from .entries import (
+    ENTRY_CLASSES,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    NotebookEntry,
+    NotebookOperation,
+    ResetEntry,
+    SystemInstructionEntry,
+    ToolResultsEntry,
+    UnknownEntry,
+)
+from .growing import GrowingIds, GrowingList
+from .metadata import NO_METADATA, Metadata
+from .rules import RULES, require_legal
+from .sections import LIVE_SCREEN, LevelOfDetailSections
+from .toolresults import HistoryToolCallResult, ToolCallRequest
+from .widgets import MemoryNotebookWidget, Widget, WidgetRegistry, WidgetRenderContext, WidgetResult, describe_failure
+
+__all__ = ["AgentState", "Clock", "Sink"]
+
+Clock: TypeAlias = Callable[[], datetime]
+Sink: TypeAlias = Callable[[tuple[HistoryEntry, ...]], None]
+
+_Entry = TypeVar("_Entry", bound=HistoryEntry)
+_Step: TypeAlias = tuple[HistoryEntry, DerivedState]  # an entry and the state after it
+
+# Rules and derived state go by the exact class: one that they do not know, a subclass say, would slip past them.
+_RECORDABLE = frozenset({*ENTRY_CLASSES.values(), UnknownEntry})
+
+
+class AgentState:
+    """The append-only history of one session and what follows from it."""
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        clock: Clock,
+        widgets: Iterable[Widget] | WidgetRegistry = (),
+        sink: Sink | None = None,
+    ) -> None:
+        require_name("session_id", session_id)
+        self._session_id = session_id
+        self._clock = clock
+        self._widgets = widgets if isinstance(widgets, WidgetRegistry) else WidgetRegistry(widgets)
+        self._sink = sink
+        self._entries: GrowingList[HistoryEntry] = GrowingList()
+        self._states: GrowingList[DerivedState] = GrowingList((DerivedState(),))
+        self._prepared: list[_Step] = []
+        self._read_only = False
+
+    @classmethod
+    def create_default(
+        cls,
+        system_instruction: str | None = None,
+        *,
+        session_id: str | None = None,
+        clock: Clock | None = None,
+        widgets: Iterable[Widget] | None = None,
+        sink: Sink | None = None,
+    ) -> "AgentState":
+        """Return an empty state, or one whose first entry is the system instruction.
+
+        By default the session gets a random id, time is the machine's, and the one widget is the memory notebook.
+        """
+        state = cls._new(session_id, clock, widgets, sink)
+        if system_instruction is not None:
+            state.set_system_instruction(system_instruction)
+        return state
+
+    @classmethod
+    def from_entries(
+        cls,
+        entries: Iterable[HistoryEntry],
+        *,
+        session_id: str | None = None,
+        clock: Clock | None = None,
+        widgets: Iterable[Widget] | None = None,
+        sink: Sink | None = None,
+    ) -> "AgentState":
+        """Return the state that the entries lead to; raise IllegalAppend if they could not have been appended.
+
+        The sink does not see them. Without `session_id` it is the one in the last entry's id.
+        """
+        loaded = tuple(entries)
+        if session_id is None and loaded:
+            _require_entry(loaded[-1])
+            session_id = loaded[-1].entry_id.rpartition(":")[0] or None
+        state = cls._new(session_id, clock, widgets, sink)
+        state.commit(*loaded)
+        return state
+
+    @classmethod
+    def _new(
+        cls, session_id: str | None, clock: Clock | None, widgets: Iterable[Widget] | None, sink: Sink | None
+    ) -> "AgentState":
+        return cls(
+            session_id or os.urandom(16).hex(),
+            clock=clock or (lambda: datetime.now(UTC)),
+            widgets=(MemoryNotebookWidget(),) if widgets is None else widgets,
+            sink=sink,
+        )
+
+    # ------------------------------------------------------------ what is there
+
+    @property
+    def session_id(self) -> str:
+        """What the ids of entries begin with."""
+        return self._session_id
+
+    @property
+    def entries(self) -> Sequence[HistoryEntry]:
+        """All entries so far; a view that stays as it is when more are appended, and costs nothing."""
+        return self._entries
+
+    @property
+    def derived(self) -> DerivedState:
+        """What follows from the entries: a value, equal to that of any state with the same entries."""
+        return self._states[-1]
+
+    @property
+    def status(self) -> AgentStatus:
+        """What the agent is doing, as far as entries tell."""
+        return self.derived.status
+
+    @property
+    def current_run_id(self) -> str:
+        """The open run, or empty."""
+        return self.derived.current_run_id
+
+    @property
+    def pending_tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        """The calls without a terminal result, in call order."""
+        return self.derived.pending_tool_calls
+
+    @property
+    def last_error(self) -> LastError | None:
+        """The newest failure after which nothing has succeeded yet."""
+        return self.derived.last_error
+
+    @property
+    def token_usage(self) -> TokenUsage:
+        """What all calls used together."""
+        return self.derived.token_usage
+
+    @property
+    def cost_usage(self) -> float:
+        """US dollars spent, as far as they were reported."""
+        return self.derived.cost_usage
+
+    @property
+    def system_instruction(self) -> str | None:
+        """The system instruction in force."""
+        return self.derived.system_instruction
+
+    @property
+    def memory_notebook_snapshot(self) -> str:
+        """The memory notebook as it is now."""
+        return self.derived.notebook
+
+    @property
+    def next_serial(self) -> int:
+        """The serial that the next entry gets."""
+        return self.derived.next_serial
+
+    def state_at(self, serial: int) -> "AgentState":
+        """Return the state as it was right after the entry of that serial, -1 for before all. It takes no entries."""
+        if type(serial) is not int or not -1 <= serial < len(self._entries):
+            raise InvalidValue.of("serial", serial, f"from -1 to {len(self._entries) - 1}")
+        past = AgentState(self._session_id, clock=self._clock, widgets=self._widgets)
+        past._entries = self._entries.first(serial + 1)
+        past._states = self._states.first(serial + 2)
+        past._read_only = True
+        return past
+
+    def render_live_context(self, policy: DetailPolicy = newest_live) -> tuple[ContextMessage, ...]:
+        """Return what a model may see: the system instruction, then the entries since the newest reset.
+
+        By default the newest input or results entry is live and the older ones are summaries.
+        """
+        return context_messages(self._entries, instruction=self.derived.instruction_entry, policy=policy)
+
+    # ------------------------------------------------------------ appending
+
+    def append_model_input(
+        self, *parts: Part | str | ModelInputEntry, run_id: str = "", metadata: Mapping[str, Any] = NO_METADATA
+    ) -> ModelInputEntry:
+        """Append what a person or a host said, as parts or as one entry, with the LiveScreen of this moment."""
+        if len(parts) == 1 and isinstance(parts[0], ModelInputEntry):
+            return self._append(_with_notes(parts[0], run_id, metadata))
+        return self._append(ModelInputEntry.of(*parts, run_id=run_id, metadata=metadata))  # type: ignore[arg-type]  # the entry refuses an entry as a part
+
+    def append_model_output(
+        self, output: Message | ModelOutputEntry, *, run_id: str = "", metadata: Mapping[str, Any] = NO_METADATA
+    ) -> ModelOutputEntry:
+        """Append what a model said. Tool calls whose ids were used before get new ones: use the returned entry's."""
+        if isinstance(output, ModelOutputEntry):
+            return self._append(_with_notes(output, run_id, metadata))
+        return self._append(ModelOutputEntry(output, run_id=run_id, metadata=metadata))
+
+    def append_tool_results(
+        self,
+        results: Iterable[HistoryToolCallResult] | ToolResultsEntry = (),
+        execute_error: str | None = None,
+        *,
+        run_id: str = "",
+        metadata: Mapping[str, Any] = NO_METADATA,
+    ) -> ToolResultsEntry:
+        """Append the answers to all open calls, in call order, with the LiveScreen of this moment.
+
+        Without `results` they are those that `tool finished` entries recorded; where one is missing, `execute_error`
+        is its text.
+        """
+        if isinstance(results, ToolResultsEntry):
+            return self._append(_with_notes(results, run_id, metadata))
+        answered = tuple(results) or self._finished_results(execute_error)
+        return self._append(ToolResultsEntry(answered, execute_error, run_id=run_id, metadata=metadata))
+
+    def set_system_instruction(self, instruction: str) -> SystemInstructionEntry:
+        """Append a new system instruction; empty text is none."""
+        return self._append(SystemInstructionEntry(instruction))
+
+    def update_memory_notebook(self, content: str | None) -> NotebookEntry:
+        """Append the notebook as the host wants it; None empties it."""
+        for widget in self._widgets.widgets:
+            if isinstance(widget, MemoryNotebookWidget):
+                return self._append(widget.replaced_by_host(content))
+        return self._append(NotebookEntry(content or "", NotebookOperation.HOST))
+
+    def reset(self) -> ResetEntry:
+        """Append a reset: nothing before it reaches a model any more, and the notebook is empty. Nothing is deleted."""
+        return self._append(ResetEntry())
+
+    def append(self, entry: _Entry) -> _Entry:
+        """Append an entry of any kind and return it as it was recorded."""
+        return self._append(entry)
+
+    # ------------------------------------------------------------ widgets
+
+    def enumerate_widget_tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools of the widgets, in order."""
+        return self._widgets.tools
+
+    def plan_widget_tool(self, name: str, arguments: Mapping[str, Any]) -> WidgetResult:
+        """Return what a widget's tool says and which entries it wants, and append nothing."""
+        return self._widgets.execute_tool(name, arguments, self._render_context(self._now()))
+
+    def execute_widget_tool(self, name: str, arguments: Mapping[str, Any]) -> WidgetResult:
+        """Run a widget's tool and append what it changes, all or nothing; a widget's mistake gives a failure.
+
+        The result holds the entries as they were recorded. Raises what the sink raises.
+        """
+        self._require_writable()
+        planned = self.plan_widget_tool(name, arguments)
+        if not planned.entries:
+            return planned
+        try:
+            steps = self._prepare_all(planned.entries)
+        except InvalidValue as error:
+            return WidgetResult(f"{name} failed: {describe_failure(error)}", (), ErrorCode.TOOL_FAILED)
+        self._keep(steps)
+        return replace(planned, entries=tuple(entry for entry, _ in steps))
+
+    # ------------------------------------------------------------ two phases
+
+    def prepare(self, entry: _Entry) -> _Entry:
+        """Return the entry as it will be recorded, or raise IllegalAppend; nothing changes until `commit`."""
+        stamped, state = self._prepare(self.derived, entry)
+        self._prepared = [(stamped, state)]
+        return stamped
+
+    def prepare_all(self, entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
+        """Return several entries as they will be recorded, each checked after those before it."""
+        self._prepared = self._prepare_all(entries)
+        return tuple(entry for entry, _ in self._prepared)
+
+    def commit(self, *entries: HistoryEntry) -> None:
+        """Take prepared entries into memory, all or none; also entries that another writer has recorded.
+
+        Raises IllegalAppend if they are not the next ones.
+        """
+        self._require_writable()
+        if not entries:
+            return
+        steps = self._prepared
+        is_prepared = [id(entry) for entry, _ in steps] == [id(entry) for entry in entries]
+        if not is_prepared or steps[0][0].serial != self.next_serial:
+            steps = self._checked(entries)
+        self._take(steps)
+
+    def _append(self, entry: _Entry) -> _Entry:
+        stamped, state = self._prepare(self.derived, entry)
+        self._keep([(stamped, state)])
+        return stamped
+
+    def _keep(self, steps: list[_Step]) -> None:
+        """Hand the entries to the sink, and only then take them into memory."""
+        if self._sink is not None:
+            entries = tuple(entry for entry, _ in steps)
+            self._sink(entries)
+            if entries[0].serial != self.next_serial:
+                raise IllegalAppend("the sink itself appended to this state", rule="serial_follows")
+        self._take(steps)
+
+    def _take(self, steps: list[_Step]) -> None:
+        self._entries = self._entries.with_added(entry for entry, _ in steps)
+        self._states = self._states.with_added(state for _, state in steps)
+        self._prepared = []
+
+    def _checked(self, entries: Iterable[HistoryEntry]) -> list[_Step]:
+        state, steps = self.derived, []
+        for entry in entries:
+            _require_entry(entry)
+            require_legal(state, entry)
+            state = advance(state, entry)
+            steps.append((entry, state))
+        return steps
+
+    def _prepare_all(self, entries: Iterable[HistoryEntry]) -> list[_Step]:
+        state, steps = self.derived, []
+        for entry in entries:
+            stamped, state = self._prepare(state, entry)
+            steps.append((stamped, state))
+        return steps
+
+    def _prepare(self, state: DerivedState, entry: _Entry) -> tuple[_Entry, DerivedState]:
+        self._require_writable()
+        _require_entry(entry)
+        if isinstance(entry, UnknownEntry):
+            raise IllegalAppend(RULES["known_kind"], rule="known_kind")
+        if entry.serial != -1 or entry.entry_id:
+            raise IllegalAppend(f"{RULES['nothing_edited']}; this one has serial {entry.serial}", rule="nothing_edited")
+        now = self._now()
+        serial = state.next_serial
+        changes: dict[str, Any] = {"serial": serial, "entry_id": f"{self._session_id}:{serial}", "timestamp": now}
+        if isinstance(entry, ModelInputEntry):
+            changes["sections"] = self._with_screen(entry.sections, state, now)
+        elif isinstance(entry, ModelOutputEntry):
+            changes["message"] = _with_new_ids(entry.message, state.call_ids)
+            changes["run_id"] = entry.run_id or entry.message.run_id or state.current_run_id
+        elif isinstance(entry, ToolResultsEntry) and entry.results:
+            *others, last = entry.results
+            shown = replace(last, result=self._with_screen(last.result, state, now))
+            changes["results"] = (*others, shown)
+        changes.setdefault("run_id", entry.run_id or state.current_run_id)
+        stamped = replace(entry, **changes)
+        require_legal(state, stamped)
+        return stamped, advance(state, stamped)
+
+    def _require_writable(self) -> None:
+        if self._read_only:
+            raise IllegalAppend(RULES["past_is_read_only"], rule="past_is_read_only")
+
+    def _now(self) -> datetime:
+        now = utc_time(self._clock())
+        if now is None:
+            raise InvalidValue("the clock must return a time, got None")
+        return now
+
+    def _with_screen(
+        self, sections: LevelOfDetailSections, state: DerivedState, now: datetime
+    ) -> LevelOfDetailSections:
+        screen = self._widgets.render_live_screen(self._render_context(now, state))
+        return sections if screen is None else sections.with_live_section(LIVE_SCREEN, screen)
+
+    def _render_context(self, now: datetime, state: DerivedState | None = None) -> WidgetRenderContext:
+        return WidgetRenderContext(state=state or self.derived, entries=self._entries, now=now)
+
+    def _finished_results(self, execute_error: str | None) -> tuple[HistoryToolCallResult, ...]:
+        results = []
+        for call in self.derived.open_calls:
+            if call.result is not None:
+                results.append(call.result)
+            elif execute_error:
+                failed = HistoryToolCallResult.of_text(call.request, execute_error, error_code=ErrorCode.TOOL_FAILED)
+                results.append(failed)
+        return tuple(results)
+
+
+def _require_entry(entry: object) -> None:
+    if type(entry) not in _RECORDABLE:
+        raise InvalidValue.of("entry", entry, "an entry of one of the classes in dragoman.history")
+
+
+def _with_notes(entry: _Entry, run_id: str, metadata: Mapping[str, Any]) -> _Entry:
+    """The entry with what the caller said beside it; what it says itself stays where the caller said nothing."""
+    if not run_id and not metadata:
+        return entry
+    return replace(entry, run_id=run_id or entry.run_id, metadata=Metadata.of(metadata) or entry.metadata)
+
+
+def _with_new_ids(message: Message, used: GrowingIds) -> Message:
+    """The message with a new id for every call whose id was used before; the wire's own is kept as provider data."""
+    taken: set[str] = set()
+    parts: list[Part] = []
+    renamed = False
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            new_id = used.free_form(part.tool_call_id, taken)
+            taken.add(new_id)
+            if new_id != part.tool_call_id:
+                data = {"id": part.tool_call_id, **(part.provider_data or {})}
+                part = replace(part, tool_call_id=new_id, provider_data=data)  # noqa: PLW2901  # the same call, renamed
+                renamed = True
+        parts.append(part)
+    if not renamed:
+        return message
+    meta = message.meta
+    if meta is not None and meta.parse_failures is not None:
+        failed = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
+        meta = replace(meta, parse_failures=failed)
+    return replace(message, parts=tuple(parts), meta=meta)

@@ -1,0 +1,193 @@
+"""A tool call as a request, and its one terminal answer at three levels of detail. Knows no entries."""
+
+import math
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from ..errors import ErrorCode, InvalidValue
+from ..jsontext import encode_json
+from ..message import FileRef, Image, Text, ToolCall, ToolResult, UnknownPart, require_extra, require_name, require_part
+from .sections import LevelOfDetail, LevelOfDetailSections, Section, to_plain_text, without_live_screen
+
+__all__ = [
+    "ATTACHMENT_KINDS",
+    "STATUS_CODES",
+    "Attachment",
+    "HistoryToolCallResult",
+    "ToolCallRequest",
+    "ToolExecutionStatus",
+    "as_word",
+]
+
+Attachment: TypeAlias = Image | FileRef | UnknownPart
+ATTACHMENT_KINDS = frozenset({Image.kind, FileRef.kind})
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+class ToolExecutionStatus(StrEnum):
+    """How a call ended: it ran, it failed, or it was not run to its end."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+# Which codes may stand beside which status. A call that was not a success always says why.
+STATUS_CODES: dict[ToolExecutionStatus, frozenset[ErrorCode | None]] = {
+    ToolExecutionStatus.SUCCESS: frozenset({None}),
+    ToolExecutionStatus.FAILED: frozenset(
+        {ErrorCode.TOOL_FAILED, ErrorCode.TOOL_TIMEOUT, ErrorCode.INVALID_ARGUMENTS, ErrorCode.UNKNOWN_TOOL}
+    ),
+    ToolExecutionStatus.SKIPPED: frozenset({ErrorCode.TOOL_DENIED, ErrorCode.TOOL_INTERRUPTED}),
+}
+
+
+class ToolCallRequest(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
+    """A model's request to run a tool: what it wrote, and what that says or why it says nothing."""
+
+    tool_name: str
+    tool_call_id: str
+    raw_arguments: str
+    arguments: dict[str, Any] | None = None
+    parse_error: str | None = None
+    parse_warning: str | None = None
+
+    @classmethod
+    def of(cls, call: ToolCall) -> "ToolCallRequest":
+        """Return the view of a tool call part."""
+        return cls(
+            tool_name=call.tool_name,
+            tool_call_id=call.tool_call_id,
+            raw_arguments=call.raw_args_text,
+            arguments=call.arguments,
+            parse_error=call.parse_error,
+            parse_warning=call.parse_warning,
+        )
+
+
+class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
+    """The one terminal answer to a call. `attachments` are shown only at the live level."""
+
+    tool_name: str
+    tool_call_id: str
+    status: ToolExecutionStatus = ToolExecutionStatus.SUCCESS
+    result: LevelOfDetailSections
+    elapsed_seconds: float | None = None
+    error_code: ErrorCode | None = None
+    attachments: tuple[Attachment, ...] = ()
+    extra: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        require_name("result.toolName", self.tool_name)
+        require_name("result.toolCallId", self.tool_call_id)
+        if not isinstance(self.result, LevelOfDetailSections):
+            raise InvalidValue.of_content("result.result", self.result, "LevelOfDetailSections")
+        elapsed = self.elapsed_seconds
+        if elapsed is not None and (type(elapsed) not in (int, float) or not 0 <= elapsed < math.inf):
+            raise InvalidValue.of("result.elapsedSeconds", elapsed, "a finite number from 0 up")
+        self._require_status()
+        if type(self.attachments) is not tuple:
+            if not isinstance(self.attachments, list):
+                raise InvalidValue.of_content("result.attachments", self.attachments, "a sequence of parts")
+            force_setattr(self, "attachments", tuple(self.attachments))
+        for part in self.attachments:
+            require_part("result.attachments", part, ATTACHMENT_KINDS)
+        require_extra(self.extra)
+
+    def _require_status(self) -> None:
+        force_setattr(self, "status", as_word("result.status", self.status, ToolExecutionStatus))
+        if self.error_code is not None:
+            force_setattr(self, "error_code", as_word("result.errorCode", self.error_code, ErrorCode))
+        allowed = STATUS_CODES[self.status]
+        if self.error_code not in allowed:
+            named = ", ".join(sorted(code or "none" for code in allowed))
+            raise InvalidValue(f"a result with status {self.status} must have an error code of {named}")
+
+    @classmethod
+    def of_text(
+        cls,
+        call: ToolCallRequest,
+        text: str,
+        *,
+        error_code: ErrorCode | None = None,
+        elapsed_seconds: float | None = None,
+    ) -> "HistoryToolCallResult":
+        """Return the answer to a call as one text; the status is the one to which the code belongs."""
+        return cls(
+            tool_name=call.tool_name,
+            tool_call_id=call.tool_call_id,
+            status=_status_of(error_code),
+            result=LevelOfDetailSections.of_text(text),
+            elapsed_seconds=elapsed_seconds,
+            error_code=error_code,
+        )
+
+    @classmethod
+    def of_result(
+        cls,
+        result: ToolResult,
+        tool_name: str,
+        *,
+        error_code: ErrorCode | None = None,
+        elapsed_seconds: float | None = None,
+    ) -> "HistoryToolCallResult":
+        """Return a tool result part as an entry keeps it: texts as sections, an object as JSON, the rest attached.
+
+        An error without a code is `tool_failed`.
+        """
+        if result.is_error and error_code is None:
+            error_code = ErrorCode.TOOL_FAILED
+        content = result.content
+        attachments: tuple[Attachment, ...] = ()
+        if isinstance(content, tuple):
+            sections = tuple(Section("", part.text) for part in content if isinstance(part, Text))
+            attachments = tuple(part for part in content if not isinstance(part, Text))
+        else:
+            sections = (Section("", content if isinstance(content, str) else encode_json(content).decode()),)
+        return cls(
+            tool_name=tool_name,
+            tool_call_id=result.tool_call_id,
+            status=_status_of(error_code),
+            result=LevelOfDetailSections.create_uniform(sections),
+            elapsed_seconds=elapsed_seconds,
+            error_code=error_code,
+            attachments=attachments,
+        )
+
+    def text(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> str:
+        """Return the text of a level, without the LiveScreen."""
+        return to_plain_text(without_live_screen(self.result.get_sections(detail))[0])
+
+    def to_result(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> ToolResult:
+        """Return the tool result part that a message carries at a level of detail, without the LiveScreen."""
+        text = self.text(detail)
+        is_error = self.status is not ToolExecutionStatus.SUCCESS
+        if detail is not LevelOfDetail.LIVE or not self.attachments:
+            return ToolResult(self.tool_call_id, text, is_error)
+        return ToolResult(self.tool_call_id, (Text(text), *self.attachments) if text else self.attachments, is_error)
+
+    def without_live_screen(self) -> "HistoryToolCallResult":
+        """Return the result as the tool gave it; self if no LiveScreen is on it."""
+        live, screen = without_live_screen(self.result.live)
+        if screen is None:
+            return self
+        levels = self.result
+        return msgspec.structs.replace(self, result=LevelOfDetailSections(live, levels.summary, levels.gist))
+
+
+def as_word(field: str, value: object, words: type[_Word]) -> _Word:
+    """Return the word that `value` is, itself or as text; raise InvalidValue if it is none of them."""
+    try:
+        return words(value)  # type: ignore[arg-type]  # the enum itself refuses what is no word of it
+    except ValueError:
+        raise InvalidValue.of(field, value, f"one of {', '.join(words)}") from None
+
+
+def _status_of(code: ErrorCode | None) -> ToolExecutionStatus:
+    for status, codes in STATUS_CODES.items():
+        if code in codes:
+            return status
+    raise InvalidValue.of("result.errorCode", code, "a code that a tool call can end with")
