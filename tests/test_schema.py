@@ -13,24 +13,30 @@ from jsonschema import Draft202012Validator
 
 from dragoman import (
     SCHEMA_VERSION,
+    AgentState,
     ErrorCode,
     FinishReason,
+    HistoryEntry,
     Message,
     MessageDelta,
     Role,
     UnreadableData,
+    entry_from_json,
+    entry_to_json,
     from_json,
     json_schema,
     to_json,
 )
 from dragoman.cli import main
 from dragoman.delta import DELTA_CLASSES
+from dragoman.history.entries import ENTRY_CLASSES
 from dragoman.message import PART_CLASSES
-from dragoman.testing import strategies
+from dragoman.testing import histories, strategies
 
 PUBLISHED = Path(__file__).parents[1] / "docs" / f"schema-v{SCHEMA_VERSION}.json"
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
+AS = {name: Draft202012Validator({**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{name}"}]}) for name in SCHEMA["$defs"]}
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -44,6 +50,15 @@ def part(kind: str, **payload: Any) -> dict[str, Any]:
 
 def message(role: str, *parts: Any, **more: Any) -> dict[str, Any]:
     return {"runId": "r", "role": role, "parts": list(parts), **more}
+
+
+def entry(kind: str, payload: Any, **more: Any) -> dict[str, Any]:
+    return {"serial": 0, "id": "s:0", "kind": kind, "payload": payload, **more}
+
+
+def finished(**changes: Any) -> dict[str, Any]:
+    fields = {"toolName": "f", "toolCallId": "c", "status": "success", "result": {"live": [["", "found"]]}}
+    return entry("tool_finished", {"result": {**fields, **changes}})
 
 
 RESULT = part("tool_result", toolCallId="c", isError=False, content="found")
@@ -81,7 +96,8 @@ def test_every_reference_in_the_schema_leads_somewhere() -> None:
 
 def test_the_schema_names_every_kind_and_every_code() -> None:
     definitions = SCHEMA["$defs"]
-    assert {f"part.{kind}" for kind in PART_CLASSES} | {f"delta.{kind}" for kind in DELTA_CLASSES} <= definitions.keys()
+    for name, kinds in (("part", PART_CLASSES), ("delta", DELTA_CLASSES), ("entry", ENTRY_CLASSES)):
+        assert {f"{name}.{kind}" for kind in kinds} <= definitions.keys()
     assert set(definitions["ErrorCode"]["enum"]) == {code.value for code in ErrorCode}
     assert set(definitions["FinishReason"]["enum"]) == {reason.value for reason in FinishReason}
 
@@ -100,6 +116,21 @@ def test_every_message_that_is_written_is_valid(value: Message) -> None:
 @settings(unhurried, max_examples=60)
 def test_every_delta_that_is_written_is_valid(value: MessageDelta) -> None:
     VALIDATOR.validate(json.loads(to_json(value)))
+
+
+@given(histories.entries())
+@unhurried
+def test_every_entry_that_is_written_is_valid(value: HistoryEntry) -> None:
+    VALIDATOR.validate(json.loads(entry_to_json(value)))
+
+
+@given(histories.legal_histories(min_steps=10, max_steps=20))
+@settings(unhurried, max_examples=10)
+def test_every_entry_of_a_session_is_valid_as_an_entry_and_as_nothing_else(state: AgentState) -> None:
+    for value in state.entries:
+        written = json.loads(entry_to_json(value))
+        valid = [AS[name].is_valid(written) for name in ("HistoryEntry", "Message", "MessageDelta")]
+        assert valid == [True, False, False]
 
 
 @given(strategies.messages(text=st.text(st.characters(), max_size=6)))
@@ -198,6 +229,57 @@ BROKEN: dict[str, Any] = {
     "an error that may or may not be retried": delta("error", {"errorCode": "timeout", "retryable": "perhaps"}),
     "a negative pause": delta("error", {"errorCode": "timeout", "retryAfter": -1}),
 }
+LATER_ENTRIES = [
+    entry("hologram", {"anything": 1}, new=1, schemaVersion=1),
+    entry("reset", {"new": 1}, timestamp="2026-11-15T08:30:00Z", runId="r", metadata={"a": [1]}),
+    entry(
+        "model_input",
+        {"parts": [part("hologram", size=3)], "sections": {"live": [["", "a"]], "gist": [["b", {"live": 0}]]}},
+    ),
+    finished(new=1, elapsedSeconds=0.5, attachments=[part("image", url="u"), part("hologram")]),
+]
+BROKEN_ENTRIES: dict[str, Any] = {
+    "an entry without a serial": {"id": "s:0", "kind": "reset", "payload": {}},
+    "an entry without an id": {"serial": 0, "kind": "reset", "payload": {}},
+    "an entry without a payload": {"serial": 0, "id": "s:0", "kind": "reset"},
+    "an entry with a serial of text": {**entry("reset", {}), "serial": "0"},
+    "an entry with a run id that is a number": entry("reset", {}, runId=5),
+    "an entry whose metadata are a list": entry("reset", {}, metadata=[]),
+    "an entry whose time is a number": entry("reset", {}, timestamp=5),
+    "an input of nothing": entry("model_input", {}),
+    "an input of no parts": entry("model_input", {"parts": []}),
+    "an input that holds a call": entry("model_input", {"parts": [part("thinking", text="a")]}),
+    "sections without a live level": entry("model_input", {"parts": [part("text", text="a")], "sections": {}}),
+    "an output that a user said": entry("model_output", {"message": message("user", part("text", text="a"))}),
+    "an output without its message": entry("model_output", {}),
+    "results that are no array": entry("tool_result", {"results": {}}),
+    "an empty execute error": entry("tool_result", {"results": [], "executeError": ""}),
+    "a result without its text": entry("tool_finished", {"result": {"toolName": "f", "toolCallId": "c"}}),
+    "a result of an unknown status": finished(status="tired"),
+    "a success with an error code": finished(errorCode="tool_failed"),
+    "a failure without an error code": finished(status="failed"),
+    "a failure with a code of another status": finished(status="failed", errorCode="tool_denied"),
+    "a result with text attached": finished(attachments=[part("text", text="a")]),
+    "a result that took less than no time": finished(elapsedSeconds=-1),
+    "a result that is no sections": finished(result="found"),
+    "a section without a text": finished(result={"live": [["a"]]}),
+    "a section of three texts": finished(result={"live": [["a", "b", "c"]]}),
+    "a section that points nowhere": finished(result={"live": [["a", {}]]}),
+    "a section that points at the gist": finished(result={"live": [], "gist": [["a", {"gist": 0}]]}),
+    "an instruction that is a number": entry("system_instruction", {"instruction": 5}),
+    "a notebook changed in an unknown way": entry("notebook", {"content": "a", "operation": "burn"}),
+    "a compaction that says not what it covers": entry("compaction", {"summary": "a"}),
+    "a compaction of a negative serial": entry("compaction", {"firstSerial": -1, "lastSerial": 0, "summary": "a"}),
+    "an interruption without a reason": entry("interruption", {}),
+    "an interruption for an unknown reason": entry("interruption", {"reason": "tired"}),
+    "a question about no call": entry("approval_asked", {"toolCallId": "", "toolName": "f"}),
+    "a refusal with arguments": entry("approval_answered", {"toolCallId": "c", "approved": False, "arguments": {}}),
+    "an answer by a stranger": entry("approval_answered", {"toolCallId": "c", "approved": True, "by": "stranger"}),
+    "a start of no tool": entry("tool_started", {"toolCallId": "c"}),
+    "a run that ended somehow": entry("run_finished", {"status": "tired"}),
+    "a completed run with an error": entry("run_finished", {"status": "completed", "errorCode": "timeout"}),
+    "an epoch of a negative version": entry("epoch", {"version": -1, "reason": "a"}),
+}
 ALLOWED = {
     "system": {"text", "thinking"},
     "user": {"text", "image", "file_ref"},
@@ -224,6 +306,19 @@ def test_a_broken_document_is_invalid(document: Any) -> None:
 def test_a_broken_document_is_unreadable(document: Any) -> None:
     with pytest.raises(UnreadableData):
         from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("document", LATER_ENTRIES, ids=lambda document: document["kind"])
+def test_an_entry_of_this_or_a_later_version_is_valid_and_readable(document: Any) -> None:
+    VALIDATOR.validate(document)
+    entry_from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("document", BROKEN_ENTRIES.values(), ids=BROKEN_ENTRIES)
+def test_a_broken_entry_is_invalid_and_unreadable(document: Any) -> None:
+    assert not VALIDATOR.is_valid(document)
+    with pytest.raises(UnreadableData):
+        entry_from_json(json.dumps(document))
 
 
 @pytest.mark.parametrize("kind", PART_CLASSES)

@@ -1,10 +1,24 @@
-"""The published JSON Schema of messages and deltas, generated from the classes that define them."""
+"""The published JSON Schema of messages, deltas and entries, generated from the classes that define them."""
 
 from typing import Any
 
 import msgspec
 
 from .delta import DELTA_CLASSES, UsageDelta
+from .history import (
+    HistoryEntry,
+    HistoryToolCallResult,
+    InterruptionEntry,
+    LevelOfDetail,
+    ModelInputEntry,
+    ModelOutputEntry,
+    RunStatus,
+    ToolExecutionStatus,
+    ToolFinishedEntry,
+    ToolResultsEntry,
+)
+from .history.entries import ENTRY_CLASSES
+from .history.toolresults import ATTACHMENT_KINDS, STATUS_CODES
 from .jsonform import SCHEMA_VERSION
 from .message import PART_CLASSES, RESULT_PARTS, ROLE_PARTS, MessageMeta, Role, ToolResult
 from .usage import TokenUsage
@@ -31,15 +45,21 @@ _NOT_EMPTY = frozenset(
         "path",
         "fileId",
         "parseError",
+        "executeError",
         "provider",
         "specification",
     ]
 )
-_NOT_NEGATIVE = frozenset(["size", "partIndex", "retryAfter", "cost"])
+_NOT_NEGATIVE = frozenset(
+    ["size", "partIndex", "retryAfter", "cost", "elapsedSeconds", "firstSerial", "lastSerial", "version"]
+)
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of everything `to_json` writes; unknown fields and kinds are allowed."""
+    """Return the JSON Schema (draft 2020-12) of all that `to_json` and `entry_to_json` write.
+
+    Unknown fields and kinds are allowed.
+    """
     definitions: dict[str, Any] = {
         "Message": _message(),
         "MessageDelta": {"anyOf": [_ref(f"delta.{kind}") for kind in DELTA_CLASSES] + [_ref("delta.unknown")]},
@@ -54,12 +74,13 @@ def json_schema() -> dict[str, Any]:
         payload = _object(TokenUsage if delta is UsageDelta else delta, definitions, skip=_ENVELOPE)
         definitions[f"delta.{kind}"] = _delta({"const": kind}, {**payload, **_CHOICES.get(kind, {})})
     definitions["MessageMeta"] = _object(MessageMeta, definitions)
+    definitions.update(_entry_definitions(definitions))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:dragoman:schema:v{SCHEMA_VERSION}",
-        "title": "Dragoman messages and deltas",
+        "title": "Dragoman messages, deltas and entries",
         "version": SCHEMA_VERSION,
-        "anyOf": [_ref("Message"), _ref("MessageDelta")],
+        "anyOf": [_ref("Message"), _ref("MessageDelta"), _ref("HistoryEntry")],
         "$defs": definitions,
     }
 
@@ -147,5 +168,112 @@ def _bounded(name: str, field: dict[str, Any]) -> dict[str, Any]:
     return field
 
 
+# ---------------------------------------------------------------- entries
+
+
+def _entry_definitions(definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of every kind of entry and of what they hold; enumerations are added to `definitions`."""
+    level = {"type": "array", "items": _ref("Section")}
+    pointer = {
+        "type": "object",
+        "properties": {place: {"type": "integer", "minimum": 0} for place in ("part", "live", "summary")},
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+    found: dict[str, Any] = {
+        "HistoryEntry": {"anyOf": [_ref(f"entry.{kind}") for kind in ENTRY_CLASSES] + [_ref("entry.unknown")]},
+        "entry.unknown": _entry({"type": "string", "not": {"enum": list(ENTRY_CLASSES)}}, {"type": "object"}),
+        "LevelOfDetailSections": {
+            "type": "object",
+            "description": "A level that is left out is the live one without its LiveScreen.",
+            "properties": {name.value: level for name in LevelOfDetail},
+            "required": ["live"],
+        },
+        "Section": {
+            "type": "array",
+            "description": "A key, and a text or the place in the same entry where the text stands.",
+            "prefixItems": [{"type": "string"}, {"anyOf": [{"type": "string"}, pointer]}],
+            "minItems": 2,
+            "maxItems": 2,
+        },
+        "HistoryToolCallResult": {
+            **_own_fields(HistoryToolCallResult, definitions, ("extra",)),
+            "allOf": [_code_rule(status) for status in ToolExecutionStatus],
+        },
+    }
+    for kind, entry in ENTRY_CLASSES.items():
+        payload = _own_fields(entry, definitions, HistoryEntry.__struct_fields__)
+        found[f"entry.{kind}"] = _entry({"const": kind}, {**payload, **_ENTRY_RULES.get(kind, {})})
+    return found
+
+
+def _own_fields(owner: type[msgspec.Struct], definitions: dict[str, Any], skip: tuple[str, ...]) -> dict[str, Any]:
+    """The schema of the fields that a class adds to those that are skipped, as the JSON form writes them."""
+    fields = [field for field in msgspec.structs.fields(owner) if field.name not in skip]
+    return {
+        "title": owner.__name__,
+        "description": (owner.__doc__ or "").split("\n")[0],
+        "type": "object",
+        "properties": {
+            field.encode_name: _SHAPED.get((owner, field.name))
+            or _bounded(field.encode_name, _type(field.type, definitions))
+            for field in fields
+        },
+        "required": [field.encode_name for field in fields if field.required or (owner, field.name) in _ALWAYS_WRITTEN],
+    }
+
+
+def _type(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    (schema,), components = msgspec.json.schema_components([annotation], ref_template="#/$defs/{name}")
+    definitions.update({name: _trimmed(component) for name, component in components.items()})
+    return schema
+
+
+def _entry(kind: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
+    properties = {
+        "serial": {"type": "integer", "minimum": -1, "description": "Its place in the session; -1 before it has one."},
+        "id": {"type": "string"},
+        "kind": kind,
+        "timestamp": _TIME,
+        "runId": {"type": "string"},
+        "metadata": {"type": "object"},
+        "payload": payload,
+    }
+    return {"type": "object", "properties": properties, "required": ["serial", "id", "kind", "payload"]}
+
+
+def _code_rule(status: ToolExecutionStatus) -> dict[str, Any]:
+    codes = sorted(code.value for code in STATUS_CODES[status] if code is not None)
+    return _when("status", status, "errorCode", {"enum": codes} if codes else {"type": "null"}, required=bool(codes))
+
+
+def _when(field: str, value: object, other: str, demand: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    """What the field `other` must be where `field` has this value."""
+    then = {"properties": {other: demand}, "required": [other] if required else []}
+    return {"if": {"properties": {field: {"const": value}}, "required": [field]}, "then": then}
+
+
 def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/$defs/{name}"}
+
+
+_ASSISTANT = {"allOf": [_ref("Message"), {"properties": {"role": {"const": Role.ASSISTANT.value}}}]}
+
+# Fields that the JSON form writes in another shape than their types have.
+_SHAPED: dict[tuple[type, str], dict[str, Any]] = {
+    (ModelInputEntry, "parts"): {"type": "array", "items": _parts_of(ROLE_PARTS[Role.USER]), "minItems": 1},
+    (ModelInputEntry, "sections"): _ref("LevelOfDetailSections"),
+    (ModelOutputEntry, "message"): _ASSISTANT,
+    (InterruptionEntry, "partial"): _ASSISTANT,
+    (ToolResultsEntry, "results"): {"type": "array", "items": _ref("HistoryToolCallResult")},
+    (ToolFinishedEntry, "result"): _ref("HistoryToolCallResult"),
+    (HistoryToolCallResult, "result"): _ref("LevelOfDetailSections"),
+    (HistoryToolCallResult, "attachments"): {"type": "array", "items": _parts_of(ATTACHMENT_KINDS)},
+}
+# Fields with a default that stand in the JSON all the same.
+_ALWAYS_WRITTEN = frozenset({(ModelInputEntry, "parts"), (HistoryToolCallResult, "status")})
+_ENTRY_RULES: dict[str, dict[str, Any]] = {
+    "run_finished": _when("status", RunStatus.COMPLETED, "errorCode", {"type": "null"}),
+    "approval_answered": _when("approved", False, "arguments", {"type": "null"}),
+}

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="dragoman", description="One conversation record that any model can carry on."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("schema", help="print the JSON Schema of messages and deltas")
+    commands.add_parser("schema", help="print the JSON Schema of messages, deltas and entries")
     parser.parse_args(arguments)
     json.dump(json_schema(), sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")
