@@ -202,16 +202,21 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """How the history is fitted to a budget. `budget_tokens` None takes the model's window less `output_reserve`."""
+    """How the history is fitted to a budget. `budget_tokens` None takes the model's window less `output_reserve`.
+
+    With `recall` the model has a tool that brings a folded entry back.
+    """
 
     policy: Literal["epochs", "simple"] = "epochs"
     budget_tokens: int | None = None
     output_reserve: int = 8_192
+    recall: bool = True
 
     def __post_init__(self) -> None:
         _require_choice("context.policy", self.policy, ("epochs", "simple"))
         _require_count("context.budgetTokens", self.budget_tokens, least=2_000, optional=True)
         _require_count("context.outputReserve", self.output_reserve, least=0)
+        _require_bool("context.recall", self.recall)
 
 
 class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

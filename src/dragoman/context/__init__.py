@@ -1,3 +1,30 @@
 """What of a conversation a model is shown: how much fits a budget, at which level of detail. Pure."""
 
-__all__: list[str] = []
+from .compaction import CompactionRequest, Compactor, ModelCompactor, compaction_entry
+from .ledger import MARKER
+from .manager import ContextBuildInput, ContextBuildResult, ContextManager, ContextStats, ContextUpdateResult
+from .recall import RECALL_TOOL, recall
+from .timeline import ESTIMATE_KEY, Unit
+from .tokens import EstimateCounter, TokenCounter, UsageCorrection, count_message, find_counter
+
+__all__ = [
+    "ESTIMATE_KEY",
+    "MARKER",
+    "RECALL_TOOL",
+    "CompactionRequest",
+    "Compactor",
+    "ContextBuildInput",
+    "ContextBuildResult",
+    "ContextManager",
+    "ContextStats",
+    "ContextUpdateResult",
+    "EstimateCounter",
+    "ModelCompactor",
+    "TokenCounter",
+    "Unit",
+    "UsageCorrection",
+    "compaction_entry",
+    "count_message",
+    "find_counter",
+    "recall",
+]

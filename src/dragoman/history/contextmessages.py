@@ -355,7 +355,7 @@ def to_messages(context: Iterable[ContextMessage], *, screen_in_result: bool = F
     screen = live_screen_of(newest) if newest is not None else None
     if newest is not None and screen is not None:
         if screen_in_result and messages and messages[-1].role is Role.TOOL:
-            messages[-1] = _with_text_in_result(messages[-1], screen)
+            messages[-1] = with_text_in_result(messages[-1], screen)
         else:
             run_id = messages[-1].run_id if messages else ""
             messages.append(Message.user(screen, run_id=run_id, timestamp=newest.timestamp))
@@ -424,7 +424,8 @@ def _result_of(result: ToolCallResult) -> ToolResult:
     return ToolResult(result.tool_call_id, text, result.status is not ToolExecutionStatus.SUCCESS)
 
 
-def _with_text_in_result(message: Message, text: str) -> Message:
+def with_text_in_result(message: Message, text: str) -> Message:
+    """Return a tool message with a text added at the end of its result."""
     (result,) = message.parts
     assert isinstance(result, ToolResult)
     content = result.content

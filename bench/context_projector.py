@@ -1,0 +1,139 @@
+"""The real `ContextManager` behind the interface that the context simulator asks for.
+
+    PYTHONPATH=. python ../shared/bench/context/simulate.py --data ../shared/conversations \\
+        --projector bench.context_projector:Projector
+
+Recorded messages are appended through `AgentState`, and every request is built by `build_context`: nothing of the
+projection is repeated here. The simulator counts four characters a token, so the manager is given that counter.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dragoman.context import ContextBuildInput, ContextManager, EstimateCounter
+from dragoman.history import AgentState, HistoryToolCallResult, ModelInputEntry, ToolStartedEntry
+from dragoman.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
+from dragoman.request import ContextConfig
+
+Record = dict[str, Any]
+
+_PICTURE = Image(mime_type="image/png", data=b"\x89PNG")
+
+
+def read_conversations(folder: Path) -> Iterator[Record]:
+    """Yield every recorded conversation, without the summaries that the recording agent put in."""
+    for path in sorted(folder.glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                conversation = json.loads(line)
+                conversation["messages"] = [
+                    message
+                    for message in conversation["messages"]
+                    if not (message.get("meta") or {}).get("compact_summary")
+                ]
+                yield conversation
+
+
+def append_recorded(state: AgentState, message: Record) -> None:
+    """Append one recorded message as the entries that it would have been."""
+    parts = message["parts"]
+    if message["role"] == "tool":
+        for part in parts:
+            state.append(ToolStartedEntry(tool_call_id=part["id"], tool_name=part["name"]))
+        state.append_tool_results([_result(part) for part in parts])
+    elif message["role"] == "assistant":
+        state.append_model_output(Message(Role.ASSISTANT, tuple(_part(part) for part in parts)))
+    elif message["role"] == "system" and state.next_serial == 0:
+        state.set_system_instruction("\n".join(part["text"] for part in parts))
+    else:
+        said = tuple(_part(part) for part in parts)
+        if any(not isinstance(part, Text) or part.text.strip() for part in said):
+            injected = bool((message.get("meta") or {}).get("injected"))
+            state.append_model_input(ModelInputEntry.of(*said, metadata={"injected": True} if injected else {}))
+
+
+def _part(part: Record) -> Part:
+    match part["kind"]:
+        case "text":
+            return Text(part["text"])
+        case "thinking":
+            return Thinking(part["text"])
+        case "image":
+            return _PICTURE
+        case _:
+            arguments = part["arguments"]
+            if isinstance(arguments, dict):
+                return ToolCall(part["id"], part["name"], arguments)
+            return ToolCall.parse(part["id"], part["name"], arguments)
+
+
+def _result(part: Record) -> HistoryToolCallResult:
+    result = ToolResult(part["id"], part["text"], is_error=bool(part.get("is_error")))
+    return HistoryToolCallResult.of_result(result, part["name"])
+
+
+class Projector:
+    """One conversation under a budget, as the simulator drives it."""
+
+    def __init__(self, budget: int) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+        self._state = AgentState.create_default(session_id="bench", clock=lambda: self._now, widgets=())
+        self._manager = ContextManager(ContextConfig(budget_tokens=budget, recall=False), counter=EstimateCounter(4))
+        self._anchors: tuple[int, ...] = ()
+
+    def append(self, message: Record) -> None:
+        """Take the next recorded message."""
+        if stamp := message.get("timestamp"):
+            self._now = max(self._now, datetime.fromisoformat(stamp))
+        elif message["role"] == "assistant":
+            self._now += timedelta(seconds=10)
+        append_recorded(self._state, message)
+
+    def render(self) -> list[Record]:
+        """Return the request for the next call in the simulator's form."""
+        built = self._manager.build_context(ContextBuildInput(entries=self._state.entries, now=self._now))
+        for entry in built.entries:
+            self._state.append(entry)
+        system = [_record("system", [Text(built.system)])] if built.system else []
+        requests, places = _joined(built.messages)
+        self._anchors = tuple(places[anchor] + len(system) for anchor in built.cache_anchors)
+        return system + requests
+
+    def breakpoints(self) -> list[int]:
+        """Return the messages to mark for the provider's cache."""
+        return list(self._anchors)
+
+
+def _joined(messages: Sequence[Message]) -> tuple[list[Record], list[int]]:
+    """The messages as records, results of one turn in one; and where each message went."""
+    records: list[Record] = []
+    places: list[int] = []
+    for message in messages:
+        record = _record(message.role, message.parts)
+        if message.role is Role.TOOL and records and records[-1]["role"] == "tool":
+            records[-1] = {"role": "tool", "parts": records[-1]["parts"] + record["parts"]}
+        else:
+            records.append(record)
+        places.append(len(records) - 1)
+    return records, places
+
+
+def _record(role: str, parts: Sequence[Part]) -> Record:
+    return {"role": str(role), "parts": [_written(part) for part in parts if not isinstance(part, Thinking)]}
+
+
+def _written(part: Part) -> Record:
+    match part:
+        case Text():
+            return {"kind": "text", "text": part.text}
+        case ToolCall():
+            arguments = part.raw_args_text if part.arguments is None else part.arguments
+            return {"kind": "tool_call", "id": part.tool_call_id, "name": part.tool_name, "arguments": arguments}
+        case ToolResult():
+            return {"kind": "tool_result", "id": part.tool_call_id, "text": part.content}
+        case _:
+            return {"kind": "image"}

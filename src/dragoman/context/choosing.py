@@ -1,0 +1,150 @@
+"""Which lines and names of folded entries are kept: those worth their tokens, the best first.
+
+The worth of a line is its chance to be copied, and the chances of its names that no other line shows. Chosen over all
+entries together, greedily by worth per token. Knows no epochs and no messages.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from .index import HistoryIndex
+from .ledger import Zone, picks_in_order
+from .worth import Judge
+
+__all__ = ["Candidate", "Rates", "Shown", "choose"]
+
+# A block's lines that may be kept: its number, and which lines.
+Candidate = tuple[int, Sequence[int]]
+
+_CHARACTERS_PER_TOKEN = 4
+_HEADER_TOKENS = 4.0
+_GAP_TOKENS = 0.5
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token must be worth to be kept, and what each sort of content is worth beside a copied line."""
+
+    least: float
+    least_name: float
+    name: float
+    request: float
+    names_share: float = 0.1
+
+
+class Shown:
+    """What a request shows outside the part that is being chosen."""
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+        self.line_names: set[str] = set()
+        self.names: set[str] = set()
+
+    def add_block(self, index: HistoryIndex, number: int) -> None:
+        """Take in a block that stands there whole."""
+        block = index.blocks[number]
+        self.keys.update(block.keys)
+        for names in block.names:
+            self.line_names.update(names)
+
+
+def choose(
+    index: HistoryIndex,
+    judge: Judge,
+    candidates: Sequence[Candidate],
+    shown: Shown,
+    *,
+    listed_names: Iterable[str],
+    rates: Rates,
+    room: float,
+) -> Zone:
+    """Return what is kept in at most `room` tokens of the candidates and of names that were listed already."""
+    listed = rates.names_share * room
+    chosen, covered, used = _choose_lines(index, judge, candidates, shown, rates=rates, room=room - listed)
+    hidden = set(listed_names)
+    for number, lines in candidates:
+        names_of = index.blocks[number].names
+        for line in lines:
+            hidden.update(names_of[line])
+    hidden -= covered
+    hidden -= shown.names
+    names = _choose_names(judge, hidden, rates=rates, room=min(listed, room - used))
+    return Zone(picks_in_order(chosen, index.blocks), names)
+
+
+def _choose_lines(
+    index: HistoryIndex, judge: Judge, candidates: Sequence[Candidate], shown: Shown, *, rates: Rates, room: float
+) -> tuple[dict[int, list[int]], set[str], float]:
+    """Return the chosen lines by block, the names that lines now show, and the tokens used."""
+    covered = set(shown.line_names)
+    queue = list(_offers(index, judge, candidates, shown, rates=rates, covered=covered))
+    heapq.heapify(queue)
+    chosen: dict[int, list[int]] = {}
+    used = 0.0
+    while queue:
+        density, number, line, own = heapq.heappop(queue)
+        block = index.blocks[number]
+        cost = _cost(block.lines[line])
+        worth = own
+        for name in block.names[line]:
+            if name not in covered:
+                worth += rates.name * judge.use(name)
+        if worth / cost < -density * 0.999:  # another line shows its names by now: back into the queue, cheaper
+            if worth >= rates.least * cost:
+                heapq.heappush(queue, (-worth / cost, number, line, own))
+            continue
+        cost += _GAP_TOKENS if number in chosen else _HEADER_TOKENS + _GAP_TOKENS
+        if used + cost > room:
+            if room - used < _HEADER_TOKENS:
+                break
+            continue
+        used += cost
+        chosen.setdefault(number, []).append(line)
+        covered.update(block.names[line])
+    return chosen, covered, used
+
+
+def _offers(
+    index: HistoryIndex,
+    judge: Judge,
+    candidates: Sequence[Candidate],
+    shown: Shown,
+    *,
+    rates: Rates,
+    covered: set[str],
+) -> Iterator[tuple[float, int, int, float]]:
+    """Every line that is worth its tokens, at its latest place alone: worth per token negated, place, its own worth."""
+    for number, lines in candidates:
+        block = index.blocks[number]
+        for line in lines:
+            key = block.keys[line]
+            if not key or key in shown.keys or index.newest[key] != (number, line):
+                continue
+            own = judge.copy(number, line)
+            if key in index.requested:
+                own += rates.request
+            worth = own
+            for name in block.names[line]:
+                if name not in covered:
+                    worth += rates.name * judge.use(name)
+            cost = _cost(block.lines[line])
+            if worth >= rates.least * cost:
+                yield -worth / cost, number, line, own
+
+
+def _choose_names(judge: Judge, hidden: Iterable[str], *, rates: Rates, room: float) -> tuple[str, ...]:
+    """Names that no line shows, the likeliest first, as many as are worth it and fit."""
+    offers = sorted((-rates.name * judge.use(name) / _cost(name), name) for name in hidden)
+    names: list[str] = []
+    for density, name in offers:
+        if -density < rates.least_name:
+            break
+        if _cost(name) <= room:
+            room -= _cost(name)
+            names.append(name)
+    return tuple(names)
+
+
+def _cost(text: str) -> float:
+    return (len(text) + 1) / _CHARACTERS_PER_TOKEN

@@ -1,0 +1,98 @@
+"""Messages that are too long for a whole budget to messages that fit, saying what was left out.
+
+The beginning and the end of a text stay, line by line; a marker says how much is missing and how it comes back.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ..message import FileRef, Image, Message, Part, ResultPart, Role, Text, ToolCall, ToolResult
+from .ledger import MARKER
+from .lines import split_lines
+from .timeline import Unit
+
+__all__ = ["cut_messages", "cut_text"]
+
+# How much of what may be shown is the beginning; the rest is the end.
+_HEAD_SHARE = 2 / 3
+# Below this many characters a picture or file, which no cut makes smaller, is left out.
+_LEAST_FOR_MEDIA = 4_000
+
+
+def cut_messages(unit: Unit, cuts: Mapping[int, int]) -> Iterator[Message]:
+    """Yield the messages of a unit, each text in them at most as long as `cuts` says for its entry."""
+    for message, entry in zip(unit.messages, unit.owners(), strict=True):
+        size = cuts.get(entry.serial)
+        yield message if size is None else _cut_message(message, entry.serial, size)
+
+
+def cut_text(text: str, serial: int, size: int) -> str:
+    """Return the text if it has at most `size` characters, else its first and last lines and a marker between them."""
+    if len(text) <= size:
+        return text
+    lines = split_lines(text)
+    head, used = 0, 0
+    while head < len(lines) and used + len(lines[head]) < size * _HEAD_SHARE:
+        used += len(lines[head]) + 1
+        head += 1
+    tail = len(lines)
+    while tail > head and used + len(lines[tail - 1]) < size:
+        used += len(lines[tail - 1]) + 1
+        tail -= 1
+    marker = f"{MARKER} {tail - head} of {len(lines)} lines left out to fit; #{serial} has them"
+    return "\n".join((*lines[:head], marker, *lines[tail:]))
+
+
+def _cut_message(message: Message, serial: int, size: int) -> Message:
+    parts = tuple(cut for part in message.parts if (cut := _cut_part(part, serial, size)) is not None)
+    if message.role is Role.USER and not parts:
+        parts = (Text(f"{MARKER} left out to fit; #{serial} has it"),)
+    return msgspec.structs.replace(message, parts=parts)
+
+
+def _cut_part(part: Part, serial: int, size: int) -> Part | None:
+    if isinstance(part, Text):
+        return msgspec.structs.replace(part, text=cut_text(part.text, serial, size))
+    if isinstance(part, ToolCall):
+        return _cut_call(part, serial, size)
+    if isinstance(part, ToolResult):
+        return msgspec.structs.replace(part, content=_cut_content(part.content, serial, size))
+    if isinstance(part, (Image, FileRef)) and size < _LEAST_FOR_MEDIA:
+        return Text(f"{MARKER} a {part.kind} left out to fit; #{serial} has it") if _may_be_text(part) else None
+    return part
+
+
+def _cut_call(call: ToolCall, serial: int, size: int) -> ToolCall:
+    if len(call.raw_args_text) <= size:
+        return call
+    if call.arguments is None:
+        return msgspec.structs.replace(call, raw_args_text=cut_text(call.raw_args_text, serial, size))
+    arguments = {name: _cut_value(value, serial, size) for name, value in call.arguments.items()}
+    return ToolCall(call.tool_call_id, call.tool_name, arguments, provider_data=call.provider_data)
+
+
+def _cut_value(value: Any, serial: int, size: int) -> Any:
+    if isinstance(value, str):
+        return cut_text(value, serial, size)
+    if isinstance(value, list):
+        return [_cut_value(inner, serial, size) for inner in value]
+    if isinstance(value, dict):
+        return {name: _cut_value(inner, serial, size) for name, inner in value.items()}
+    return value
+
+
+def _cut_content(
+    content: str | dict[str, Any] | tuple[ResultPart, ...], serial: int, size: int
+) -> str | dict[str, Any] | tuple[ResultPart, ...]:
+    if isinstance(content, str):
+        return cut_text(content, serial, size)
+    if isinstance(content, dict):
+        return {name: _cut_value(value, serial, size) for name, value in content.items()}
+    cut = (_cut_part(part, serial, size) for part in content)
+    return tuple(part for part in cut if part is not None)  # type: ignore[misc]  # parts of a result stay such
+
+
+def _may_be_text(part: Image | FileRef) -> bool:
+    return part.provider_data is None

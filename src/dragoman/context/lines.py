@@ -1,0 +1,76 @@
+"""Text to lines and names: what a ledger is made of. Knows no entries, no budget and no weights.
+
+A line is kept to the byte. Its key is what makes two lines the same: the text without the number that a file viewer
+put in front and without the space around it. A name is a word that has to be remembered exactly.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from ..jsontext import encode_json
+from ..message import ToolCall
+
+__all__ = ["argument_lines", "key_of", "names_in", "split_lines"]
+
+# Longer lines (JSON or logs on one line) are cut into pieces at a delimiter, between half of this and all of it.
+PIECE_SIZE = 400
+
+_DELIMITER = re.compile(r"[,;}\]] ?|\s")
+_VIEWER_NUMBER = re.compile(r"\s*\d+(?:\u2192|\t|\||:)\s?")
+_WORD = re.compile(r"\w[\w.\-]{4,200}\w", re.ASCII)
+_EXACT = re.compile(r"[\d_.\-]")
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text, long ones in pieces; each is a part of the text, to the byte."""
+    lines = text.split("\n")
+    if len(text) <= PIECE_SIZE or max(map(len, lines)) <= PIECE_SIZE:
+        return lines
+    return [piece for line in lines for piece in _pieces(line)]
+
+
+def key_of(line: str) -> str:
+    """Return what makes the line the same as another; empty for a blank one."""
+    found = _VIEWER_NUMBER.match(line)
+    return (line[found.end() :] if found else line).strip()
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a text, each once: six characters or more with a digit, a sign or a capital inside."""
+    return tuple(dict.fromkeys(word for word in _WORD.findall(text) if _is_name(word)))
+
+
+def argument_lines(call: ToolCall) -> list[str]:
+    """Return a call's arguments as lines: `name: value`, the further lines of a value as they are."""
+    if call.arguments is None:
+        return split_lines(call.raw_args_text)
+    return [line for name, value in call.arguments.items() for line in split_lines(f"{name}: {argument_text(value)}")]
+
+
+def argument_text(value: Any) -> str:
+    """Return an argument as it is shown: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else encode_json(value).decode()
+
+
+@lru_cache(maxsize=65_536)
+def _is_name(word: str) -> bool:
+    if _EXACT.search(word):
+        return True
+    return not word.islower() and not word.isupper() and not word[1:].islower()
+
+
+def _pieces(line: str) -> Iterator[str]:
+    """The line in pieces of at most PIECE_SIZE; what stands in front of its text stays with the first."""
+    number = _VIEWER_NUMBER.match(line)
+    start = number.end() if number else 0
+    start += len(line) - start - len(line[start:].lstrip())
+    end = len(line.rstrip())
+    first = 0
+    while end - start > PIECE_SIZE:
+        cuts = [found.end() for found in _DELIMITER.finditer(line, start + PIECE_SIZE // 2, start + PIECE_SIZE)]
+        cut = cuts[-1] if cuts else start + PIECE_SIZE
+        yield line[first:cut]
+        start = first = cut + len(line[cut:end]) - len(line[cut:end].lstrip())
+    yield line[first:]

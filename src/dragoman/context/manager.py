@@ -1,0 +1,370 @@
+"""The record to a request that fits its budget: messages, tools, cache anchors, and the entries to append.
+
+`ContextManager` is pure: the same entries, settings and time give the same result, whoever asks and whatever was asked
+before. What it remembers between calls only saves time: each entry is read once.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ..errors import UnreadableData
+from ..history import (
+    EpochEntry,
+    HistoryEntry,
+    LevelOfDetail,
+    SystemInstructionEntry,
+    context_messages,
+    newest_live,
+    to_messages,
+)
+from ..history.contextmessages import with_text_in_result
+from ..jsontext import encode_json
+from ..message import Message, ModelInvocationDescriptor, Role
+from ..request import ContextConfig, ModelInfo
+from ..toolspec import ToolSpec
+from .compaction import CompactionRequest, Compactor, unread_units
+from .projection import PROJECTION_VERSION, Projection, Settings, find_epoch_reason, read_projection, start_epoch
+from .recall import RECALL_TOOL
+from .timeline import Timeline
+from .tokens import MESSAGE_OVERHEAD, TOOL_OVERHEAD, TokenCounter, count_message, find_counter
+
+__all__ = [
+    "ContextBuildInput",
+    "ContextBuildResult",
+    "ContextManager",
+    "ContextStats",
+    "ContextUpdateResult",
+]
+
+# Where nobody knows a model's window: small enough for nearly all of them.
+UNKNOWN_WINDOW = 32_768
+LEAST_BUDGET = 1_000
+# A request that was refused as too long is next tried at this share of its size.
+OVERFLOW_SHARE = 0.75
+# A provider looks back over so many content blocks for what it has cached.
+_LOOKBACK = 18
+
+
+class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a context is built from. `model_info` gives window and prices, `invocation` whom the request is for.
+
+    `screen_in_result` is for targets that take no user turn after results: the LiveScreen then stands in the last one.
+    """
+
+    entries: Sequence[HistoryEntry]
+    now: datetime
+    tools: tuple[ToolSpec, ...] = ()
+    model_info: ModelInfo | None = None
+    invocation: ModelInvocationDescriptor | None = None
+    cache_seconds: float = 300.0
+    screen_in_result: bool = False
+
+
+class ContextStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What was built. `tokens` are as `counter` counts them, corrected by reported usage; so is `budget`.
+
+    `levels` counts entries: live ones, those with lines in the ledger, those of which names alone are left. `demoted`
+    are the serials that this epoch folded, `cut` those that had to be cut because they did not fit by themselves.
+    """
+
+    tokens: int
+    budget: int
+    counter: str
+    correction: float
+    levels: dict[LevelOfDetail, int]
+    epoch: str | None = None
+    demoted: tuple[int, ...] = ()
+    cut: tuple[int, ...] = ()
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether nothing could make it fit."""
+        return self.tokens > self.budget
+
+
+class ContextBuildResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A request's content, and the entries that must be appended before the next one is built.
+
+    `cache_anchors` are indices into `messages`, as `Model.stream` takes them. `estimate` belongs into the metadata of
+    the answer, under `contextTokens`, so that reported usage can correct the count.
+    """
+
+    messages: tuple[Message, ...]
+    tool_specs: tuple[ToolSpec, ...]
+    system: str | None
+    cache_anchors: tuple[int, ...]
+    stats: ContextStats
+    estimate: int
+    entries: tuple[EpochEntry, ...] = ()
+
+
+class ContextUpdateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What should change: entries to append, or a summary to ask for. `exhausted`: nothing smaller is possible."""
+
+    entries: tuple[EpochEntry, ...] = ()
+    compaction: CompactionRequest | None = None
+    exhausted: bool = False
+
+
+class _Moment(msgspec.Struct, frozen=True):
+    """Everything that one call works with."""
+
+    timeline: Timeline
+    projection: Projection
+    settings: Settings
+    fixed: int
+    tools: tuple[ToolSpec, ...]
+
+
+class ContextManager:
+    """Builds contexts for one conversation after another; see the module for what it promises."""
+
+    def __init__(
+        self,
+        config: ContextConfig | None = None,
+        *,
+        counter: TokenCounter | None = None,
+        compactor: Compactor | None = None,
+    ) -> None:
+        self._config = config or ContextConfig()
+        self._counter = counter
+        self._compactor = compactor
+        self._timeline: Timeline | None = None
+        self._read: tuple[EpochEntry | None, Projection] = (None, Projection())
+        self._started: tuple[dict[str, object], Projection] | None = None
+        self._folded_levels: tuple[Projection, int, int] | None = None
+
+    def estimate_tokens(
+        self, messages: Iterable[Message], *, tools: Iterable[ToolSpec] = (), system: str | None = None
+    ) -> int:
+        """Return what a request of these would count, by this manager's counter, without correction."""
+        counter = self._counter or find_counter()
+        size = sum(count_message(message, counter) for message in messages)
+        size += sum(_tool_tokens(tool, counter) for tool in tools)
+        return size + (counter.count(system) + MESSAGE_OVERHEAD if system else 0)
+
+    def build_context(self, given: ContextBuildInput) -> ContextBuildResult:
+        """Return the request for the next call; append `result.entries` before you build the next one."""
+        moment = self._look(given)
+        if self._config.policy == "simple":
+            return self._build_simple(given, moment)
+        timeline, before = moment.timeline, moment.projection
+        reason = find_epoch_reason(timeline, before, moment.settings, now=given.now, invocation=given.invocation)
+        if reason is None:
+            return self._build(given, moment, before, None)
+        after, entry = self._start(moment, reason)
+        return self._build(given, moment, after, entry)
+
+    def compute_context_updates(
+        self,
+        given: ContextBuildInput,
+        *,
+        overflow: bool = False,
+    ) -> ContextUpdateResult:
+        """Return what should change before the next call. With `overflow` the last request was refused as too long.
+
+        Each overflow takes the limit a quarter down and records it, so that no later request grows past it; when
+        nothing is left to give up, the result is `exhausted`, and asking again changes nothing.
+        """
+        moment = self._look(given)
+        timeline, before = moment.timeline, moment.projection
+        if overflow:
+            return self._shrink(moment)
+        reason = find_epoch_reason(timeline, before, moment.settings, now=given.now, invocation=given.invocation)
+        if reason is None or self._config.policy == "simple":
+            return ContextUpdateResult()
+        if reason == "budget" and self._compactor is not None:
+            units = unread_units(timeline)
+            request = self._compactor.plan(units, system=timeline.instruction, budget=moment.settings.budget)
+            if request is not None:
+                return ContextUpdateResult(compaction=request)
+        return ContextUpdateResult(entries=(self._start(moment, reason)[1],))
+
+    # ------------------------------------------------------------ steps
+
+    def _look(self, given: ContextBuildInput) -> _Moment:
+        timeline = self._timeline
+        if timeline is None or not timeline.follows(given.entries):
+            target = given.invocation
+            counter = self._counter or find_counter(*((target.provider, target.model) if target else (None, None)))
+            timeline = self._timeline = Timeline(counter)
+        timeline.extend(given.entries)
+        projection = self._current(timeline)
+        tools = given.tools
+        # Offered from the start: a tool that came later would move the cached prefix.
+        offered = self._config.recall and self._config.policy == "epochs"
+        if offered and all(tool.name != RECALL_TOOL.name for tool in tools):
+            tools = (*tools, RECALL_TOOL)
+        fixed = self._fixed_tokens(timeline, tools)
+        budget = int(self._total(given.model_info) / timeline.correction.ratio) - fixed
+        if projection.limit is not None:
+            budget = min(budget, projection.limit)
+        return _Moment(timeline, projection, _settings(given, max(budget, LEAST_BUDGET)), fixed, tools)
+
+    def _current(self, timeline: Timeline) -> Projection:
+        """What the newest epoch chose; nothing, if it cannot be read here."""
+        epoch = timeline.epoch
+        if epoch is not self._read[0]:
+            if epoch is None or epoch.version != PROJECTION_VERSION:
+                self._read = (epoch, Projection())
+            elif self._started is not None and self._started[0] == epoch.choices:
+                self._read = (epoch, self._started[1])
+            else:
+                try:
+                    self._read = (epoch, read_projection(timeline, epoch))
+                except UnreadableData:
+                    self._read = (epoch, Projection())
+        return self._read[1]
+
+    def _total(self, model_info: ModelInfo | None) -> int:
+        if self._config.budget_tokens is not None:
+            return self._config.budget_tokens
+        window = model_info.context_window if model_info is not None else None
+        return max((window or UNKNOWN_WINDOW) - self._config.output_reserve, LEAST_BUDGET)
+
+    def _fixed_tokens(self, timeline: Timeline, tools: Sequence[ToolSpec]) -> int:
+        """What a request holds beside the conversation: instruction, tools, LiveScreen."""
+        counter = timeline.counter
+        size = counter.count(timeline.instruction) + MESSAGE_OVERHEAD if timeline.instruction else 0
+        if timeline.screen:
+            size += counter.count(timeline.screen) + MESSAGE_OVERHEAD
+        return size + sum(_tool_tokens(tool, counter) for tool in tools)
+
+    def _start(self, moment: _Moment, reason: str) -> tuple[Projection, EpochEntry]:
+        after = start_epoch(moment.timeline, moment.projection, moment.settings, rewrite=reason != "budget")
+        choices = after.choices(moment.timeline)
+        self._started = (choices, after)
+        return after, EpochEntry(version=PROJECTION_VERSION, reason=reason, choices=choices)
+
+    def _shrink(self, moment: _Moment) -> ContextUpdateResult:
+        timeline, before = moment.timeline, moment.projection
+        size = before.tokens(timeline)
+        limit = int(OVERFLOW_SHARE * min(size, moment.settings.budget))
+        if limit < LEAST_BUDGET:
+            return ContextUpdateResult(exhausted=True)
+        settings = msgspec.structs.replace(moment.settings, budget=limit)
+        tighter = msgspec.structs.replace(before, limit=limit)
+        shrunk = msgspec.structs.replace(moment, projection=tighter, settings=settings)
+        after, entry = self._start(shrunk, "overflow")
+        if after.tokens(timeline) >= size:
+            return ContextUpdateResult(exhausted=True)
+        return ContextUpdateResult(entries=(entry,))
+
+    def _build(
+        self,
+        given: ContextBuildInput,
+        moment: _Moment,
+        projection: Projection,
+        entry: EpochEntry | None,
+    ) -> ContextBuildResult:
+        timeline = moment.timeline
+        messages = [zone.message for zone in projection.zones]
+        ledger = len(messages)
+        messages += projection.live_messages(timeline)
+        anchors = _anchors(messages, ledger)
+        if timeline.screen and given.screen_in_result and messages[-1].role is Role.TOOL:
+            messages[-1] = with_text_in_result(messages[-1], timeline.screen)
+        elif timeline.screen:
+            messages.append(Message.user(timeline.screen))
+        size = projection.tokens(timeline) + moment.fixed
+        return ContextBuildResult(
+            messages=tuple(messages),
+            tool_specs=moment.tools,
+            system=timeline.instruction,
+            cache_anchors=anchors,
+            estimate=size,
+            stats=ContextStats(
+                tokens=timeline.correction.corrected(size),
+                budget=self._total(given.model_info),
+                counter=timeline.counter.name,
+                correction=timeline.correction.ratio,
+                levels=self._levels(timeline, projection),
+                epoch=entry.reason if entry else None,
+                demoted=_demoted(timeline, moment.projection, projection) if entry else (),
+                cut=tuple(sorted(projection.cuts)),
+            ),
+            entries=(entry,) if entry else (),
+        )
+
+    def _levels(self, timeline: Timeline, projection: Projection) -> dict[LevelOfDetail, int]:
+        if self._folded_levels is None or self._folded_levels[0] is not projection:
+            index = timeline.index
+            picked = {pick.serial for zone in projection.zones for pick in zone.zone.picks}
+            uses = (index.names[name] for zone in projection.zones for name in zone.zone.names if name in index.names)
+            named = {index.blocks[use.block].serial for use in uses}
+            self._folded_levels = (projection, len(picked), len(named - picked))
+        return {
+            LevelOfDetail.LIVE: sum(len(unit.entries) for unit in timeline.units[projection.live_from :]),
+            LevelOfDetail.SUMMARY: self._folded_levels[1],
+            LevelOfDetail.GIST: self._folded_levels[2],
+        }
+
+    def _build_simple(
+        self,
+        given: ContextBuildInput,
+        moment: _Moment,
+    ) -> ContextBuildResult:
+        """The rule of seed 004: the newest input or results live, all others their summaries."""
+        timeline = moment.timeline
+        instruction = SystemInstructionEntry(timeline.instruction) if timeline.instruction else None
+        context = context_messages(given.entries, policy=newest_live)
+        messages = to_messages(context, screen_in_result=given.screen_in_result)
+        size = sum(count_message(message, timeline.counter) for message in messages) + moment.fixed
+        live = sum(1 for unit in timeline.units[-1:] for _ in unit.entries)
+        rest = sum(len(unit.entries) for unit in timeline.units[:-1])
+        return ContextBuildResult(
+            messages=messages,
+            tool_specs=moment.tools,
+            system=instruction.instruction if instruction else None,
+            cache_anchors=(),
+            estimate=size,
+            stats=ContextStats(
+                tokens=timeline.correction.corrected(size),
+                budget=self._total(given.model_info),
+                counter=timeline.counter.name,
+                correction=timeline.correction.ratio,
+                levels={LevelOfDetail.LIVE: live, LevelOfDetail.SUMMARY: rest, LevelOfDetail.GIST: 0},
+            ),
+        )
+
+
+def _settings(given: ContextBuildInput, budget: int) -> Settings:
+    prices = given.model_info.prices if given.model_info else None
+    if prices is None or prices.input <= 0:
+        return Settings(budget=budget, cache_seconds=given.cache_seconds)
+    read = prices.input if prices.cache_read is None else prices.cache_read
+    write = prices.input if prices.cache_write is None else prices.cache_write
+    return Settings(
+        budget=budget,
+        read_price=read / prices.input,
+        write_price=write / prices.input,
+        cache_seconds=given.cache_seconds,
+    )
+
+
+def _tool_tokens(tool: ToolSpec, counter: TokenCounter) -> int:
+    schema = encode_json(tool.parameter_schema).decode()
+    return TOOL_OVERHEAD + counter.count(f"{tool.name}\n{tool.description or ''}\n{schema}")
+
+
+def _anchors(messages: Sequence[Message], ledger: int) -> tuple[int, ...]:
+    """The ends of what later requests will begin with: the ledger's last two zones, the last request, this one."""
+    last = len(messages) - 1
+    if last < 0:
+        return ()
+    anchors = {last}
+    blocks, place = 0, last
+    while place > ledger and messages[place].role is not Role.ASSISTANT:
+        blocks += len(messages[place].parts)
+        place -= 1
+    if place > ledger and blocks + len(messages[place].parts) > _LOOKBACK:
+        anchors.add(place - 1)
+    anchors.update(place for place in (ledger - 1, ledger - 2) if place >= 0)
+    return tuple(sorted(anchors)[-3:])
+
+
+def _demoted(timeline: Timeline, before: Projection, after: Projection) -> tuple[int, ...]:
+    units = timeline.units[before.live_from : after.live_from]
+    return tuple(entry.serial for unit in units for entry in unit.entries)

@@ -1,0 +1,338 @@
+"""Units to what a request shows of them: a ledger of what was folded, then everything newer, whole.
+
+Levels change only in epochs. Between two epochs a request is the last one with the new units added, byte for byte, so
+that a provider's cache holds. An epoch folds the older units, keeps of their lines what is worth its tokens, and leaves
+the older zones of the ledger alone unless much of them has lost its worth. Pure: same timeline, settings and time, same
+result.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from math import sqrt
+from typing import Any
+
+import msgspec
+
+from ..errors import UnreadableData
+from ..history import EpochEntry
+from ..message import Message, ModelInvocationDescriptor
+from .choosing import Candidate, Rates, Shown, choose
+from .cutting import cut_messages
+from .index import HistoryIndex
+from .ledger import Zone, ZoneText, shown_in, write_zone
+from .timeline import Timeline
+from .tokens import count_message
+from .worth import Judge
+
+__all__ = ["PROJECTION_VERSION", "Projection", "Settings", "find_epoch_reason", "read_projection", "start_epoch"]
+
+# Raised whenever the same choices would be shown differently.
+PROJECTION_VERSION = 1
+
+# Shares of the budget. Newest units that stay whole; what may be used before an epoch is due; what the ledger may take;
+# how full a context must be for an epoch to be worth its while when the cache is gone anyway.
+TAIL_SHARE = 0.125
+FULL_SHARE = 0.99
+LEDGER_SHARE = 0.6
+FREE_SHARE = 0.2
+# A full ledger leaves its oldest zones alone as long as they take no more of it than this.
+FROZEN_SHARE = 0.6
+# How much of what is folded is kept, as a guess before choosing.
+KEPT_SHARE = 0.1
+# Lines that were left out may come back when everything is chosen anew, if they are no older than this many budgets.
+RETURN_BUDGETS = 2
+MOST_ZONES = 4
+# At this budget: what a token must be worth to be kept in a line, and in a list of names; what a name that is used, and
+# a line of a person's request, are worth beside a line that is copied.
+RATED_BUDGET = 32_000
+LEAST_WORTH = 0.001
+LEAST_NAME_WORTH = 0.0002
+NAME_WORTH = 2.3
+REQUEST_WORTH = 0.1
+# The cheapest distance between low and high water, by prices alone, is too short: what stays live is also of use.
+LIVE_WORTH = 1.5
+LEAST_DISTANCE = 0.25
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a projection has to respect: room for messages, prices against fresh input, the life of the cache."""
+
+    budget: int
+    read_price: float = 0.1
+    write_price: float = 1.25
+    cache_seconds: float = 300.0
+
+    @property
+    def rates(self) -> Rates:
+        """What is worth keeping. The smaller the budget, the more a token must be worth, and the less names count."""
+        scale = sqrt(RATED_BUDGET / self.budget)
+        return Rates(
+            least=LEAST_WORTH * scale,
+            least_name=LEAST_NAME_WORTH * scale,
+            name=NAME_WORTH / scale,
+            request=REQUEST_WORTH,
+        )
+
+
+class Projection(msgspec.Struct, frozen=True):
+    """What an epoch chose: the ledger, the first unit that stays whole, and texts that had to be cut to fit.
+
+    `low` is the size it left; `cuts` says for an entry's serial how many characters each of its texts may have; `limit`
+    is what a provider that refused a request has taught us to stay below.
+    """
+
+    zones: tuple[ZoneText, ...] = ()
+    live_from: int = 0
+    cuts: dict[int, int] = {}
+    low: int = 0
+    limit: int | None = None
+
+    @property
+    def ledger_tokens(self) -> int:
+        """The tokens of all zones."""
+        return sum(zone.tokens for zone in self.zones)
+
+    def live_messages(self, timeline: Timeline) -> Iterator[Message]:
+        """Yield the messages of the units that stay whole, cut where that was chosen."""
+        for unit in timeline.units[self.live_from :]:
+            yield from cut_messages(unit, self.cuts) if self.cuts else unit.messages
+
+    def tokens(self, timeline: Timeline) -> int:
+        """Return what the request counts, ledger and live units together."""
+        live = timeline.tokens_from(self.live_from)
+        if self.cuts:
+            for unit in timeline.units[self.live_from :]:
+                if any(entry.serial in self.cuts for entry in unit.entries):
+                    cut = sum(count_message(message, timeline.counter) for message in cut_messages(unit, self.cuts))
+                    live += cut - unit.tokens
+        return self.ledger_tokens + live
+
+    def choices(self, timeline: Timeline) -> dict[str, Any]:
+        """Return the projection as an epoch entry keeps it."""
+        units = timeline.units
+        live_from = units[self.live_from].serial if self.live_from < len(units) else timeline.next_serial
+        return {
+            "zones": [zone.zone.written() for zone in self.zones],
+            "liveFrom": live_from,
+            "cuts": {str(serial): size for serial, size in self.cuts.items()},
+            "low": self.low,
+            "limit": self.limit,
+        }
+
+
+def read_projection(timeline: Timeline, epoch: EpochEntry) -> Projection:
+    """Return what an epoch entry chose; raise UnreadableData if its choices are none of this version's."""
+    choices = epoch.choices
+    try:
+        live_from, low = int(choices["liveFrom"]), int(choices["low"])
+        cuts = {int(serial): int(size) for serial, size in choices["cuts"].items()}
+        limit = None if choices["limit"] is None else int(choices["limit"])
+        zones = [Zone.read(zone) for zone in choices["zones"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableData(f"epoch {epoch.serial}: {type(error).__name__} in its choices") from None
+    index = timeline.indexed()
+    texts = tuple(_zone_text(timeline, index, zone, is_first=place == 0) for place, zone in enumerate(zones))
+    return Projection(texts, timeline.first_unit_from(live_from), cuts, low, limit)
+
+
+# ---------------------------------------------------------------- when
+
+
+def find_epoch_reason(
+    timeline: Timeline,
+    projection: Projection,
+    settings: Settings,
+    *,
+    now: datetime,
+    invocation: ModelInvocationDescriptor | None = None,
+) -> str | None:
+    """Return why levels should change now, or None: `compaction`, `budget`, or that the cache is gone anyway."""
+    size = projection.tokens(timeline)
+    if timeline.compaction is not None and not _is_used(timeline.compaction.serial, projection):
+        return "compaction"
+    if size > _high_water(timeline, projection, settings):
+        return "budget"
+    if size > FREE_SHARE * settings.budget and timeline.asked_at is not None:
+        if (now - timeline.asked_at).total_seconds() > settings.cache_seconds:
+            return "cache expired"
+        if invocation is not None and timeline.invocation is not None and invocation != timeline.invocation:
+            return "model changed"
+    return None
+
+
+def _is_used(serial: int, projection: Projection) -> bool:
+    return any(zone.zone.summary == serial for zone in projection.zones)
+
+
+def _high_water(timeline: Timeline, projection: Projection, settings: Settings) -> float:
+    """How large a request may grow: the budget, or less where prices make a shorter epoch cheaper.
+
+    With low water l, high water h, n new tokens a call, read price r and write price w, a call costs
+    r(h+l)/2 + wn + (w-r)ln/(h-l), which is least at h - l = sqrt(2(w-r)/r * l * n).
+    """
+    most = FULL_SHARE * settings.budget
+    if settings.read_price <= 0:
+        return most
+    low = projection.low or settings.budget / 2
+    per_call = timeline.ends[-1] / max(timeline.answers, 1)
+    dearer = max(settings.write_price - settings.read_price, 0) / settings.read_price
+    distance = max(LIVE_WORTH * sqrt(2 * dearer * low * per_call), LEAST_DISTANCE * settings.budget)
+    return min(most, low + distance)
+
+
+# ---------------------------------------------------------------- an epoch
+
+
+def start_epoch(timeline: Timeline, before: Projection, settings: Settings, *, rewrite: bool) -> Projection:
+    """Return the projection after an epoch; with `rewrite` the whole ledger is written anew."""
+    epoch = _Epoch(timeline, settings)
+    live_from = max(before.live_from, epoch.first_kept())
+    cuts = epoch.cuts_for(live_from)
+    live = Projection((), live_from, cuts).tokens(timeline)
+    room = min(LEDGER_SHARE * settings.budget, FULL_SHARE * settings.budget - live)
+    shown = epoch.shown_live(live_from)
+    if timeline.compaction is not None and not _is_used(timeline.compaction.serial, before):
+        zones, folded_from = epoch.summary_zones(), timeline.first_unit_from(timeline.compaction.last_serial + 1)
+        live_from = max(live_from, folded_from)
+        frozen = len(zones)
+    else:
+        zones, folded_from = before.zones, before.live_from
+        frozen = 0 if rewrite else epoch.count_frozen(zones, folded=(folded_from, live_from), room=room)
+    if live_from == 0:
+        return Projection((), 0, cuts, live, before.limit)
+    zone = epoch.choose_zone(zones, frozen, shown, folded=(folded_from, live_from), room=room)
+    kept = (*zones[:frozen], zone) if zone is not None else zones[:frozen]
+    after = Projection(kept, live_from, cuts, 0, before.limit)
+    return msgspec.structs.replace(after, low=after.tokens(timeline))
+
+
+class _Epoch:
+    """What the steps of one epoch share."""
+
+    def __init__(self, timeline: Timeline, settings: Settings) -> None:
+        self._timeline = timeline
+        self._budget = settings.budget
+        self._rates = settings.rates
+        self._index = timeline.indexed()
+        self._judge = Judge(self._index)
+
+    def first_kept(self) -> int:
+        """The first unit of the newest ones that stay whole: at least the last one."""
+        units, room = self._timeline.units, TAIL_SHARE * self._budget
+        kept, size = len(units), 0
+        while kept > 0:
+            unit = units[kept - 1]
+            # A unit whose last message lies within reach stays, however long its first one is.
+            if kept < len(units) and size + unit.sizes[-1] > room:
+                break
+            size += unit.tokens
+            kept -= 1
+        return kept
+
+    def cuts_for(self, live_from: int) -> dict[int, int]:
+        """How long the texts of the newest units may be so that they fit: nothing unless they do not."""
+        timeline, limit = self._timeline, FULL_SHARE * self._budget
+        cuts: dict[int, int] = {}
+        serials = [entry.serial for unit in timeline.units[live_from:] for entry in unit.entries]
+        size = 4 * self._budget
+        while Projection((), live_from, cuts).tokens(timeline) > limit and size >= 40:
+            size = int(size * 0.7)
+            cuts = dict.fromkeys(serials, size)
+        return cuts
+
+    def shown_live(self, live_from: int) -> Shown:
+        """What the units that stay whole show."""
+        shown = Shown()
+        for unit in self._timeline.units[live_from:]:
+            for number in self._numbers(unit.entries):
+                shown.add_block(self._index, number)
+        return shown
+
+    def summary_zones(self) -> tuple[ZoneText, ...]:
+        """The ledger that begins with a model's summary of all that it covers."""
+        compaction = self._timeline.compaction
+        assert compaction is not None
+        return (_zone_text(self._timeline, self._index, Zone(summary=compaction.serial), is_first=True),)
+
+    def count_frozen(self, zones: Sequence[ZoneText], *, folded: tuple[int, int], room: float) -> int:
+        """How many of the oldest zones are left as they are."""
+        frozen = min(len(zones), MOST_ZONES - 1)
+        timeline = self._timeline
+        new = KEPT_SHARE * (timeline.ends[folded[1]] - timeline.ends[folded[0]])
+        sizes = [zone.tokens for zone in zones]
+        if sum(sizes[:frozen]) + new > room:
+            while frozen and sum(sizes[:frozen]) > FROZEN_SHARE * room:
+                frozen -= 1
+        return frozen
+
+    def choose_zone(
+        self, zones: Sequence[ZoneText], frozen: int, shown: Shown, *, folded: tuple[int, int], room: float
+    ) -> ZoneText | None:
+        """The new zone: the best of what is folded now and of the zones that are written anew."""
+        for kept in zones[:frozen]:
+            shown.keys |= kept.keys
+            shown.line_names |= kept.names
+            shown.names.update(kept.zone.names)
+            room -= kept.tokens
+        shown.names |= shown.line_names
+        renewed = zones[frozen:]
+        candidates = list(self._returning(folded[0])) if renewed and not frozen else []
+        returning = {number for number, _ in candidates}
+        for zone in renewed:
+            for pick in zone.zone.picks:
+                number = self._index.block_at(pick.serial, pick.place)
+                if number not in returning:
+                    candidates.append((number, pick.lines))
+        for unit in self._timeline.units[folded[0] : folded[1]]:
+            candidates += self._whole(unit.entries)
+        listed = [name for zone in renewed for name in zone.zone.names]
+        return self._fitting(candidates, shown, listed, room=room, is_first=not frozen)
+
+    def _fitting(
+        self, candidates: Sequence[Candidate], shown: Shown, listed: Sequence[str], *, room: float, is_first: bool
+    ) -> ZoneText | None:
+        """The chosen zone, chosen again in less room as long as its text counts more than there is.
+
+        The first zone is written even if nothing is worth keeping: a conversation begins with the user's side.
+        """
+        limit = room
+        while True:
+            zone = choose(
+                self._index, self._judge, candidates, shown, listed_names=listed, rates=self._rates, room=limit
+            )
+            is_empty = not zone.picks and not zone.names
+            if is_empty and not is_first:
+                return None
+            text = _zone_text(self._timeline, self._index, zone, is_first=is_first)
+            if is_empty or text.tokens <= room:
+                return text
+            limit = min(limit * 0.9, limit * room / text.tokens - 8)
+
+    def _returning(self, unit: int) -> Iterator[Candidate]:
+        """Blocks before this unit that are young enough to be looked at once more, whole."""
+        timeline, oldest = self._timeline, self._index.position - RETURN_BUDGETS * self._budget
+        for place in range(unit - 1, -1, -1):
+            numbers = self._numbers(timeline.units[place].entries)
+            if numbers and self._index.blocks[numbers[0]].position < oldest:
+                return
+            yield from ((number, range(len(self._index.blocks[number].lines))) for number in numbers)
+
+    def _whole(self, entries: Sequence[Any]) -> Iterator[Candidate]:
+        for number in self._numbers(entries):
+            yield number, range(len(self._index.blocks[number].lines))
+
+    def _numbers(self, entries: Sequence[Any]) -> list[int]:
+        """The numbers of the blocks that entries became."""
+        ranges = (self._index.blocks_of.get(entry.serial, (0, 0)) for entry in entries)
+        return [number for first, last in ranges for number in range(first, last)]
+
+
+def _zone_text(timeline: Timeline, index: HistoryIndex, zone: Zone, *, is_first: bool) -> ZoneText:
+    summary = None
+    if zone.summary is not None:
+        summary = timeline.summaries.get(zone.summary)
+        if summary is None:
+            raise UnreadableData(f"epoch: entry {zone.summary} is no compaction")
+    message = Message.user(write_zone(zone, index, is_first=is_first, summary=summary))
+    keys, names = shown_in(zone, index)
+    return ZoneText(zone, message, count_message(message, timeline.counter), keys, names)

@@ -1,0 +1,46 @@
+"""The tool with which a model gets a folded entry back, whole. Reads the record; knows no projection."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ErrorCode, ToolError
+from ..history import ContextualHistoryEntry, HistoryEntry
+from ..message import Text, ToolCall, ToolResult
+from ..toolspec import ToolSpec
+from .ledger import MARKER
+from .lines import argument_lines
+
+__all__ = ["RECALL_TOOL", "recall"]
+
+RECALL_TOOL = ToolSpec(
+    "recall",
+    f"Return an earlier entry of this conversation whole. Old entries are shown shortened: a line such as "
+    f"'{MARKER}#12 read_file' stands before what is left of entry 12.",
+    {
+        "type": "object",
+        "properties": {"entry": {"type": "integer", "description": "The number after the #"}},
+        "required": ["entry"],
+    },
+)
+
+
+def recall(entries: Sequence[HistoryEntry], arguments: Mapping[str, Any]) -> str:
+    """Return the text of the entry that the arguments name; raise ToolError if there is none that a model may see."""
+    serial = arguments.get("entry")
+    if type(serial) is not int:
+        raise ToolError("entry must be a whole number", code=ErrorCode.INVALID_ARGUMENTS)
+    entry = entries[serial] if 0 <= serial < len(entries) else None
+    if not isinstance(entry, ContextualHistoryEntry):
+        raise ToolError(f"there is no entry #{serial} in this conversation", code=ErrorCode.INVALID_ARGUMENTS)
+    said = [_said(part) for message in entry.messages() for part in message.parts]
+    return "\n".join(text for text in said if text)
+
+
+def _said(part: object) -> str:
+    if isinstance(part, Text):
+        return part.text
+    if isinstance(part, ToolCall):
+        return "\n".join((part.tool_name, *argument_lines(part)))
+    if isinstance(part, ToolResult):
+        return part.content if isinstance(part.content, str) else "\n".join(map(_said, part.content))
+    return ""
