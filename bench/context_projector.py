@@ -3,12 +3,16 @@
     PYTHONPATH=. python ../shared/bench/context/simulate.py --data ../shared/conversations \\
         --projector bench.context_projector:Projector
 
+    python -m bench.context_projector ../shared/conversations      # the time it takes, on the longest of them
+
 Recorded messages are appended through `AgentState`, and every request is built by `build_context`: nothing of the
 projection is repeated here. The simulator counts four characters a token, so the manager is given that counter.
 """
 
+import argparse
 import gzip
 import json
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -137,3 +141,43 @@ def _written(part: Part) -> Record:
             return {"kind": "tool_result", "id": part.tool_call_id, "text": part.content}
         case _:
             return {"kind": "image"}
+
+
+def time_turns(messages: Sequence[Record], budget: int) -> list[float]:
+    """Return the seconds that appending and rendering took at each model call."""
+    projector = Projector(budget)
+    seconds: list[float] = []
+    fed = 0
+    for place, message in enumerate(messages):
+        if message["role"] == "assistant" and place:
+            begun = time.perf_counter()
+            for recorded in messages[fed:place]:
+                projector.append(recorded)
+            projector.render()
+            seconds.append(time.perf_counter() - begun)
+            fed = place
+    return seconds
+
+
+def main() -> None:
+    """Print how long turns take on the longest conversation, and whether the whole work grows with its length."""
+    parser = argparse.ArgumentParser(prog="python -m bench.context_projector", description=main.__doc__)
+    parser.add_argument("conversations", type=Path)
+    parser.add_argument("--budgets", type=int, nargs="+", default=[16_000, 32_000, 64_000])
+    options = parser.parse_args()
+    longest = max(read_conversations(options.conversations), key=lambda each: each["stats"]["approx_tokens"])
+    messages = longest["messages"]
+    print(f"{longest['id']}: {len(messages)} messages, {longest['stats']['approx_tokens']:,} tokens")
+    for budget in options.budgets:
+        runs = [sorted(time_turns(messages, budget)) for _ in range(3)]
+        run = min(runs, key=sum)
+        quarters = [sum(time_turns(messages[: len(messages) * part // 4], budget)) for part in (1, 2, 3, 4)]
+        print(
+            f"{budget:>7,}: median {1000 * run[len(run) // 2]:.2f} ms, 99th percentile "
+            f"{1000 * run[int(len(run) * 0.99)]:.1f} ms, longest {1000 * run[-1]:.1f} ms; whole work of the first "
+            f"quarter, half, three quarters, all: {', '.join(f'{1000 * each:,.0f}' for each in quarters)} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -3,8 +3,9 @@
     python scripts/fit_context_weights.py ../shared/conversations src/dragoman/context/weights.json
 
 The conversations are replayed; every 6,000 tokens each line and name that is older than what stays live anyway is an
-example, and it is a good one if the next thing that happens to it is that a call copies or uses it. The two models are
-logistic, with strong regularisation: more features, or weaker regularisation, raise the fit and not the result.
+example, and it is a good one if the next thing that happens to it, within 20,000 tokens, is that a call copies or uses
+it: by then it is chosen anew. The two models are logistic, with strong regularisation: more features, or weaker
+regularisation, raise the fit and not the result.
 Needs numpy and scikit-learn, which nothing else here does: pip install numpy scikit-learn
 """
 
@@ -43,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.context_projector import append_recorded, read_conversations
 
 STEP = 6_000
+HORIZON = 20_000
 YOUNGEST, OLDEST = 4_000, 80_000
 SHARE = 0.35
 SMALLEST_CONVERSATION = 14_000
@@ -56,7 +58,8 @@ class Examples:
         self.rows: list[Sequence[float]] = []
         self.hits: list[int] = []
         self.groups: list[int] = []
-        self._waiting: dict[str, list[int]] = {}
+        self.position = 0  # of the conversation, in tokens
+        self._waiting: dict[str, list[tuple[int, int]]] = {}
 
     def begin(self, group: int) -> None:
         """Start with another conversation."""
@@ -65,15 +68,15 @@ class Examples:
 
     def add(self, what: str, row: Sequence[float]) -> None:
         """Take an example that waits for what happens to `what`."""
-        self._waiting.setdefault(what, []).append(len(self.rows))
+        self._waiting.setdefault(what, []).append((len(self.rows), self.position))
         self.rows.append(row)
         self.hits.append(0)
         self.groups.append(self._group)
 
     def used(self, what: str) -> None:
         """A call used it: the waiting examples came true."""
-        for place in self._waiting.pop(what, ()):
-            self.hits[place] = 1
+        for place, position in self._waiting.pop(what, ()):
+            self.hits[place] = int(self.position - position <= HORIZON)
 
     def shown(self, what: str) -> None:
         """It was shown again: whoever needs it now has it from there."""
@@ -90,6 +93,7 @@ def collect(conversations: Sequence[dict[str, Any]]) -> tuple[Examples, Examples
         index, state, due = HistoryIndex(), AgentState.create_default(session_id="fit"), 10_000
         for message in conversation["messages"]:
             before = state.next_serial
+            lines.position = names.position = index.position
             append_recorded(state, message)
             for entry in state.entries[before:]:
                 if isinstance(entry, ModelOutputEntry):

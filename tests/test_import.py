@@ -33,6 +33,11 @@ def test_asking_for_a_name_of_the_record_loads_it() -> None:
     assert "dragoman.history.entries" not in loaded_by("from dragoman.history import Section")
 
 
+def test_what_builds_contexts_is_loaded_when_it_is_asked_for() -> None:
+    assert not {name for name in loaded_by("import dragoman") if name.startswith("dragoman.context")}
+    assert "dragoman.context.manager" in loaded_by("import dragoman; dragoman.ContextManager")
+
+
 @pytest.mark.parametrize("module", ["dragoman", "dragoman.history"])
 def test_a_name_that_is_not_there_is_an_attribute_error_and_the_others_are_listed(module: str) -> None:
     package = importlib.import_module(module)

@@ -1,6 +1,7 @@
 """One append-only conversation record that any language model can read and carry on.
 
-What the record consists of is loaded when it is first asked for; all names of it are in `dragoman.history`.
+What the record consists of, and what builds contexts of it, is loaded when it is first asked for; all names of these
+are in `dragoman.history` and `dragoman.context`.
 """
 
 from typing import TYPE_CHECKING
@@ -70,6 +71,13 @@ from .toolspec import OneTool, ToolChoice, ToolSpec
 from .usage import Prices, TokenUsage
 
 if TYPE_CHECKING:
+    from .context import (
+        ContextBuildInput,
+        ContextBuildResult,
+        ContextManager,
+        ContextStats,
+        ContextUpdateResult,
+    )
     from .history import (
         AgentState,
         AgentStatus,
@@ -120,7 +128,12 @@ __all__ = [
     "Assembly",
     "CacheConfig",
     "CompactionEntry",
+    "ContextBuildInput",
+    "ContextBuildResult",
     "ContextConfig",
+    "ContextManager",
+    "ContextStats",
+    "ContextUpdateResult",
     "ContractViolation",
     "DoneDelta",
     "DragomanError",
@@ -218,14 +231,22 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
+    _HOMES = {
+        "ContextBuildInput": ".context",
+        "ContextBuildResult": ".context",
+        "ContextManager": ".context",
+        "ContextStats": ".context",
+        "ContextUpdateResult": ".context",
+        "json_schema": ".schema",
+    }
 
     def __getattr__(name: str) -> object:
-        """Load the record, or the schema, when it is first asked for."""
+        """Load the record, a context, or the schema, when it is first asked for."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib
 
-        home = importlib.import_module(".schema" if name == "json_schema" else ".history", __name__)
+        home = importlib.import_module(_HOMES.get(name, ".history"), __name__)
         globals()[name] = getattr(home, name)
         return globals()[name]
 

@@ -123,7 +123,7 @@ def _offers(
                 continue
             own = judge.copy(number, line)
             if key in index.requested:
-                own += rates.request
+                own += rates.request * index.requested[key]
             worth = own
             for name in block.names[line]:
                 if name not in covered:

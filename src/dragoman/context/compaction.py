@@ -12,6 +12,7 @@ import msgspec
 from ..errors import InvalidValue
 from ..history import CompactionEntry
 from ..message import Message
+from .ledger import MARKER
 from .timeline import Timeline, Unit
 
 __all__ = ["CompactionRequest", "Compactor", "ModelCompactor", "compaction_entry"]
@@ -83,8 +84,15 @@ def compaction_entry(request: CompactionRequest, answer: Message) -> CompactionE
     )
 
 
+def with_summary(request: CompactionRequest, earlier: CompactionEntry | None) -> CompactionRequest:
+    """Return the request with what an earlier summary said in front, so that the new one can take its place."""
+    if earlier is None or earlier.last_serial >= request.last_serial:
+        return request
+    told = Message.user(f"{MARKER} summary\n{earlier.summary}")
+    first_serial = min(earlier.first_serial, request.first_serial)
+    return msgspec.structs.replace(request, first_serial=first_serial, messages=(told, *request.messages))
+
+
 def unread_units(timeline: Timeline) -> Sequence[Unit]:
     """Return the units that no summary covers yet."""
-    if timeline.compaction is None:
-        return timeline.units
-    return timeline.units[timeline.first_unit_from(timeline.compaction.last_serial + 1) :]
+    return timeline.units[timeline.units_covered() :]

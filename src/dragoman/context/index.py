@@ -44,6 +44,8 @@ _SAYING = frozenset({"user", "words", "call:other"})
 
 # Of each input these many lines are the request itself; what follows is mostly pasted.
 REQUEST_LINES = 12
+# What a conversation was begun for is worth more than what was asked on the way.
+FIRST_REQUEST_WEIGHT = 10.0
 
 # What names a subject: a path, or at least something with a dot.
 _PATH = re.compile(r"(?=.*[/.])\S{1,300}")
@@ -73,7 +75,7 @@ class NameUse:
         self.first_at = self.seen_at = position
         self.called_at = -1
         self.kind = ""
-        self.block = -1  # the one that had it last
+        self.block = -1  # the one that had it first
 
 
 class SubjectUse:
@@ -95,7 +97,8 @@ class HistoryIndex:
         self.newest: dict[str, tuple[int, int]] = {}  # a line's key: the block and line where it stood last
         self.shown: dict[str, int] = {}  # a line's key: how often it was shown
         self.called: set[str] = set()  # keys of lines that a call's arguments had
-        self.requested: set[str] = set()  # keys of lines that a person wrote, those of the request itself
+        # Keys of lines that a person wrote, those of the request itself, and how much more than others they count.
+        self.requested: dict[str, float] = {}
         self.names: dict[str, NameUse] = {}
         self.subjects: dict[str, SubjectUse] = {}
         self._calls: dict[str, Block] = {}
@@ -126,7 +129,9 @@ class HistoryIndex:
         block = Block(entry.serial, 0, kind, "", None)
         self._add(block, split_lines(text))
         if kind == "user":
-            self.requested.update([key for key in block.keys if key][:REQUEST_LINES])
+            weight = 1.0 if self.requested else FIRST_REQUEST_WEIGHT
+            for key in [key for key in block.keys if key][:REQUEST_LINES]:
+                self.requested.setdefault(key, weight)
 
     def _add_parts(self, serial: int, parts: Sequence[object]) -> None:
         place = 0
@@ -182,10 +187,10 @@ class HistoryIndex:
                 use = self.names.get(name)
                 if use is None:
                     use = self.names[name] = NameUse(position)
+                    use.block = number
                 use.count += 1
                 use.seen_at = position
                 use.kind = block.kind
-                use.block = number
                 if is_call:
                     use.calls += 1
                     use.called_at = position

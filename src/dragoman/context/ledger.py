@@ -77,7 +77,7 @@ def _read_pick(text: str) -> Pick:
     serial, _, place = where.partition(".")
     ranges = [part.partition("-") for part in lines.split(",")]
     read = tuple((int(first), int(last or first)) for first, _, last in ranges)
-    if any(first > last for first, last in read) or any(a[1] >= b[0] for a, b in pairwise(read)):
+    if int(place) < 0 or any(first > last for first, last in read) or any(a[1] >= b[0] for a, b in pairwise(read)):
         raise ValueError("ranges in disorder")
     return Pick(int(serial), int(place), read)
 
@@ -99,7 +99,7 @@ def write_zone(zone: Zone, index: HistoryIndex, *, is_first: bool, summary: str 
         lines += (f"{MARKER} summary", summary)
     for pick in zone.picks:
         block = _block(index, pick)
-        lines.append(f"{MARKER}#{block.serial} {block.tool}".rstrip())
+        lines.append(" ".join((f"{MARKER}#{block.serial}", *block.tool.split())))
         shown = -1
         for first, last in pick.ranges:
             if first > shown + 1:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from ..errors import UnreadableData
+from ..errors import InvalidValue, UnreadableData
 from ..history import (
     EpochEntry,
     HistoryEntry,
@@ -21,10 +21,10 @@ from ..history import (
 )
 from ..history.contextmessages import with_text_in_result
 from ..jsontext import encode_json
-from ..message import Message, ModelInvocationDescriptor, Role
+from ..message import Message, ModelInvocationDescriptor, Role, utc_time
 from ..request import ContextConfig, ModelInfo
 from ..toolspec import ToolSpec
-from .compaction import CompactionRequest, Compactor, unread_units
+from .compaction import CompactionRequest, Compactor, unread_units, with_summary
 from .projection import PROJECTION_VERSION, Projection, Settings, find_epoch_reason, read_projection, start_epoch
 from .recall import RECALL_TOOL
 from .timeline import Timeline
@@ -60,6 +60,10 @@ class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
     invocation: ModelInvocationDescriptor | None = None
     cache_seconds: float = 300.0
     screen_in_result: bool = False
+
+    def __post_init__(self) -> None:
+        if utc_time(self.now) is None:
+            raise InvalidValue("now must be a time, got None")
 
 
 class ContextStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,10 +144,7 @@ class ContextManager:
         self, messages: Iterable[Message], *, tools: Iterable[ToolSpec] = (), system: str | None = None
     ) -> int:
         """Return what a request of these would count, by this manager's counter, without correction."""
-        counter = self._counter or find_counter()
-        size = sum(count_message(message, counter) for message in messages)
-        size += sum(_tool_tokens(tool, counter) for tool in tools)
-        return size + (counter.count(system) + MESSAGE_OVERHEAD if system else 0)
+        return _request_tokens(messages, tools, system, self._counter or find_counter())
 
     def build_context(self, given: ContextBuildInput) -> ContextBuildResult:
         """Return the request for the next call; append `result.entries` before you build the next one."""
@@ -155,7 +156,8 @@ class ContextManager:
         if reason is None:
             return self._build(given, moment, before, None)
         after, entry = self._start(moment, reason)
-        return self._build(given, moment, after, entry)
+        # Where nothing can be folded any more, an epoch changes nothing and is none.
+        return self._build(given, moment, after, entry if after != before else None)
 
     def compute_context_updates(
         self,
@@ -171,7 +173,7 @@ class ContextManager:
         moment = self._look(given)
         timeline, before = moment.timeline, moment.projection
         if overflow:
-            return self._shrink(moment)
+            return ContextUpdateResult(exhausted=True) if self._config.policy == "simple" else self._shrink(moment)
         reason = find_epoch_reason(timeline, before, moment.settings, now=given.now, invocation=given.invocation)
         if reason is None or self._config.policy == "simple":
             return ContextUpdateResult()
@@ -179,22 +181,25 @@ class ContextManager:
             units = unread_units(timeline)
             request = self._compactor.plan(units, system=timeline.instruction, budget=moment.settings.budget)
             if request is not None:
-                return ContextUpdateResult(compaction=request)
-        return ContextUpdateResult(entries=(self._start(moment, reason)[1],))
+                return ContextUpdateResult(compaction=with_summary(request, timeline.compaction))
+        after, entry = self._start(moment, reason)
+        return ContextUpdateResult(entries=(entry,) if after != before else ())
 
     # ------------------------------------------------------------ steps
 
     def _look(self, given: ContextBuildInput) -> _Moment:
-        timeline = self._timeline
-        if timeline is None or not timeline.follows(given.entries):
-            target = given.invocation
-            counter = self._counter or find_counter(*((target.provider, target.model) if target else (None, None)))
+        timeline, target = self._timeline, given.invocation
+        counter = self._counter or find_counter(*((target.provider, target.model) if target else (None, None)))
+        if timeline is None or timeline.counter.name != counter.name or not timeline.follows(given.entries):
             timeline = self._timeline = Timeline(counter)
+            self._read, self._started, self._folded_levels = (None, Projection()), None, None
         timeline.extend(given.entries)
         projection = self._current(timeline)
         tools = given.tools
-        # Offered from the start: a tool that came later would move the cached prefix.
+        # Offered from the start: a tool that came later would move the cached prefix. Some models take no tools at all.
         offered = self._config.recall and self._config.policy == "epochs"
+        if given.model_info is not None and "tools" not in given.model_info.abilities:
+            offered = False
         if offered and all(tool.name != RECALL_TOOL.name for tool in tools):
             tools = (*tools, RECALL_TOOL)
         fixed = self._fixed_tokens(timeline, tools)
@@ -215,7 +220,7 @@ class ContextManager:
                 try:
                     self._read = (epoch, read_projection(timeline, epoch))
                 except UnreadableData:
-                    self._read = (epoch, Projection())
+                    return Projection()  # and it is read again next time: it may name what is still to come
         return self._read[1]
 
     def _total(self, model_info: ModelInfo | None) -> int:
@@ -226,11 +231,8 @@ class ContextManager:
 
     def _fixed_tokens(self, timeline: Timeline, tools: Sequence[ToolSpec]) -> int:
         """What a request holds beside the conversation: instruction, tools, LiveScreen."""
-        counter = timeline.counter
-        size = counter.count(timeline.instruction) + MESSAGE_OVERHEAD if timeline.instruction else 0
-        if timeline.screen:
-            size += counter.count(timeline.screen) + MESSAGE_OVERHEAD
-        return size + sum(_tool_tokens(tool, counter) for tool in tools)
+        shown = (Message.user(timeline.screen),) if timeline.screen else ()
+        return _request_tokens(shown, tools, timeline.instruction, timeline.counter)
 
     def _start(self, moment: _Moment, reason: str) -> tuple[Projection, EpochEntry]:
         after = start_epoch(moment.timeline, moment.projection, moment.settings, rewrite=reason != "budget")
@@ -263,11 +265,13 @@ class ContextManager:
         messages = [zone.message for zone in projection.zones]
         ledger = len(messages)
         messages += projection.live_messages(timeline)
-        anchors = _anchors(messages, ledger)
         if timeline.screen and given.screen_in_result and messages[-1].role is Role.TOOL:
+            anchors = _anchors(messages[:-1], ledger)
             messages[-1] = with_text_in_result(messages[-1], timeline.screen)
-        elif timeline.screen:
-            messages.append(Message.user(timeline.screen))
+        else:
+            anchors = _anchors(messages, ledger)
+            if timeline.screen:
+                messages.append(Message.user(timeline.screen))
         size = projection.tokens(timeline) + moment.fixed
         return ContextBuildResult(
             messages=tuple(messages),
@@ -311,7 +315,7 @@ class ContextManager:
         instruction = SystemInstructionEntry(timeline.instruction) if timeline.instruction else None
         context = context_messages(given.entries, policy=newest_live)
         messages = to_messages(context, screen_in_result=given.screen_in_result)
-        size = sum(count_message(message, timeline.counter) for message in messages) + moment.fixed
+        size = _request_tokens(messages, moment.tools, timeline.instruction, timeline.counter)
         live = sum(1 for unit in timeline.units[-1:] for _ in unit.entries)
         rest = sum(len(unit.entries) for unit in timeline.units[:-1])
         return ContextBuildResult(
@@ -342,6 +346,14 @@ def _settings(given: ContextBuildInput, budget: int) -> Settings:
         write_price=write / prices.input,
         cache_seconds=given.cache_seconds,
     )
+
+
+def _request_tokens(
+    messages: Iterable[Message], tools: Iterable[ToolSpec], system: str | None, counter: TokenCounter
+) -> int:
+    size = sum(count_message(message, counter) for message in messages)
+    size += sum(_tool_tokens(tool, counter) for tool in tools)
+    return size + (counter.count(system) + MESSAGE_OVERHEAD if system else 0)
 
 
 def _tool_tokens(tool: ToolSpec, counter: TokenCounter) -> int:

@@ -6,7 +6,7 @@ the older zones of the ledger alone unless much of them has lost its worth. Pure
 result.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from math import sqrt
 from typing import Any
@@ -17,7 +17,7 @@ from ..errors import UnreadableData
 from ..history import EpochEntry
 from ..message import Message, ModelInvocationDescriptor
 from .choosing import Candidate, Rates, Shown, choose
-from .cutting import cut_messages
+from .cutting import cut_messages, cut_text
 from .index import HistoryIndex
 from .ledger import Zone, ZoneText, shown_in, write_zone
 from .timeline import Timeline
@@ -29,26 +29,25 @@ __all__ = ["PROJECTION_VERSION", "Projection", "Settings", "find_epoch_reason", 
 # Raised whenever the same choices would be shown differently.
 PROJECTION_VERSION = 1
 
-# Shares of the budget. Newest units that stay whole; what may be used before an epoch is due; what the ledger may take;
-# how full a context must be for an epoch to be worth its while when the cache is gone anyway.
-TAIL_SHARE = 0.125
-FULL_SHARE = 0.99
+# Shares of the budget. Newest units that stay whole; what the ledger may take; how full a context must be for an epoch
+# to be worth its while when the cache is gone anyway.
+TAIL_SHARE = 0.12
 LEDGER_SHARE = 0.6
 FREE_SHARE = 0.2
 # A full ledger leaves its oldest zones alone as long as they take no more of it than this.
 FROZEN_SHARE = 0.6
 # How much of what is folded is kept, as a guess before choosing.
 KEPT_SHARE = 0.1
-# Lines that were left out may come back when everything is chosen anew, if they are no older than this many budgets.
-RETURN_BUDGETS = 2
+# Lines that were left out may come back when everything is chosen anew, if they are no older than so many tokens.
+RETURN_TOKENS = 42_000
 MOST_ZONES = 4
 # At this budget: what a token must be worth to be kept in a line, and in a list of names; what a name that is used, and
 # a line of a person's request, are worth beside a line that is copied.
 RATED_BUDGET = 32_000
-LEAST_WORTH = 0.001
+LEAST_WORTH = 0.00064
 LEAST_NAME_WORTH = 0.0002
-NAME_WORTH = 2.3
-REQUEST_WORTH = 0.1
+NAME_WORTH = 2.6
+REQUEST_WORTH = 0.05
 # The cheapest distance between low and high water, by prices alone, is too short: what stays live is also of use.
 LIVE_WORTH = 1.5
 LEAST_DISTANCE = 0.25
@@ -65,10 +64,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rates(self) -> Rates:
         """What is worth keeping. The smaller the budget, the more a token must be worth, and the less names count."""
-        scale = sqrt(RATED_BUDGET / self.budget)
+        scale = RATED_BUDGET / self.budget
         return Rates(
-            least=LEAST_WORTH * scale,
-            least_name=LEAST_NAME_WORTH * scale,
+            least=LEAST_WORTH * (0.35 + 0.65 * scale),
+            least_name=LEAST_NAME_WORTH * (0.35 + 0.65 * scale),
             name=NAME_WORTH / scale,
             request=REQUEST_WORTH,
         )
@@ -124,15 +123,28 @@ def read_projection(timeline: Timeline, epoch: EpochEntry) -> Projection:
     """Return what an epoch entry chose; raise UnreadableData if its choices are none of this version's."""
     choices = epoch.choices
     try:
-        live_from, low = int(choices["liveFrom"]), int(choices["low"])
-        cuts = {int(serial): int(size) for serial, size in choices["cuts"].items()}
-        limit = None if choices["limit"] is None else int(choices["limit"])
+        live_from, low = _whole(choices["liveFrom"]), _whole(choices["low"])
+        cuts = {_whole(serial): _whole(size) for serial, size in choices["cuts"].items()}
+        limit = None if choices["limit"] is None else _whole(choices["limit"])
         zones = [Zone.read(zone) for zone in choices["zones"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableData(f"epoch {epoch.serial}: {type(error).__name__} in its choices") from None
+    unit = timeline.first_unit_from(live_from)
+    if unit == len(timeline.units) or timeline.units[unit].serial != live_from or live_from >= epoch.serial:
+        raise UnreadableData(f"epoch {epoch.serial}: no part of the conversation before it begins at {live_from}")
     index = timeline.indexed()
-    texts = tuple(_zone_text(timeline, index, zone, is_first=place == 0) for place, zone in enumerate(zones))
-    return Projection(texts, timeline.first_unit_from(live_from), cuts, low, limit)
+    if any(name not in index.names for zone in zones for name in zone.names):
+        raise UnreadableData(f"epoch {epoch.serial}: a name that nobody said")
+    texts = (_zone_text(timeline, index, zone, cuts, is_first=place == 0) for place, zone in enumerate(zones))
+    return Projection(tuple(texts), unit, cuts, low, limit)
+
+
+def _whole(value: Any) -> int:
+    """The number that a choice is; raise what int() raises, or ValueError for one that no history comes to."""
+    number = int(value)
+    if not 0 <= number < 2**53:
+        raise ValueError("out of range")
+    return number
 
 
 # ---------------------------------------------------------------- when
@@ -152,7 +164,7 @@ def find_epoch_reason(
         return "compaction"
     if size > _high_water(timeline, projection, settings):
         return "budget"
-    if size > FREE_SHARE * settings.budget and timeline.asked_at is not None:
+    if size > FREE_SHARE * settings.budget and timeline.asked_at is not None and not _is_renewed(timeline):
         if (now - timeline.asked_at).total_seconds() > settings.cache_seconds:
             return "cache expired"
         if invocation is not None and timeline.invocation is not None and invocation != timeline.invocation:
@@ -164,13 +176,19 @@ def _is_used(serial: int, projection: Projection) -> bool:
     return any(zone.zone.summary == serial for zone in projection.zones)
 
 
+def _is_renewed(timeline: Timeline) -> bool:
+    """Whether an epoch has followed the last answer: nothing is cached of it yet that another one could lose."""
+    epoch, output = timeline.epoch, timeline.last_output
+    return epoch is not None and output is not None and epoch.serial > output.serial
+
+
 def _high_water(timeline: Timeline, projection: Projection, settings: Settings) -> float:
     """How large a request may grow: the budget, or less where prices make a shorter epoch cheaper.
 
     With low water l, high water h, n new tokens a call, read price r and write price w, a call costs
     r(h+l)/2 + wn + (w-r)ln/(h-l), which is least at h - l = sqrt(2(w-r)/r * l * n).
     """
-    most = FULL_SHARE * settings.budget
+    most = settings.budget
     if settings.read_price <= 0:
         return most
     low = projection.low or settings.budget / 2
@@ -186,19 +204,20 @@ def _high_water(timeline: Timeline, projection: Projection, settings: Settings) 
 def start_epoch(timeline: Timeline, before: Projection, settings: Settings, *, rewrite: bool) -> Projection:
     """Return the projection after an epoch; with `rewrite` the whole ledger is written anew."""
     epoch = _Epoch(timeline, settings)
-    live_from = max(before.live_from, epoch.first_kept())
-    cuts = epoch.cuts_for(live_from)
+    is_compacted = timeline.compaction is not None and not _is_used(timeline.compaction.serial, before)
+    folded_from = timeline.units_covered() if is_compacted else before.live_from
+    live_from, cuts = epoch.fit_tail(max(before.live_from, folded_from, epoch.first_kept()))
     live = Projection((), live_from, cuts).tokens(timeline)
-    room = min(LEDGER_SHARE * settings.budget, FULL_SHARE * settings.budget - live)
+    room = min(LEDGER_SHARE * settings.budget, settings.budget - live)
     shown = epoch.shown_live(live_from)
-    if timeline.compaction is not None and not _is_used(timeline.compaction.serial, before):
-        zones, folded_from = epoch.summary_zones(), timeline.first_unit_from(timeline.compaction.last_serial + 1)
-        live_from = max(live_from, folded_from)
-        frozen = len(zones)
-    else:
-        zones, folded_from = before.zones, before.live_from
-        frozen = 0 if rewrite else epoch.count_frozen(zones, folded=(folded_from, live_from), room=room)
-    if live_from == 0:
+    zones, summary_cuts = epoch.summary_zones(room)
+    frozen = len(zones)  # a model's summary is never chosen from
+    cuts |= summary_cuts
+    if not is_compacted:
+        zones = (*zones, *before.zones[frozen:])
+        if not rewrite:
+            frozen = max(frozen, epoch.count_frozen(zones, folded=(folded_from, live_from), room=room))
+    if live_from == 0 and not zones:
         return Projection((), 0, cuts, live, before.limit)
     zone = epoch.choose_zone(zones, frozen, shown, folded=(folded_from, live_from), room=room)
     kept = (*zones[:frozen], zone) if zone is not None else zones[:frozen]
@@ -229,16 +248,33 @@ class _Epoch:
             kept -= 1
         return kept
 
-    def cuts_for(self, live_from: int) -> dict[int, int]:
-        """How long the texts of the newest units may be so that they fit: nothing unless they do not."""
-        timeline, limit = self._timeline, FULL_SHARE * self._budget
+    def fit_tail(self, live_from: int) -> tuple[int, dict[int, int]]:
+        """The first unit that stays, and how long texts from there on may be: all of them whole unless they do not fit.
+
+        Where no cut is enough, fewer units stay.
+        """
+        while True:
+            cuts, fits = self._cuts_for(live_from)
+            if fits or live_from + 1 >= len(self._timeline.units):
+                return live_from, cuts
+            live_from += 1
+
+    def _cuts_for(self, live_from: int) -> tuple[dict[int, int], bool]:
+        timeline, limit = self._timeline, self._budget - self._least_ledger(live_from)
         cuts: dict[int, int] = {}
         serials = [entry.serial for unit in timeline.units[live_from:] for entry in unit.entries]
         size = 4 * self._budget
-        while Projection((), live_from, cuts).tokens(timeline) > limit and size >= 40:
+        while (is_long := Projection((), live_from, cuts).tokens(timeline) > limit) and size >= 40:
             size = int(size * 0.7)
             cuts = dict.fromkeys(serials, size)
-        return cuts
+        return cuts, not is_long
+
+    def _least_ledger(self, live_from: int) -> int:
+        """The tokens of a ledger that says nothing but that there is one."""
+        zones, _ = self.summary_zones(0)
+        if live_from and not zones:
+            zones = (_zone_text(self._timeline, self._index, Zone(), {}, is_first=True),)
+        return sum(zone.tokens for zone in zones)
 
     def shown_live(self, live_from: int) -> Shown:
         """What the units that stay whole show."""
@@ -248,11 +284,19 @@ class _Epoch:
                 shown.add_block(self._index, number)
         return shown
 
-    def summary_zones(self) -> tuple[ZoneText, ...]:
-        """The ledger that begins with a model's summary of all that it covers."""
-        compaction = self._timeline.compaction
-        assert compaction is not None
-        return (_zone_text(self._timeline, self._index, Zone(summary=compaction.serial), is_first=True),)
+    def summary_zones(self, room: float) -> tuple[tuple[ZoneText, ...], dict[int, int]]:
+        """The ledger's beginning: models' summaries of all that they cover, and how they had to be cut to fit."""
+        serials = self._timeline.summaries()
+        size, cuts = 4 * self._budget, dict[int, int]()
+        while True:
+            zones = tuple(
+                _zone_text(self._timeline, self._index, Zone(summary=serial), cuts, is_first=place == 0)
+                for place, serial in enumerate(serials)
+            )
+            if size == 0 or sum(zone.tokens for zone in zones) <= room:
+                return zones, cuts
+            size = int(size * 0.7)
+            cuts = dict.fromkeys(serials, size)
 
     def count_frozen(self, zones: Sequence[ZoneText], *, folded: tuple[int, int], room: float) -> int:
         """How many of the oldest zones are left as they are."""
@@ -303,14 +347,14 @@ class _Epoch:
             is_empty = not zone.picks and not zone.names
             if is_empty and not is_first:
                 return None
-            text = _zone_text(self._timeline, self._index, zone, is_first=is_first)
+            text = _zone_text(self._timeline, self._index, zone, {}, is_first=is_first)
             if is_empty or text.tokens <= room:
                 return text
             limit = min(limit * 0.9, limit * room / text.tokens - 8)
 
     def _returning(self, unit: int) -> Iterator[Candidate]:
         """Blocks before this unit that are young enough to be looked at once more, whole."""
-        timeline, oldest = self._timeline, self._index.position - RETURN_BUDGETS * self._budget
+        timeline, oldest = self._timeline, self._index.position - RETURN_TOKENS
         for place in range(unit - 1, -1, -1):
             numbers = self._numbers(timeline.units[place].entries)
             if numbers and self._index.blocks[numbers[0]].position < oldest:
@@ -327,12 +371,16 @@ class _Epoch:
         return [number for first, last in ranges for number in range(first, last)]
 
 
-def _zone_text(timeline: Timeline, index: HistoryIndex, zone: Zone, *, is_first: bool) -> ZoneText:
+def _zone_text(
+    timeline: Timeline, index: HistoryIndex, zone: Zone, cuts: Mapping[int, int], *, is_first: bool
+) -> ZoneText:
     summary = None
     if zone.summary is not None:
-        summary = timeline.summaries.get(zone.summary)
-        if summary is None:
+        compaction = timeline.compactions.get(zone.summary)
+        if compaction is None:
             raise UnreadableData(f"epoch: entry {zone.summary} is no compaction")
+        size = cuts.get(zone.summary)
+        summary = compaction.summary if size is None else cut_text(compaction.summary, zone.summary, size)
     message = Message.user(write_zone(zone, index, is_first=is_first, summary=summary))
     keys, names = shown_in(zone, index)
     return ZoneText(zone, message, count_message(message, timeline.counter), keys, names)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ErrorCode, ToolError
-from ..history import ContextualHistoryEntry, HistoryEntry
-from ..message import Text, ToolCall, ToolResult
+from ..history import CompactionEntry, ContextualHistoryEntry, HistoryEntry, InterruptionEntry, ResetEntry
+from ..message import Message, ProviderItem, Text, ToolCall, ToolResult
 from ..toolspec import ToolSpec
 from .ledger import MARKER
 from .lines import argument_lines
@@ -29,16 +29,26 @@ def recall(entries: Sequence[HistoryEntry], arguments: Mapping[str, Any]) -> str
     serial = arguments.get("entry")
     if type(serial) is not int:
         raise ToolError("entry must be a whole number", code=ErrorCode.INVALID_ARGUMENTS)
-    entry = entries[serial] if 0 <= serial < len(entries) else None
-    if not isinstance(entry, ContextualHistoryEntry):
+    later = entries[serial:] if 0 <= serial < len(entries) else ()
+    said = None if not later or any(isinstance(entry, ResetEntry) for entry in later) else _messages(later[0])
+    if said is None:
         raise ToolError(f"there is no entry #{serial} in this conversation", code=ErrorCode.INVALID_ARGUMENTS)
-    said = [_said(part) for message in entry.messages() for part in message.parts]
-    return "\n".join(text for text in said if text)
+    texts = [_said(part) for message in said for part in message.parts]
+    return "\n".join(text for text in texts if text)
+
+
+def _messages(entry: HistoryEntry) -> tuple[Message, ...] | None:
+    """What a model saw of an entry, None if that is nothing."""
+    if isinstance(entry, ContextualHistoryEntry):
+        return entry.messages()
+    if isinstance(entry, InterruptionEntry) and entry.partial is not None:
+        return (entry.partial,)
+    return (Message.user(entry.summary),) if isinstance(entry, CompactionEntry) else None
 
 
 def _said(part: object) -> str:
-    if isinstance(part, Text):
-        return part.text
+    if isinstance(part, (Text, ProviderItem)):
+        return part.text or ""
     if isinstance(part, ToolCall):
         return "\n".join((part.tool_name, *argument_lines(part)))
     if isinstance(part, ToolResult):

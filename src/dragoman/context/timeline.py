@@ -4,7 +4,7 @@ A unit is an input, an answer, or calls with all their results, so that pairs ca
 each entry is looked at once. Knows no budget.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import repeat
@@ -76,17 +76,17 @@ class Timeline:
         self._last: HistoryEntry | None = None
         self.instruction: str | None = None
         self.correction = UsageCorrection()
-        self._begin()
+        self._begin(0)
 
-    def _begin(self) -> None:
+    def _begin(self, serial: int) -> None:
+        self._first_serial = serial  # everything before it is gone
         self.units: list[Unit] = []
         self.ends: list[int] = [0]  # tokens of all units up to each
         self.serials: list[int] = []  # each unit's first serial
         self.index = HistoryIndex()
         self._indexed = 0
         self.epoch: EpochEntry | None = None
-        self.compaction: CompactionEntry | None = None
-        self.summaries: dict[int, str] = {}
+        self.compactions: dict[int, CompactionEntry] = {}  # by their serials, those that cover something
         self.last_output: ModelOutputEntry | None = None
         self.asked_at: datetime | None = None  # when the newest answered request left
         self.answers = 0
@@ -127,6 +127,29 @@ class Timeline:
         return self.index
 
     @property
+    def compaction(self) -> CompactionEntry | None:
+        """The newest compaction."""
+        return next(reversed(self.compactions.values()), None)
+
+    def summaries(self) -> list[int]:
+        """Return the serials of the newest compaction and of older ones that cover what no newer one does."""
+        chain: list[CompactionEntry] = []
+        for entry in reversed(self.compactions.values()):
+            if not chain or entry.last_serial < chain[-1].first_serial:
+                chain.append(entry)
+        return [entry.serial for entry in reversed(chain)]
+
+    def units_covered(self) -> int:
+        """Return how many units the newest compaction stands for; the last one never is among them."""
+        if self.compaction is None:
+            return 0
+        last = self.compaction.last_serial
+        covered = bisect_right(self.serials, last)
+        if covered and self.units[covered - 1].entries[-1].serial > last:
+            covered -= 1  # calls whose results came later
+        return min(covered, len(self.units) - 1)
+
+    @property
     def next_serial(self) -> int:
         """The serial of the entry to come."""
         return self._last.serial + 1 if self._last is not None else 0
@@ -146,10 +169,11 @@ class Timeline:
         elif isinstance(entry, EpochEntry):
             self.epoch = entry
         elif isinstance(entry, CompactionEntry):
-            self.compaction = entry
-            self.summaries[entry.serial] = entry.summary
+            # One that reaches behind a reset would bring back what is gone.
+            if entry.first_serial >= self._first_serial and self.units and entry.last_serial >= self.serials[0]:
+                self.compactions[entry.serial] = entry
         elif isinstance(entry, ResetEntry):
-            self._begin()
+            self._begin(entry.serial)
 
     def _add_contextual(self, entry: ContextualHistoryEntry) -> None:
         broken_off, self._broken_off = self._broken_off, None
@@ -174,7 +198,7 @@ class Timeline:
         self.asked_at = self._newest_at
         self.answers += 1
         estimate = entry.metadata.get(ESTIMATE_KEY)
-        if isinstance(estimate, int) and estimate > 0 and entry.usage is not None:
+        if type(estimate) is int and estimate > 0 and entry.usage is not None:
             self.correction = self.correction.updated_by(estimate, entry.usage.input_tokens)
 
     def _new_unit(self) -> Unit:

@@ -56,6 +56,9 @@ NAME_FEATURES = (
 # How rare the rarest of some names is: of those that somebody said, of those that a call had, of all.
 Rarity: TypeAlias = tuple[float, float, float]
 _NO_NAMES: Rarity = (0.0, 0.0, 0.0)
+_NEVER = 1 << 60
+_MOST_NAMES = 30
+_LOGS = tuple(log(1 + count) for count in range(_MOST_NAMES + 1))
 
 
 class LogisticModel(msgspec.Struct, frozen=True):
@@ -106,11 +109,12 @@ def block_features(index: HistoryIndex, block: Block) -> tuple[float, ...]:
 def line_features(index: HistoryIndex, block: Block, line: int, rarity: Sequence[Rarity]) -> tuple[float, ...]:
     """Return what one line has beside that, which must be long enough to be copied; `rarity` is each line's."""
     key = block.keys[line]
+    shown = index.shown[key]
     return (
         log(len(key) / 40),
-        log(index.shown[key]),
+        log(shown) if shown > 1 else 0.0,
         float(key in index.called),
-        log(1 + len(block.names[line])),
+        _LOGS[min(len(block.names[line]), _MOST_NAMES)],
         *rarity[line],
         max(rarity[max(0, line - _NEAR) : line + _NEAR + 1])[0],
     )
@@ -146,13 +150,16 @@ class NameRarity:
         """Return the rarity of the rarest of several names."""
         known = self._known.get(names)
         if known is None:
-            uses = [self._index.names[name] for name in names]
-            fewest = min(use.count for use in uses)
-            said = min((use.count for use in uses if use.said), default=0)
-            called = min((use.count for use in uses if use.calls), default=0)
+            fewest = said = called = _NEVER
+            for name in names:
+                use = self._index.names[name]
+                count = use.count
+                fewest = min(fewest, count)
+                said = count if use.said and count < said else said
+                called = count if use.calls and count < called else called
             known = self._known[names] = (
-                1 / (1 + said**0.5) if said else 0.0,
-                1 / (1 + called**0.5) if called else 0.0,
+                0.0 if said == _NEVER else 1 / (1 + said**0.5),
+                0.0 if called == _NEVER else 1 / (1 + called**0.5),
                 1 / fewest**0.5,
             )
         return known
@@ -216,4 +223,4 @@ class Judge:
 
 
 def _chance(score: float) -> float:
-    return 1 / (1 + exp(-max(-30.0, min(30.0, score))))
+    return 1 / (1 + exp(-score)) if -30 < score < 30 else float(score > 0)
