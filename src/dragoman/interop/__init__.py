@@ -1,0 +1,34 @@
+"""Conversations of other libraries in and out, and our own record as JSON Lines.
+
+An import gives an `Imported`; `append_imported` makes it part of a history. What is no conversation of its format
+raises UnreadableData, which says where.
+"""
+
+from .agent_log import import_agent_log
+from .anthropic import import_anthropic
+from .exports import export_anthropic, export_openai_chat
+from .imported import Imported, PlannedImport, append_imported, plan_import
+from .jsonl import read_jsonl, write_jsonl
+from .langchain import import_langchain
+from .openai_chat import import_openai_chat
+from .openai_responses import import_openai_responses
+from .pydantic_ai import import_pydantic_ai
+from .vercel import import_vercel_ui
+
+__all__ = [
+    "Imported",
+    "PlannedImport",
+    "append_imported",
+    "export_anthropic",
+    "export_openai_chat",
+    "import_agent_log",
+    "import_anthropic",
+    "import_langchain",
+    "import_openai_chat",
+    "import_openai_responses",
+    "import_pydantic_ai",
+    "import_vercel_ui",
+    "plan_import",
+    "read_jsonl",
+    "write_jsonl",
+]

@@ -1,0 +1,61 @@
+"""What a model said, as its provider's API writes it in a message list, to an assistant message.
+
+The codecs read it as they would read the answer itself, so what its provider needs back is where they look for it.
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..errors import InvalidValue, UnreadableData
+from ..jsontext import encode_json
+from ..message import Message, MessageMeta, ModelInvocationDescriptor
+from ..providers import find_codec, find_dialect
+from ..stream import Assembler, ResponseReader
+from .reading import Node, reading
+
+__all__ = ["invocation_of", "read_answer", "require_new_id"]
+
+# Who speaks an API where the caller does not say who made the messages.
+_DEFAULT_HOSTS = {"openai-chat": "openai-chat", "openai-responses": "openai", "anthropic-messages": "anthropic"}
+
+
+def invocation_of(made_by: str | None, specification: str) -> ModelInvocationDescriptor | None:
+    """Return who made the messages, from `provider:model`; raise InvalidValue for one that speaks another API."""
+    if made_by is None:
+        return None
+    provider, _, model = made_by.partition(":") if isinstance(made_by, str) else ("", "", "")
+    if not provider or not model:
+        raise InvalidValue.of("made_by", made_by, "provider:model")
+    spoken = find_dialect(provider, model).specification
+    if spoken != specification:
+        raise InvalidValue(f"made_by must name a provider that speaks {specification}: {provider!r} speaks {spoken}")
+    return ModelInvocationDescriptor(provider, specification, model)
+
+
+def read_answer(
+    body: dict[str, Any], specification: str, invocation: ModelInvocationDescriptor | None, where: str
+) -> Message:
+    """Return the message that a whole answer of this API says. Why it ended is known only where the body says so."""
+    provider, model = (invocation.provider, invocation.model) if invocation else (_DEFAULT_HOSTS[specification], "")
+    reader = ResponseReader(find_codec(specification), find_dialect(provider, model))
+    assembler = Assembler(invocation=invocation)
+    with reading(where):
+        assembler.feed_all(reader.feed(encode_json(body)))
+        assembler.feed_all(reader.end())
+        assembly = assembler.result()
+    if assembly.message is None:
+        said = assembly.error.message if assembly.error is not None else "it has no end"
+        raise UnreadableData(f"{where}: {said}") from reader.bug
+    meta = assembly.message.meta or MessageMeta()
+    if meta.raw_finish_reason is None:
+        meta = replace(meta, finish_reason=None)
+    return replace(assembly.message, meta=None if meta == MessageMeta() else meta)
+
+
+def require_new_id(node: Node, name: str, seen: set[str]) -> None:
+    """Note a call's id; raise UnreadableData where the same turn has it already."""
+    call_id = node.name_in(name)
+    if call_id in seen:
+        raise UnreadableData(f"{node.where}.{name} repeats the id of another call of the same turn")
+    seen.add(call_id)

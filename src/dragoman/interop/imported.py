@@ -1,0 +1,296 @@
+"""What every import gives, and the entries that it becomes: inputs, outputs, calls with their results, in legal order.
+
+Knows no format. An entry that does not fit as it is becomes one that does, and a warning says so.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import ErrorCode, IllegalAppend
+from ..history import (
+    AgentState,
+    DerivedState,
+    HistoryEntry,
+    HistoryToolCallResult,
+    InterruptionEntry,
+    Metadata,
+    ModelInputEntry,
+    ModelOutputEntry,
+    SystemInstructionEntry,
+    ToolCallRequest,
+    ToolResultsEntry,
+    ToolStartedEntry,
+)
+from ..history.growing import GrowingIds
+from ..history.handoff import INTERRUPTED
+from ..history.toolresults import STATUS_CODES
+from ..message import Message, MessageMeta, Part, Role, Text, ToolCall, ToolResult, UnknownPart
+from .reading import Node, Notes, reading
+
+__all__ = ["ERROR_CODE", "Draft", "Imported", "PlannedImport", "append_imported", "plan_import"]
+
+# In `meta.extra` of a tool message: how the call ended, where the format says more than that it failed.
+ERROR_CODE = "errorCode"
+_CALL_CODES = frozenset().union(*STATUS_CODES.values())
+_RAN = frozenset({None, ErrorCode.TOOL_FAILED, ErrorCode.TOOL_TIMEOUT})
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """A conversation of another library: its system text, its messages, and what was not carried over as it was."""
+
+    system: str | None
+    messages: tuple[Message, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class PlannedImport(msgspec.Struct, frozen=True):
+    """The entries that an import becomes, for `AgentState.prepare_all`, and all warnings so far."""
+
+    entries: tuple[HistoryEntry, ...]
+    warnings: tuple[str, ...]
+
+
+class Draft:
+    """An import under way."""
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self.notes = Notes()
+        self.messages: list[Message] = []
+        self._system: list[str] = []
+
+    def add_system(self, text: str) -> None:
+        """Add a system text: before everything else it is the instruction, later it keeps its place."""
+        if self.messages:
+            self.messages.append(Message.system(text))
+        elif text:
+            self._system.append(text)
+
+    def add(
+        self,
+        role: Role,
+        parts: list[Part],
+        *,
+        timestamp: datetime | None = None,
+        extra: dict[str, Any] | None = None,
+        run_id: str = "",
+    ) -> None:
+        """Add a message; `extra` are the fields of its format that have no place here."""
+        meta = MessageMeta(extra=extra) if extra else None
+        self.messages.append(Message(role, tuple(parts), run_id, timestamp, meta))
+
+    def add_result(
+        self,
+        result: ToolResult,
+        *,
+        timestamp: datetime | None = None,
+        error_code: ErrorCode | None = None,
+        run_id: str = "",
+    ) -> None:
+        """Add the answer to a call."""
+        extra = {ERROR_CODE: error_code.value} if error_code is not None else None
+        self.add(Role.TOOL, [result], timestamp=timestamp, extra=extra, run_id=run_id)
+
+    def own_fields(self, node: Node, known: frozenset[str]) -> dict[str, Any] | None:
+        """Return the fields beside the known ones, under the name of the format."""
+        rest = node.rest(known)
+        return {self.form: rest} if rest else None
+
+    def unshown(self, node: Node, kind: str) -> UnknownPart:
+        """Return something that only this format has, kept whole: no model is shown it."""
+        self.notes.add(node.where, f"{kind[:40]!r} is kept as it is and shown to no model")
+        with reading(node.where):
+            return UnknownPart(f"{self.form}.{kind}", node.whole())
+
+    def result(self, *sources: Node) -> Imported:
+        """Return what was imported; every field of its sources that nobody looked at is noted."""
+        for source in sources:
+            for where, name in source.unseen():
+                self.notes.add(where, f"{name[:40]!r} is not carried over")
+        return Imported("\n\n".join(self._system) or None, tuple(self.messages), self.notes.all())
+
+
+def append_imported(state: AgentState, imported: Imported, *, leave_open: bool = False) -> tuple[str, ...]:
+    """Append an imported conversation as the entries that it would have been; return all warnings.
+
+    A call without a result gets one that says it was interrupted. With `leave_open`, the calls of a last turn that has
+    no result at all stay open, for whoever will run them. Raises IllegalAppend, and appends nothing, where the state
+    has open calls that the import does not answer.
+    """
+    planned = plan_import(state, imported, leave_open=leave_open)
+    for entry in planned.entries:
+        state.append(entry)
+    return planned.warnings
+
+
+def plan_import(state: AgentState, imported: Imported, *, leave_open: bool = False) -> PlannedImport:
+    """Return the entries that `append_imported` would append, for a store that has to be awaited."""
+    planner = _Planner(state.derived, imported.messages, leave_open=leave_open)
+    if imported.system is not None and imported.system != state.system_instruction:
+        planner.entries.append(SystemInstructionEntry(imported.system))
+    planner.plan()
+    return PlannedImport(tuple(planner.entries), (*imported.warnings, *planner.notes.all()))
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """A result, and the message that holds it."""
+
+    message: Message
+    result: ToolResult
+
+
+class _Planner:
+    """Messages to entries. Results are found first, wherever they stand; then each turn is followed by its own."""
+
+    def __init__(self, derived: DerivedState, messages: tuple[Message, ...], *, leave_open: bool) -> None:
+        self.entries: list[HistoryEntry] = []
+        self.notes = Notes()
+        self._open_calls = derived.open_calls
+        self._messages = messages
+        self._leave_open = leave_open
+        self._ids = GrowingIds(derived.call_ids)
+        self._answers: dict[
+            tuple[int, int], _Answer
+        ] = {}  # by the turn and the call's place in it; -1: the state's own
+        self._spoken = [index for index, message in enumerate(messages) if message.role is not Role.TOOL]
+        self._pair()
+
+    def plan(self) -> None:
+        self._answer_open_calls()
+        for index, message in enumerate(self._messages):
+            if message.role is Role.ASSISTANT:
+                self._add_output(index, message)
+            elif message.role is not Role.TOOL:
+                self._add_input(index, message)
+
+    def _pair(self) -> None:
+        open_calls = {call.tool_call_id: (-1, place) for place, call in enumerate(self._open_calls) if not call.result}
+        spoken = -1  # the newest message that is no result
+        for index, message in enumerate(self._messages):
+            if message.role is not Role.TOOL:
+                spoken = index
+            open_calls.update({call.tool_call_id: (index, place) for place, call in enumerate(message.tool_calls)})
+            for part in message.parts:
+                if not isinstance(part, ToolResult):
+                    continue
+                call = open_calls.pop(part.tool_call_id, None)
+                if call is None:
+                    self.notes.add(_place(index), "a result that answers no open call is left out")
+                    continue
+                self._answers[call] = _Answer(message, part)
+                if call[0] != spoken:
+                    self.notes.add(_place(index), "a result that came after other messages is put right after its call")
+
+    def _answer_open_calls(self) -> None:
+        if not self._open_calls or not self._messages:
+            return
+        answers = [self._answers.get((-1, place)) for place in range(len(self._open_calls))]
+        results = [call.result or _result(call.request, answers[place]) for place, call in enumerate(self._open_calls)]
+        known = [result for result in results if result is not None]
+        if len(known) < len(results):
+            missing = len(results) - len(known)
+            raise IllegalAppend(f"{missing} open calls are not answered by the import", rule="calls_answered_first")
+        to_start = [call.request for call in self._open_calls if call.started is None and call.result is None]
+        self._add_results(known, to_start, answers)
+
+    def _add_input(self, index: int, message: Message) -> None:
+        if all(isinstance(part, Text) and not part.text.strip() for part in message.parts):
+            self.notes.add(_place(index), f"a {message.role} message without any words is left out")
+            return
+        notes = dict((message.meta.extra if message.meta else None) or {})
+        if message.role is Role.SYSTEM:
+            self.notes.add(_place(index), "a system message inside the conversation is recorded as an input")
+            notes["role"] = "system"
+        parts = tuple(part for part in message.parts if part.kind != "thinking")
+        metadata = self._metadata(index, notes, message.timestamp)
+        self.entries.append(ModelInputEntry.of(*parts, run_id=message.run_id, metadata=metadata))
+
+    def _metadata(self, index: int, notes: dict[str, Any], timestamp: datetime | None) -> Metadata:
+        said_at = _said_at(timestamp)
+        try:
+            return Metadata.of({**notes, **said_at})
+        except IllegalAppend:
+            self.notes.add(_place(index), "fields of the message that are larger than metadata may be are left out")
+            return Metadata.of(said_at)
+
+    def _add_output(self, index: int, message: Message) -> None:
+        calls = message.tool_calls
+        answers = [self._answers.get((index, place)) for place in range(len(calls))]
+        if message.meta is not None and message.meta.interrupted:
+            if not any(answers):
+                reason = "this answer had broken off when it was imported"
+                self.entries.append(InterruptionEntry(ErrorCode.STREAM_TRUNCATED, reason, message))
+                return
+            message = replace(message, meta=replace(message.meta, interrupted=None))  # its calls were run all the same
+        message = self._with_new_ids(message)
+        self.entries.append(ModelOutputEntry(message))
+        if not calls or (self._leave_open and index == self._spoken[-1] and not any(answers)):
+            return
+        requests = [ToolCallRequest.of(call) for call in message.tool_calls]
+        results = [
+            _result(request, answer) or _interrupted(request) for request, answer in zip(requests, answers, strict=True)
+        ]
+        if not all(answers):
+            self.notes.add(_place(index), "a call without a result is recorded as interrupted")
+        self._add_results(results, requests, answers)
+
+    def _with_new_ids(self, message: Message) -> Message:
+        """The message with ids that no call of the session has had; `AgentState` renames in the same way."""
+        parts: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                new_id = self._ids.free_form(part.tool_call_id)
+                self._ids = self._ids.with_added((new_id,))
+                if new_id != part.tool_call_id:
+                    data = {"id": part.tool_call_id, **(part.provider_data or {})}
+                    part = replace(part, tool_call_id=new_id, provider_data=data)  # noqa: PLW2901  # the same call, renamed
+            parts.append(part)
+        meta = message.meta
+        if meta is not None and meta.parse_failures is not None:
+            failed = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
+            meta = replace(meta, parse_failures=failed)
+        return replace(message, parts=tuple(parts), meta=meta)
+
+    def _add_results(
+        self, results: list[HistoryToolCallResult], requests: list[ToolCallRequest], answers: list[_Answer | None]
+    ) -> None:
+        codes = {result.tool_call_id: result.error_code for result in results}
+        for request in requests:
+            if request.arguments is not None and codes[request.tool_call_id] in _RAN:
+                self.entries.append(ToolStartedEntry(request.tool_call_id, request.tool_name))
+        given = [answer.message for answer in answers if answer is not None]
+        times = [message.timestamp for message in given if message.timestamp is not None]
+        metadata = Metadata.of(_said_at(max(times, default=None)))
+        run_id = given[-1].run_id if given else ""
+        self.entries.append(ToolResultsEntry(tuple(results), run_id=run_id, metadata=metadata))
+
+
+def _result(request: ToolCallRequest, answer: _Answer | None) -> HistoryToolCallResult | None:
+    if answer is None:
+        return None
+    code = _error_code(answer.message)
+    if code is None and answer.result.is_error and request.arguments is None:
+        code = ErrorCode.INVALID_ARGUMENTS
+    result = replace(answer.result, tool_call_id=request.tool_call_id)
+    return HistoryToolCallResult.of_result(result, request.tool_name, error_code=code)
+
+
+def _error_code(message: Message) -> ErrorCode | None:
+    word = ((message.meta.extra if message.meta else None) or {}).get(ERROR_CODE)
+    return next((code for code in _CALL_CODES if code is not None and code == word), None)
+
+
+def _said_at(timestamp: datetime | None) -> dict[str, Any]:
+    """What an entry notes of when a message was said: its own time is that of the import."""
+    return {} if timestamp is None else {"saidAt": msgspec.to_builtins(timestamp)}
+
+
+def _interrupted(request: ToolCallRequest) -> HistoryToolCallResult:
+    return HistoryToolCallResult.of_text(request, INTERRUPTED, error_code=ErrorCode.TOOL_INTERRUPTED)
+
+
+def _place(index: int) -> str:
+    return f"message {index}"

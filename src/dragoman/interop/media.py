@@ -1,0 +1,57 @@
+"""Pictures, files and results as other libraries write them, to the parts that hold them here. Knows no format."""
+
+import base64
+import binascii
+import re
+from typing import Any
+
+from ..errors import UnreadableData
+from ..jsontext import encode_json
+from ..message import FileRef, Image
+from .reading import Node, reading
+
+__all__ = ["decoded", "media_by_url", "media_of_bytes", "result_content", "stored_file"]
+
+_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
+_ANY_TYPE = "application/octet-stream"
+
+
+def decoded(node: Node) -> bytes:
+    """Return the bytes that base64 text says."""
+    try:
+        return base64.b64decode(node.text(), validate=True)
+    except (binascii.Error, ValueError):
+        raise UnreadableData(f"{node.where} must be base64") from None
+
+
+def media_by_url(node: Node, mime_type: str | None = None, name: str | None = None) -> Image | FileRef:
+    """Return the picture or file at an address; a `data:` address holds its bytes."""
+    url = node.text()
+    match = _DATA_URL.match(url[:1000])
+    with reading(node.where):
+        if match is not None and match["parameters"].lower().endswith(";base64"):
+            data = decoded(Node(url[match.end() :], node.where))
+            return media_of_bytes(data, match["type"] or mime_type, name, node.where)
+        if (mime_type or "").startswith("image/"):
+            return Image(mime_type=None if mime_type == "image/*" else mime_type, url=url)
+        return FileRef(url=url, mime_type=mime_type, name=name or None)
+
+
+def media_of_bytes(data: bytes, mime_type: str | None, name: str | None, where: str) -> Image | FileRef:
+    """Return the picture or file that these bytes are."""
+    kind = _ANY_TYPE if mime_type is None or mime_type.endswith("/*") else mime_type
+    with reading(where):
+        if kind.startswith("image/"):
+            return Image(mime_type=kind, data=data)
+        return FileRef(data=data, mime_type=kind, name=name or None)
+
+
+def stored_file(node: Node, mime_type: str | None = None, name: str | None = None) -> FileRef:
+    """Return the file that a provider keeps under an id."""
+    with reading(node.where):
+        return FileRef(file_id=node.text(), mime_type=mime_type, name=name or None)
+
+
+def result_content(value: Any) -> str | dict[str, Any]:
+    """Return what a tool gave, as a result keeps it: text and objects as they are, anything else as JSON."""
+    return value if isinstance(value, (str, dict)) else encode_json(value).decode()
