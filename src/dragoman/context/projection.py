@@ -2,8 +2,7 @@
 
 Levels change only in epochs. Between two epochs a request is the last one with the new units added, byte for byte, so
 that a provider's cache holds. An epoch folds the older units, keeps of their lines what is worth its tokens, and leaves
-the older zones of the ledger alone unless much of them has lost its worth. Pure: same timeline, settings and time, same
-result.
+the older zones of the ledger alone until the ledger is full. Pure: same timeline, settings and time, same result.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
