@@ -1,5 +1,6 @@
 """When a context changes what it has shown: epochs and their reasons, the LiveScreen, anchors, prices, corrections."""
 
+import json
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -18,6 +19,7 @@ from dragoman import (
     TokenUsage,
     ToolCall,
     ToolSpec,
+    render_request,
 )
 from dragoman.context import ESTIMATE_KEY, MARKER, ContextBuildResult
 from dragoman.context.index import KINDS
@@ -234,6 +236,28 @@ def test_the_screen_changes_at_each_of_200_turns_and_the_bytes_before_it_only_gr
     assert 2 < sum(epoch is not None for epoch in epochs) < 60
     for place, (earlier, later) in enumerate(pairwise(stable), 1):
         assert is_grown(earlier, later) or epochs[place] is not None
+
+
+@pytest.mark.parametrize("name", ["anthropic:claude-sonnet-4-5", "openai-chat:gpt-4.1", "openai:gpt-5"])
+def test_on_the_wire_too_only_the_screen_changes_over_200_turns(name: str) -> None:
+    before: list[Any] = []
+    grown = 0
+    for result in watched(200):
+        request = render_request(name, result.messages, tools=result.tool_specs, system_prompt=result.system)
+        *spoken, screen = said_on_the_wire(json.loads(request.body))
+        assert "Live Screen" in json.dumps(screen)
+        assert "Live Screen" not in json.dumps(spoken)
+        if result.stats.epoch is None:
+            assert spoken[: len(before)] == before
+            grown += 1
+        before = spoken
+    assert grown > 150
+
+
+def said_on_the_wire(body: dict[str, Any]) -> list[Any]:
+    """Everything that a request says, block by block."""
+    turns = body.get("messages") or body["input"]
+    return [block for turn in turns for block in (turn["content"] if isinstance(turn.get("content"), list) else [turn])]
 
 
 @pytest.mark.parametrize("in_result", [False, True])
