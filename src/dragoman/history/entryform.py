@@ -37,7 +37,6 @@ from .entries import (
     ToolFinishedEntry,
     ToolResultsEntry,
     UnknownEntry,
-    text_sections,
 )
 from .metadata import Metadata
 from .sections import LevelOfDetailSections, Section, Sections, without_live_screen
@@ -83,8 +82,9 @@ def _payload(entry: HistoryEntry) -> JsonObject:
         if value is None or (value == "" and not field.required):
             continue
         if isinstance(entry, ModelInputEntry) and field.name == "sections":
-            if value != text_sections(entry.parts):
-                payload[field.json_name] = _sections_object(value, _texts(entry.parts))
+            texts = _texts(entry.parts)
+            if not _is_plain(value, texts):
+                payload[field.json_name] = _sections_object(value, texts)
         else:
             payload[field.json_name] = _written(value)
     return payload
@@ -124,6 +124,14 @@ def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> J
             for place, section in enumerate(level):
                 places.setdefault(section.value, {name: place})
     return written
+
+
+def _is_plain(sections: LevelOfDetailSections, texts: Sequence[str]) -> bool:
+    """Whether an input of such texts has these sections by itself: what `text_sections` gives, without making it."""
+    live = sections.live
+    if sections.summary != live or sections.gist != live or len(live) != len(texts):
+        return False
+    return all(not key and said == text for (key, said), text in zip(live, texts, strict=True))
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:

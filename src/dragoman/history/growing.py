@@ -4,13 +4,25 @@ To add to the newest costs what is added; to add to an older one copies it first
 and none of them is copied on the way.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Reversible, Sequence
 from itertools import islice
-from typing import Generic, TypeVar, overload
+from typing import Generic, Protocol, TypeVar, overload
 
-__all__ = ["GrowingIds", "GrowingList"]
+__all__ = ["Extendable", "GrowingIds", "GrowingList"]
 
 _Item = TypeVar("_Item")
+
+
+class Extendable(Reversible[_Item], Protocol[_Item]):
+    """What a growing list needs of the list behind it; one may read its items when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> _Item: ...
+
+    def extend(self, items: Iterable[_Item], /) -> None:
+        """Add the items at the end."""
+        ...
 
 
 class GrowingList(Sequence[_Item], Generic[_Item]):
@@ -19,8 +31,13 @@ class GrowingList(Sequence[_Item], Generic[_Item]):
     __slots__ = ("_items", "_size")
 
     def __init__(self, items: Iterable[_Item] = ()) -> None:
-        self._items = list(items)
+        self._items: Extendable[_Item] = list(items)
         self._size = len(self._items)
+
+    @classmethod
+    def owning(cls, items: Extendable[_Item]) -> "GrowingList[_Item]":
+        """Return these items without reading them; nobody else may add to them from now on."""
+        return cls._of(items, len(items))
 
     def with_added(self, items: Iterable[_Item]) -> "GrowingList[_Item]":
         """Return these items and then the new ones."""
@@ -37,7 +54,7 @@ class GrowingList(Sequence[_Item], Generic[_Item]):
         return self._of(self._items, max(0, min(size, self._size)))
 
     @classmethod
-    def _of(cls, items: list[_Item], size: int) -> "GrowingList[_Item]":
+    def _of(cls, items: Extendable[_Item], size: int) -> "GrowingList[_Item]":
         view = cls.__new__(cls)
         view._items, view._size = items, size
         return view

@@ -8,6 +8,7 @@ things taken from outside, in `create_default` and `from_entries`, where they ar
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -30,7 +31,7 @@ from .entries import (
     ToolResultsEntry,
     UnknownEntry,
 )
-from .growing import GrowingIds, GrowingList
+from .growing import Extendable, GrowingIds, GrowingList
 from .metadata import NO_METADATA, Metadata
 from .rules import RULES, require_legal
 from .sections import LIVE_SCREEN, LevelOfDetailSections
@@ -67,6 +68,7 @@ class AgentState:
         self._sink = sink
         self._entries: GrowingList[HistoryEntry] = GrowingList()
         self._states: GrowingList[DerivedState] = GrowingList((DerivedState(),))
+        self._first_state = 0  # how many entries stand before the first of these states
         self._prepared: list[_Step] = []
         self._read_only = False
 
@@ -109,6 +111,30 @@ class AgentState:
             session_id = loaded[-1].entry_id.rpartition(":")[0] or None
         state = cls._new(session_id, clock, widgets, sink)
         state.commit(*loaded)
+        return state
+
+    @classmethod
+    def resume(
+        cls,
+        entries: Extendable[HistoryEntry],
+        derived: DerivedState,
+        *,
+        session_id: str,
+        clock: Clock | None = None,
+        widgets: Iterable[Widget] | None = None,
+        sink: Sink | None = None,
+    ) -> "AgentState":
+        """Return the state that the entries lead to, of which the first ones are known to lead to `derived`.
+
+        Only those after them are read and checked. The entries are the state's own from now on.
+        """
+        if derived.next_serial > len(entries):
+            raise InvalidValue(f"derived follows from {derived.next_serial} entries, but there are {len(entries)}")
+        state = cls._new(session_id, clock, widgets, sink)
+        rest = state._checked((entries[place] for place in range(derived.next_serial, len(entries))), derived)
+        state._entries = GrowingList.owning(entries)
+        state._states = GrowingList((derived, *(after for _, after in rest)))
+        state._first_state = derived.next_serial
         return state
 
     @classmethod
@@ -190,7 +216,12 @@ class AgentState:
             raise InvalidValue.of("serial", serial, f"from -1 to {len(self._entries) - 1}")
         past = AgentState(self._session_id, clock=self._clock, widgets=self._widgets)
         past._entries = self._entries.first(serial + 1)
-        past._states = self._states.first(serial + 2)
+        known = serial + 2 - self._first_state
+        if known > 0:
+            past._states, past._first_state = self._states.first(known), self._first_state
+        else:
+            past._states = GrowingList((reduce(advance, past._entries, DerivedState()),))
+            past._first_state = serial + 1
         past._read_only = True
         return past
 
@@ -306,7 +337,7 @@ class AgentState:
         steps = self._prepared
         is_prepared = [id(entry) for entry, _ in steps] == [id(entry) for entry in entries]
         if not is_prepared or steps[0][0].serial != self.next_serial:
-            steps = self._checked(entries)
+            steps = self._checked(entries, self.derived)
         self._take(steps)
 
     def _append(self, entry: _Entry) -> _Entry:
@@ -328,8 +359,8 @@ class AgentState:
         self._states = self._states.with_added(state for _, state in steps)
         self._prepared = []
 
-    def _checked(self, entries: Iterable[HistoryEntry]) -> list[_Step]:
-        state, steps = self.derived, []
+    def _checked(self, entries: Iterable[HistoryEntry], state: DerivedState) -> list[_Step]:
+        steps = []
         for entry in entries:
             _require_entry(entry)
             require_legal(state, entry)

@@ -1,0 +1,96 @@
+"""How a reader hears of new entries: at once within a process, by looking again for what other processes append."""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import StoreError
+from ..history import HistoryEntry
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Notices", "follow_entries"]
+
+CHUNK = 256
+
+Load: TypeAlias = Callable[[int, int], Coroutine[Any, Any, tuple[HistoryEntry, ...]]]
+
+
+class Notices:
+    """Wakes those who wait for a session to grow. Any thread may tell."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self.is_closed = False
+
+    def expect(self, session_id: str) -> "asyncio.Future[None]":
+        """Return a future of the running loop that is done when the session has grown, or everything is closed."""
+        import asyncio
+
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._waiting.setdefault(session_id, set()).add(future)
+            if self.is_closed:
+                future.set_result(None)
+        return future
+
+    def forget(self, session_id: str, future: "asyncio.Future[None]") -> None:
+        """Expect nothing any more."""
+        with self._lock:
+            waiting = self._waiting.get(session_id, set())
+            waiting.discard(future)
+            if not waiting:
+                self._waiting.pop(session_id, None)
+
+    def tell(self, session_ids: Iterable[str]) -> None:
+        """Wake those who wait for these sessions."""
+        if not self._waiting:
+            return
+        with self._lock:
+            futures = [future for session_id in session_ids for future in self._waiting.get(session_id, ())]
+        for future in futures:
+            try:
+                future.get_loop().call_soon_threadsafe(_wake, future)
+            except RuntimeError:  # its loop is closed: nobody waits there
+                pass
+
+    def close(self) -> None:
+        """Wake everybody, for good."""
+        with self._lock:
+            self.is_closed = True
+            sessions = list(self._waiting)
+        self.tell(sessions)
+
+
+async def follow_entries(
+    load: Load, notices: Notices, session_id: str, serial: int, poll_seconds: float | None
+) -> AsyncIterator[HistoryEntry]:
+    """Yield the entries from `serial` on as they come, until the store is closed.
+
+    `poll_seconds` is how long to wait for a notice before looking again; None if nobody else can append.
+    """
+    import asyncio
+
+    while not notices.is_closed:
+        grown = notices.expect(session_id)  # before looking, so that nothing is missed in between
+        try:
+            try:
+                entries = await load(serial, serial + CHUNK)
+            except StoreError:
+                if notices.is_closed:
+                    return
+                raise
+            for entry in entries:
+                yield entry
+            serial += len(entries)
+            if not entries:
+                await asyncio.wait((grown,), timeout=poll_seconds)
+        finally:
+            notices.forget(session_id, grown)
+
+
+def _wake(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,74 @@
+"""Which sessions a list holds: the same filters and pages in every store."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidValue
+from ..message import utc_time
+from .protocol import SessionInfo, SessionPage
+from .refusals import require_limit, require_session_id
+
+__all__ = ["ListQuery", "page_of"]
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for. `before` is the number of the last session of the page before, None at the beginning."""
+
+    metadata: Mapping[str, Any]
+    forks_of: str | None
+    created_from: datetime | None
+    created_before: datetime | None
+    limit: int
+    before: int | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        metadata: Mapping[str, Any],
+        forks_of: str | None,
+        created_from: datetime | None,
+        created_before: datetime | None,
+        limit: int,
+        page: str | None,
+    ) -> "ListQuery":
+        """Return the query; raise InvalidValue for what no list can answer."""
+        require_limit(limit)
+        if not isinstance(metadata, Mapping):
+            raise InvalidValue.of_content("metadata", metadata, "a mapping")
+        if forks_of is not None:
+            require_session_id(forks_of, "forks_of")
+        if page is not None and not (isinstance(page, str) and page.isascii() and page.isdigit() and len(page) < 19):
+            raise InvalidValue.of("page", page, "the next_page of the page before")
+        return cls(
+            metadata=metadata,
+            forks_of=forks_of,
+            created_from=utc_time(created_from),
+            created_before=utc_time(created_before),
+            limit=limit,
+            before=None if page is None else int(page),
+        )
+
+    def fits(self, info: SessionInfo) -> bool:
+        """Return whether the session is one of those asked for."""
+        if self.forks_of is not None and (info.forked_from is None or info.forked_from.session_id != self.forks_of):
+            return False
+        if self.created_from is not None and info.created_at < self.created_from:
+            return False
+        if self.created_before is not None and info.created_at >= self.created_before:
+            return False
+        return all(name in info.metadata and info.metadata[name] == value for name, value in self.metadata.items())
+
+
+def page_of(query: ListQuery, numbered: Iterable[tuple[int, SessionInfo]]) -> SessionPage:
+    """Return the page that the sessions make, which come with their numbers, the newest first, after `query.before`."""
+    found: list[tuple[int, SessionInfo]] = []
+    for number, info in numbered:
+        if query.fits(info):
+            if len(found) == query.limit:
+                return SessionPage(tuple(each for _, each in found), str(found[-1][0]))
+            found.append((number, info))
+    return SessionPage(tuple(each for _, each in found))

@@ -1,0 +1,266 @@
+"""Sessions in memory, for tests and for programs that keep nothing: the same promises, but no crash is survived."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..errors import StoreError
+from ..history import HistoryEntry, Metadata, entry_to_json
+from .chain import chained, checked, decode_entry, is_end_of
+from .following import Notices, follow_entries
+from .lazy import LazyEntries
+from .listing import ListQuery, page_of
+from .protocol import (
+    START,
+    ForkPoint,
+    Head,
+    OpenedSession,
+    SessionInfo,
+    SessionPage,
+    Snapshot,
+    Tombstone,
+    VerifyReport,
+)
+from .refusals import (
+    append_conflict,
+    fork_conflict,
+    held_against,
+    name_taken,
+    new_session_id,
+    no_session,
+    not_a_fork,
+    require_append,
+    require_forks_named,
+    require_serial,
+    require_session_id,
+    store_closed,
+)
+
+__all__ = ["MemoryStore"]
+
+_NO_METADATA = Metadata({})
+
+
+class _Kept:
+    """One session: its own entries, and those that it shares with its parent."""
+
+    def __init__(self, number: int, info: SessionInfo, parent: "_Kept | None" = None) -> None:
+        self.number = number
+        self.info = info
+        self.parent = parent
+        self.first = info.head.next_serial  # the serial of the first entry of its own
+        self.entries: list[bytes] = []
+        self.checksums: list[bytes] = []
+        self.snapshots: dict[int, Snapshot] = {}
+
+    def checksum(self, serial: int) -> bytes:
+        """The checksum of the entry of that serial, or of the beginning."""
+        if serial < self.first:
+            return self.parent.checksum(serial) if self.parent else START
+        return self.checksums[serial - self.first]
+
+    def json(self, first: int, end: int) -> list[bytes]:
+        """The entries from `first` on, before `end`."""
+        shared = self.parent.json(first, min(end, self.first)) if self.parent and first < self.first else []
+        return shared + self.entries[max(0, first - self.first) : max(0, end - self.first)]
+
+    def read(self, first: int, end: int) -> Sequence[bytes]:
+        """The same, checked."""
+        end = min(end, self.info.head.next_serial)
+        rows = ((first + place, data, self.checksum(first + place)) for place, data in enumerate(self.json(first, end)))
+        return list(checked(rows, first, self.checksum(first - 1))) if first < end else []
+
+
+class MemoryStore:
+    """A `SessionStore` without a file. One event loop at a time."""
+
+    def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._sessions: dict[str, _Kept] = {}
+        self._tombstones: dict[str, Tombstone] = {}
+        self._created = 0
+        self._notices = Notices()
+
+    async def __aenter__(self) -> "MemoryStore":
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.close()
+
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = _NO_METADATA) -> SessionInfo:
+        """Return a new, empty session."""
+        return self._create(session_id, metadata, Head(), None).info
+
+    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+        """Keep the entries, all or none."""
+        kept = self._find(session_id)
+        require_append(entries, expected_serial)
+        encoded = [entry_to_json(entry) for entry in entries]
+        head = kept.info.head
+        if expected_serial != head.next_serial:
+            last = expected_serial + len(encoded) - 1
+            if last <= head.serial and is_end_of(kept.checksum(last), encoded, kept.checksum(expected_serial - 1)):
+                return Head(last, kept.checksum(last).hex())
+            raise append_conflict(session_id, expected_serial, head)
+        checksum = kept.checksum(head.serial)
+        for data in encoded:
+            checksum = chained(checksum, data)
+            kept.entries.append(data)
+            kept.checksums.append(checksum)
+        updated = entries[-1].timestamp or kept.info.updated_at
+        head = Head(expected_serial + len(encoded) - 1, checksum.hex())
+        kept.info = replace(kept.info, head=head, updated_at=updated)
+        self._notices.tell((session_id,))
+        return head
+
+    async def load(
+        self, session_id: str, from_serial: int = 0, *, until_serial: int | None = None
+    ) -> tuple[HistoryEntry, ...]:
+        """Return the entries from a serial on."""
+        kept = self._find(session_id)
+        require_serial(from_serial, "from_serial")
+        end = kept.info.head.next_serial if until_serial is None else until_serial
+        require_serial(end, "until_serial")
+        return tuple(decode_entry(data, serial) for serial, data in enumerate(kept.read(from_serial, end), from_serial))
+
+    async def open(self, session_id: str) -> OpenedSession:
+        """Return what opens a session fast."""
+        kept = self._find(session_id)
+        size = kept.info.head.next_serial
+        newest = max((serial for serial in kept.snapshots if serial < size), default=None)
+        snapshot = None if newest is None else kept.snapshots[newest]
+        return OpenedSession(kept.info, LazyEntries(size, kept.read), snapshot)
+
+    async def head(self, session_id: str) -> Head:
+        """Return how far the session is."""
+        return self._find(session_id).info.head
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """Return what is known of the session."""
+        return self._find(session_id).info
+
+    async def list(
+        self,
+        *,
+        metadata: Mapping[str, Any] = _NO_METADATA,
+        forks_of: str | None = None,
+        created_from: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 100,
+        page: str | None = None,
+    ) -> SessionPage:
+        """Return the sessions that fit, the newest first."""
+        self._require_open()
+        query = ListQuery.of(
+            metadata=metadata,
+            forks_of=forks_of,
+            created_from=created_from,
+            created_before=created_before,
+            limit=limit,
+            page=page,
+        )
+        newest_first = ((kept.number, kept.info) for kept in reversed(self._sessions.values()))
+        return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
+
+    async def fork(
+        self,
+        session_id: str,
+        serial: int,
+        *,
+        new_session_id: str | None = None,
+        metadata: Mapping[str, Any] = _NO_METADATA,
+    ) -> SessionInfo:
+        """Return a new session that shares the entries up to `serial`."""
+        parent = self._find(session_id)
+        require_serial(serial, "serial", -1)
+        if serial > parent.info.head.serial:
+            raise fork_conflict(session_id, serial, parent.info.head)
+        return self._create(new_session_id, metadata, Head(serial, parent.checksum(serial).hex()), parent).info
+
+    def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
+        """Yield the entries from a serial on, then each new one as it comes."""
+        require_session_id(session_id)
+        require_serial(from_serial, "from_serial")
+        return follow_entries(
+            lambda first, end: self.load(session_id, first, until_serial=end),
+            self._notices,
+            session_id,
+            from_serial,
+            None,
+        )
+
+    async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
+        """Check every byte against the chain of checksums."""
+        found = self._find(session_id)
+        head = Head()
+        for serial in range(found.info.head.next_serial):
+            try:
+                found.read(serial, serial + 1)
+            except StoreError as error:
+                return VerifyReport(session_id, head, serial, str(error))
+            head = Head(serial, found.checksum(serial).hex())
+        return held_against(kept, VerifyReport(session_id, head), lambda serial: found.checksum(serial).hex())
+
+    async def erase(self, session_id: str, *, forks: Iterable[str] = ()) -> Tombstone:
+        """Remove the session and the forks that are named; leave tombstones."""
+        self._require_open()
+        require_session_id(session_id)
+        if session_id in self._tombstones:
+            return self._tombstones[session_id]
+        going = {session_id: self._find(session_id), **{each: self._find(each) for each in forks}}
+        for each, kept in going.items():
+            if each != session_id and kept.parent not in going.values():
+                raise not_a_fork(each, session_id)
+        standing = [each for each, kept in self._sessions.items() if kept.parent in going.values()]
+        require_forks_named(session_id, [each for each in standing if each not in going])
+        for each, kept in going.items():
+            count = kept.info.head.next_serial - kept.first
+            self._tombstones[each] = Tombstone(each, self._clock().astimezone(UTC), count)
+            del self._sessions[each]
+        self._notices.tell(going)
+        return self._tombstones[session_id]
+
+    async def tombstone(self, session_id: str) -> Tombstone | None:
+        """Return what is left of an erased session."""
+        self._require_open()
+        require_session_id(session_id)
+        return self._tombstones.get(session_id)
+
+    async def keep_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot for `open`, and drop the older one."""
+        self._find(session_id).snapshots = {snapshot.serial: snapshot}
+
+    async def drop_snapshots(self, session_id: str) -> None:
+        """Throw the snapshots away."""
+        self._find(session_id).snapshots.clear()
+
+    async def close(self) -> None:
+        """End whoever follows; nothing works afterwards."""
+        self._notices.close()
+
+    def _require_open(self) -> None:
+        if self._notices.is_closed:
+            raise store_closed()
+
+    def _find(self, session_id: str) -> _Kept:
+        self._require_open()
+        require_session_id(session_id)
+        kept = self._sessions.get(session_id)
+        if kept is None:
+            raise no_session(session_id, self._tombstones.get(session_id))
+        return kept
+
+    def _create(self, session_id: str | None, metadata: Mapping[str, Any], head: Head, parent: _Kept | None) -> _Kept:
+        self._require_open()
+        name = new_session_id() if session_id is None else session_id
+        require_session_id(name)
+        if name in self._sessions or name in self._tombstones:
+            raise name_taken(name, self._tombstones.get(name))
+        now = self._clock().astimezone(UTC)
+        point = None if parent is None else ForkPoint(parent.info.session_id, head.serial)
+        self._created += 1
+        kept = _Kept(self._created, SessionInfo(name, now, now, head, Metadata.of(metadata), point), parent)
+        self._sessions[name] = kept
+        return kept

@@ -1,0 +1,219 @@
+"""What a session store promises, and the values that it gives. Knows no database.
+
+A store keeps the entries of sessions: it appends, it never changes. It checks serials, not rules: which entry may
+follow which is `AgentState`'s business.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import ErrorCode, StoreError
+from ..history import HistoryEntry, Metadata
+
+__all__ = [
+    "START",
+    "AppendConflict",
+    "ForkPoint",
+    "Head",
+    "OpenedSession",
+    "SessionInfo",
+    "SessionPage",
+    "SessionStore",
+    "Snapshot",
+    "Tombstone",
+    "VerifyReport",
+]
+
+START = bytes(32)  # the checksum before the first entry
+
+_NO_METADATA = Metadata({})
+
+
+class Head(msgspec.Struct, frozen=True):
+    """How far a session is: the serial of its newest entry, -1 for none, and the checksum of all up to it.
+
+    Whoever keeps a head elsewhere can later prove by `verify` that nothing up to it was rewritten.
+    """
+
+    serial: int = -1
+    checksum: str = START.hex()
+
+    @property
+    def next_serial(self) -> int:
+        """The serial that the next entry gets."""
+        return self.serial + 1
+
+
+class ForkPoint(msgspec.Struct, frozen=True):
+    """Where a fork left its parent: it shares the parent's entries up to `serial`, that one included."""
+
+    session_id: str
+    serial: int
+
+
+class SessionInfo(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """What is known of a session without its entries. `updated_at` is the time in its newest entry."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    head: Head = Head()
+    metadata: Mapping[str, Any] = _NO_METADATA
+    forked_from: ForkPoint | None = None
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """Some sessions of a list, the newest first; `next_page` asks for those after them, None if there are none."""
+
+    sessions: tuple[SessionInfo, ...] = ()
+    next_page: str | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What followed from the entries up to `serial`, in a form that only `dragoman.store` reads; to save time alone."""
+
+    serial: int
+    data: bytes
+
+
+class OpenedSession(msgspec.Struct, frozen=True):
+    """A session as `Session` wants it: all entries up to the head, read when they are asked for, and a snapshot.
+
+    The snapshot is the newest one that the entries still stand behind, if there is one.
+    """
+
+    info: SessionInfo
+    entries: Sequence[HistoryEntry]
+    snapshot: Snapshot | None = None
+
+
+class VerifyReport(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """What `verify` found. `head` is the end of what is sound.
+
+    `bad_serial` is the first serial that is not what was appended, -1 if the session's own record is not; None if all
+    is sound.
+    """
+
+    session_id: str
+    head: Head
+    bad_serial: int | None = None
+    problem: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether everything is what was appended."""
+        return self.bad_serial is None
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """What is left of an erased session: that it was there, how long it was, and when it went."""
+
+    session_id: str
+    erased_at: datetime
+    entries: int
+
+
+class AppendConflict(StoreError):
+    """Somebody else has appended; `head` is how far the session is now."""
+
+    default_code = ErrorCode.CONFLICT
+
+    def __init__(self, message: str, *, head: Head | None = None) -> None:
+        super().__init__(message)
+        self.head = head or Head()
+
+
+class SessionStore(Protocol):
+    """Where entries live. Every method may be called from several tasks at once; all raise StoreError alone, or
+    InvalidValue for arguments that no store takes.
+
+    `not_found`: no such session, or it was erased. `conflict`: the place or the name is taken. `corrupt`: what is
+    there is not what was appended. `too_new`: a later version of this library wrote it.
+    """
+
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = ...) -> SessionInfo:
+        """Return a new, empty session; without an id it gets a random one. The id of an erased one is not free."""
+        ...
+
+    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+        """Keep the entries, all or none, and return the head they lead to. When it returns, they survive a crash.
+
+        The first one must have the serial `expected_serial`, and the session must be that long; else AppendConflict.
+        But if the very same entries stand there already, this is a repeated call after a lost answer: it changes
+        nothing and returns what the first would have.
+        """
+        ...
+
+    async def load(
+        self, session_id: str, from_serial: int = 0, *, until_serial: int | None = None
+    ) -> tuple[HistoryEntry, ...]:
+        """Return the entries from `from_serial` on, before `until_serial` if that is given; all of them checked."""
+        ...
+
+    async def open(self, session_id: str) -> OpenedSession:
+        """Return what opens a session fast. Its entries are checked when they are read, and read while it is open."""
+        ...
+
+    async def head(self, session_id: str) -> Head:
+        """Return how far the session is."""
+        ...
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """Return what is known of the session."""
+        ...
+
+    async def list(
+        self,
+        *,
+        metadata: Mapping[str, Any] = ...,
+        forks_of: str | None = None,
+        created_from: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 100,
+        page: str | None = None,
+    ) -> SessionPage:
+        """Return at most `limit` sessions that fit, the newest first; `page` is the `next_page` of the page before.
+
+        A session fits `metadata` if it has these keys with these values, among others perhaps.
+        """
+        ...
+
+    async def fork(
+        self, session_id: str, serial: int, *, new_session_id: str | None = None, metadata: Mapping[str, Any] = ...
+    ) -> SessionInfo:
+        """Return a new session that shares the entries up to `serial`, -1 for none; the cost is always the same."""
+        ...
+
+    def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
+        """Yield the entries from `from_serial` on, then each new one, whoever appends it, until the store is closed."""
+        ...
+
+    async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
+        """Check every byte against the chain of checksums; with a head kept elsewhere, that it is still in there."""
+        ...
+
+    async def erase(self, session_id: str, *, forks: Iterable[str] = ()) -> Tombstone:
+        """Remove the session for good, and leave a tombstone.
+
+        A session that others were forked from is refused (`conflict`) unless they are all named: they go with it.
+        """
+        ...
+
+    async def tombstone(self, session_id: str) -> Tombstone | None:
+        """Return what is left of an erased session, None if none of that id was erased."""
+        ...
+
+    async def keep_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot for `open`. Older ones may go."""
+        ...
+
+    async def drop_snapshots(self, session_id: str) -> None:
+        """Throw the snapshots away; nothing changes but the time that opening takes."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of everything. Nothing works afterwards; closing twice is fine."""
+        ...

@@ -1,0 +1,280 @@
+"""A conversation that a store keeps: `AgentState` behind appends that are durable before memory knows of them.
+
+One `Session` is one writer. If another one was faster, an append raises AppendConflict, and `refresh` takes in what it
+has appended.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import ErrorCode, InvalidValue, StoreError
+from ..history import (
+    AgentState,
+    Clock,
+    ContextualHistoryEntry,
+    HistoryEntry,
+    HistoryToolCallResult,
+    Metadata,
+    ModelInputEntry,
+    ModelOutputEntry,
+    NotebookEntry,
+    NotebookOperation,
+    ResetEntry,
+    SystemInstructionEntry,
+    ToolResultsEntry,
+    Widget,
+    WidgetResult,
+)
+from ..history.growing import GrowingList
+from ..message import Message, Part
+from .lazy import LazyEntries
+from .protocol import OpenedSession, SessionInfo, SessionStore
+from .snapshots import read_snapshot, take_snapshot
+
+__all__ = ["BranchComparison", "Session", "compare_branches", "open_session", "start_session"]
+
+SNAPSHOT_EVERY = 1000  # entries; opening a session reads at most about as many
+
+_NO_METADATA = Metadata({})
+_Entry = TypeVar("_Entry", bound=HistoryEntry)
+
+
+class Session:
+    """A session that is open for reading and appending. `open_session` and `start_session` make one."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        opened: OpenedSession,
+        *,
+        clock: Clock | None = None,
+        widgets: Iterable[Widget] | None = None,
+    ) -> None:
+        import asyncio
+
+        derived = read_snapshot(opened.snapshot)
+        entries = opened.entries if isinstance(opened.entries, LazyEntries) else list(opened.entries)
+        self._store = store
+        self._info = opened.info
+        self._clock = clock
+        self._widgets = None if widgets is None else tuple(widgets)
+        self._state = AgentState.resume(
+            entries, derived, session_id=self.session_id, clock=clock, widgets=self._widgets
+        )
+        self._snapshot_serial = derived.next_serial - 1
+        self._lock = asyncio.Lock()
+        self._under_way: asyncio.Task[None] | None = None
+        self._messages: GrowingList[Message] = GrowingList()
+        self._messages_of = 0  # so many entries have given their messages
+
+    # ------------------------------------------------------------ what is there
+
+    @property
+    def session_id(self) -> str:
+        """The id in the store."""
+        return self._info.session_id
+
+    @property
+    def run_id(self) -> str:
+        """The open run, or empty."""
+        return self._state.current_run_id
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was noted when the session was created."""
+        return self._info.metadata
+
+    @property
+    def info(self) -> SessionInfo:
+        """The session as it was when it was opened."""
+        return self._info
+
+    @property
+    def state(self) -> AgentState:
+        """What follows from the entries. Append through the session, never to the state itself."""
+        return self._state
+
+    @property
+    def entries(self) -> Sequence[HistoryEntry]:
+        """All entries; those of a long session are read when they are asked for."""
+        return self._state.entries
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What all contextual entries say, whole and in order; `state.render_live_context` is what a model may see."""
+        entries = self._state.entries
+        fresh = [entries[place] for place in range(self._messages_of, len(entries))]
+        self._messages = self._messages.with_added(
+            message for entry in fresh if isinstance(entry, ContextualHistoryEntry) for message in entry.messages()
+        )
+        self._messages_of = len(entries)
+        return self._messages
+
+    def state_at(self, serial: int) -> AgentState:
+        """Return the state as it was right after the entry of that serial, -1 for before all."""
+        return self._state.state_at(serial)
+
+    # ------------------------------------------------------------ appending
+
+    async def append(self, *entries: HistoryEntry) -> tuple[HistoryEntry, ...]:
+        """Append entries of any kind, all or none, and return them as they were recorded.
+
+        Raises IllegalAppend for what a rule forbids, and what the store raises; then memory is as it was. Whoever
+        cancels this does not stop the store: the next append first waits for what became of it.
+        """
+        import asyncio
+
+        async with self._lock:
+            await self._settle()
+            prepared = self._state.prepare_all(entries)
+            if prepared:
+                self._under_way = asyncio.ensure_future(self._keep(prepared))
+                await asyncio.shield(self._under_way)
+                self._under_way = None
+            return prepared
+
+    async def append_model_input(
+        self, *parts: Part | str, run_id: str = "", metadata: Mapping[str, Any] = _NO_METADATA
+    ) -> ModelInputEntry:
+        """Append what a person or a host said, with the LiveScreen of this moment."""
+        return await self._append(ModelInputEntry.of(*parts, run_id=run_id, metadata=metadata))
+
+    async def append_model_output(
+        self, output: Message, *, run_id: str = "", metadata: Mapping[str, Any] = _NO_METADATA
+    ) -> ModelOutputEntry:
+        """Append what a model said. Tool calls whose ids were used before get new ones: use the returned entry's."""
+        return await self._append(ModelOutputEntry(output, run_id=run_id, metadata=metadata))
+
+    async def append_tool_results(
+        self,
+        results: Iterable[HistoryToolCallResult] = (),
+        *,
+        run_id: str = "",
+        metadata: Mapping[str, Any] = _NO_METADATA,
+    ) -> ToolResultsEntry:
+        """Append the answers to all open calls, in call order; without `results`, those that have finished."""
+        answered = tuple(results) or self._state.derived.finished_tool_calls
+        return await self._append(ToolResultsEntry(answered, run_id=run_id, metadata=metadata))
+
+    async def set_system_instruction(self, instruction: str) -> SystemInstructionEntry:
+        """Append a new system instruction; empty text is none."""
+        return await self._append(SystemInstructionEntry(instruction))
+
+    async def update_memory_notebook(self, content: str | None) -> NotebookEntry:
+        """Append the notebook as the host wants it; None empties it."""
+        return await self._append(NotebookEntry(content or "", NotebookOperation.HOST))
+
+    async def reset(self) -> ResetEntry:
+        """Append a reset: nothing before it reaches a model any more. Nothing is deleted."""
+        return await self._append(ResetEntry())
+
+    async def execute_widget_tool(self, name: str, arguments: Mapping[str, Any]) -> WidgetResult:
+        """Run a widget's tool and append what it changes, all or nothing; a widget's mistake gives a failure."""
+        planned = self._state.plan_widget_tool(name, arguments)
+        if not planned.entries:
+            return planned
+        try:
+            recorded = await self.append(*planned.entries)
+        except InvalidValue as error:
+            return WidgetResult(f"{name} failed: {error.unquoted or error}", (), ErrorCode.TOOL_FAILED)
+        return replace(planned, entries=recorded)
+
+    async def refresh(self) -> tuple[HistoryEntry, ...]:
+        """Take in what others have appended, and return it."""
+        async with self._lock:
+            await self._settle()
+            entries = await self._store.load(self.session_id, self._state.next_serial)
+            self._state.commit(*entries)
+            return entries
+
+    async def fork(
+        self, serial: int, *, new_session_id: str | None = None, metadata: Mapping[str, Any] = _NO_METADATA
+    ) -> "Session":
+        """Return a new session that shares the entries up to `serial` and goes on by itself."""
+        info = await self._store.fork(self.session_id, serial, new_session_id=new_session_id, metadata=metadata)
+        return await open_session(self._store, info.session_id, clock=self._clock, widgets=self._widgets)
+
+    async def _append(self, entry: _Entry) -> _Entry:
+        (recorded,) = await self.append(entry)
+        return recorded  # type: ignore[return-value]  # of the class that was given
+
+    async def _keep(self, entries: tuple[HistoryEntry, ...]) -> None:
+        await self._store.append(self.session_id, entries, entries[0].serial)
+        self._state.commit(*entries)
+        if self._state.next_serial - self._snapshot_serial > SNAPSHOT_EVERY:
+            await self._keep_snapshot()
+
+    async def _keep_snapshot(self) -> None:
+        snapshot = take_snapshot(self._state.derived)
+        if snapshot is not None:
+            self._snapshot_serial = snapshot.serial
+            try:
+                await self._store.keep_snapshot(self.session_id, snapshot)
+            except StoreError:  # it only saves time; the entries are safe
+                pass
+
+    async def _settle(self) -> None:
+        """Wait for an append whose caller was cancelled. What it raised was for that caller."""
+        if self._under_way is not None:
+            import asyncio
+
+            await asyncio.wait((self._under_way,))
+            self._under_way.exception()
+            self._under_way = None
+
+
+async def start_session(
+    store: SessionStore,
+    session_id: str | None = None,
+    *,
+    system_instruction: str | None = None,
+    metadata: Mapping[str, Any] = _NO_METADATA,
+    clock: Clock | None = None,
+    widgets: Iterable[Widget] | None = None,
+) -> Session:
+    """Create a session in the store and open it; without an id it gets a random one."""
+    info = await store.create(session_id, metadata=metadata)
+    session = await open_session(store, info.session_id, clock=clock, widgets=widgets)
+    if system_instruction is not None:
+        await session.set_system_instruction(system_instruction)
+    return session
+
+
+async def open_session(
+    store: SessionStore, session_id: str, *, clock: Clock | None = None, widgets: Iterable[Widget] | None = None
+) -> Session:
+    """Open a session of the store; raise StoreError, `not_found` if it has none of that id.
+
+    With a snapshot only the entries after it are read; `entries` reads the others when they are asked for.
+    """
+    return Session(store, await store.open(session_id), clock=clock, widgets=widgets)
+
+
+class BranchComparison(msgspec.Struct, frozen=True):
+    """Two sessions side by side: the last serial that they share, -1 for none, and what each has after it."""
+
+    common_serial: int
+    left: tuple[HistoryEntry, ...]
+    right: tuple[HistoryEntry, ...]
+
+
+async def compare_branches(store: SessionStore, left_id: str, right_id: str) -> BranchComparison:
+    """Return where two sessions parted, by the forks that led to them, and what each has of its own."""
+    left, right = await _ancestors(store, left_id), await _ancestors(store, right_id)
+    common = max((min(last, right[each]) for each, last in left.items() if each in right), default=-1)
+    return BranchComparison(common, await store.load(left_id, common + 1), await store.load(right_id, common + 1))
+
+
+async def _ancestors(store: SessionStore, session_id: str) -> dict[str, int]:
+    """Each session that this one stands on, itself included, and the last serial that it has from there."""
+    info = await store.info(session_id)
+    shared = info.head.serial
+    last = {session_id: shared}
+    while info.forked_from is not None:
+        shared = min(shared, info.forked_from.serial)
+        last[info.forked_from.session_id] = shared
+        info = await store.info(info.forked_from.session_id)
+    return last

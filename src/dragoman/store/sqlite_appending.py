@@ -1,0 +1,108 @@
+"""Appends as rows: those of one transaction are checked one by one and written all together.
+
+What is known of the sessions' heads is kept from transaction to transaction. If another process has appended since, the
+place that was thought to be next is taken, and the database itself refuses the row.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from .blobs import Piece, cut_pieces
+from .chain import chained, is_end_of
+from .protocol import Head
+from .refusals import append_conflict
+from .sqlite_rows import SessionRow, checksum_at, corrupt, find_sound_end
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+__all__ = ["Appender"]
+
+
+class _Place:
+    """Where the next entry of a session goes, and the checksum before it."""
+
+    __slots__ = ("checksum", "key", "next_serial")
+
+    def __init__(self, key: int, next_serial: int, checksum: bytes) -> None:
+        self.key = key
+        self.next_serial = next_serial
+        self.checksum = checksum
+
+
+class Appender:
+    """Gathers appends; `flush` writes them."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._places: dict[str, _Place] = {}
+        self._entries: list[tuple[int, int, bytes, bytes]] = []
+        self._pieces: list[tuple[int, int, Piece]] = []
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether what was gathered is a single row, which is a transaction by itself."""
+        return len(self._entries) == 1 and not self._pieces
+
+    def forget(self) -> None:
+        """Know nothing any more, and write nothing of what was gathered."""
+        self._places.clear()
+        self._entries.clear()
+        self._pieces.clear()
+
+    def is_next(self, session_id: str, serial: int) -> bool:
+        """Whether that is known to be the session's next place; else `flush` before `append`, which then looks."""
+        place = self._places.get(session_id)
+        return place is not None and place.next_serial == serial
+
+    def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
+        """Gather the entries, or recognise them; raise AppendConflict if others stand there. Writes nothing."""
+        place = self._places.get(session_id)
+        if place is None or serial != place.next_serial:
+            session = find_sound_end(self._connection, session_id)
+            if serial != session.head.next_serial:
+                return self._recognise(session, entries, serial)
+            place = _Place(session.key, serial, bytes.fromhex(session.head.checksum))
+            self._places[session_id] = place
+        checksum = place.checksum
+        for entry in entries:
+            checksum = chained(checksum, entry)
+            left, pieces = cut_pieces(entry)
+            self._entries.append((place.key, serial, checksum, left))
+            for piece in pieces:
+                self._pieces.append((place.key, serial, piece))
+            serial += 1
+        place.checksum, place.next_serial = checksum, serial
+        return Head(serial - 1, checksum.hex())
+
+    def flush(self) -> None:
+        """Write what was gathered. Raises sqlite3.IntegrityError if somebody else was faster."""
+        if self._entries:
+            self._connection.executemany("INSERT INTO entries VALUES (NULL, ?, ?, ?, ?)", self._entries)
+            for key, serial, piece in self._pieces:
+                self._add_piece(key, serial, piece)
+            self._entries.clear()
+            self._pieces.clear()
+
+    def _recognise(self, session: SessionRow, entries: Sequence[bytes], serial: int) -> Head:
+        """The head of entries that stand there already: the answer to their first append was lost."""
+        last = serial + len(entries) - 1
+        if last <= session.head.serial:
+            checksum = checksum_at(self._connection, session, last)
+            if is_end_of(checksum, entries, checksum_at(self._connection, session, serial - 1)):
+                return Head(last, checksum.hex())
+        raise append_conflict(session.session_id, serial, session.head)
+
+    def _add_piece(self, session: int, serial: int, piece: Piece) -> None:
+        name = sha256(piece.data).digest()
+        select = "SELECT key, data = ? FROM blobs WHERE hash = ?"
+        found = self._connection.execute(select, (piece.data, name)).fetchone()
+        if found is None:
+            key = self._connection.execute("INSERT INTO blobs VALUES (NULL, ?, ?)", (name, piece.data)).lastrowid
+        elif found[1]:
+            key = found[0]
+        else:
+            corrupt("content that other entries share is damaged")
+        row = (session, serial, piece.offset, key, piece.is_base64)
+        self._connection.execute("INSERT INTO pieces VALUES (?, ?, ?, ?, ?)", row)

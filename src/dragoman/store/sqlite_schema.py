@@ -1,0 +1,304 @@
+"""A SQLite file that holds sessions: its tables by numbered migrations, its settings, its permissions, its errors.
+
+The number of a database is that of its newest migration. One that a later version of this library wrote is refused
+before anything of it is touched.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import ErrorCode, StoreError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["MIGRATIONS", "Migration", "connect", "migrate", "prepare_file", "store_error", "translated"]
+
+APPLICATION_ID = 0x44_52_41_47  # "DRAG", in the file's header, where `file` finds it
+
+
+class Migration(NamedTuple):
+    """One step from a database to the next number."""
+
+    name: str
+    statements: tuple[str, ...]
+
+
+# The first has number 1. A published one is never changed; what shall be different is a new one at the end.
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        "sessions and entries",
+        (
+            f"PRAGMA application_id = {APPLICATION_ID}",
+            """CREATE TABLE migrations (
+                number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL
+            ) STRICT""",
+            # `record` is a checksum of the other columns. A fork stands on the entries of `parent` up to `base`.
+            """CREATE TABLE sessions (
+                key INTEGER PRIMARY KEY AUTOINCREMENT,
+                session_id TEXT NOT NULL UNIQUE,
+                created_at TEXT NOT NULL,
+                metadata BLOB NOT NULL,
+                parent INTEGER REFERENCES sessions (key),
+                base INTEGER NOT NULL,
+                record BLOB NOT NULL
+            ) STRICT""",
+            "CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL",
+            # In the order in which they came, whosever they are: a transaction of many sessions fills few pages.
+            """CREATE TABLE entries (
+                place INTEGER PRIMARY KEY,
+                session INTEGER NOT NULL,
+                serial INTEGER NOT NULL,
+                checksum BLOB NOT NULL,
+                entry BLOB NOT NULL,
+                UNIQUE (session, serial)
+            ) STRICT""",
+            # Where each session ends. With it, losing the newest entries is noticed too.
+            """CREATE TABLE heads (
+                session INTEGER PRIMARY KEY REFERENCES sessions (key), serial INTEGER NOT NULL, checksum BLOB NOT NULL
+            ) STRICT""",
+            # Sessions that are about to be erased, within the transaction that erases them: for these alone the
+            # triggers let a DELETE pass.
+            "CREATE TABLE erasing (session INTEGER PRIMARY KEY) STRICT",
+            """CREATE TABLE tombstones (
+                session_id TEXT PRIMARY KEY, erased_at TEXT NOT NULL, entries INTEGER NOT NULL
+            ) STRICT, WITHOUT ROWID""",
+            # A row while deleted content may still lie in the log or in free pages.
+            "CREATE TABLE cleanings (key INTEGER PRIMARY KEY) STRICT",
+            # Also keeps INSERT OR REPLACE from replacing: the place after the head is the only one.
+            """CREATE TRIGGER entries_follow BEFORE INSERT ON entries
+            WHEN NEW.serial IS NOT (SELECT serial + 1 FROM heads WHERE session = NEW.session)
+              OR EXISTS (SELECT 1 FROM entries WHERE place = NEW.place) BEGIN
+                SELECT RAISE(ABORT, 'entries are only added, one after the other');
+            END""",
+            # The database itself moves the head, so that no entry is ever without it.
+            """CREATE TRIGGER entries_move_the_head AFTER INSERT ON entries BEGIN
+                UPDATE heads SET serial = NEW.serial, checksum = NEW.checksum WHERE session = NEW.session;
+            END""",
+            """CREATE TRIGGER entries_stay_as_they_are BEFORE UPDATE ON entries BEGIN
+                SELECT RAISE(ABORT, 'entries are never changed');
+            END""",
+            """CREATE TRIGGER entries_stay BEFORE DELETE ON entries
+            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.session) BEGIN
+                SELECT RAISE(ABORT, 'entries are never deleted');
+            END""",
+            """CREATE TRIGGER sessions_stay_as_they_are BEFORE UPDATE ON sessions BEGIN
+                SELECT RAISE(ABORT, 'sessions are never changed');
+            END""",
+            """CREATE TRIGGER sessions_are_new BEFORE INSERT ON sessions
+            WHEN EXISTS (SELECT 1 FROM sessions WHERE session_id = NEW.session_id OR key = NEW.key)
+              OR EXISTS (SELECT 1 FROM tombstones WHERE session_id = NEW.session_id) BEGIN
+                SELECT RAISE(ABORT, 'sessions are never replaced');
+            END""",
+            """CREATE TRIGGER sessions_stay BEFORE DELETE ON sessions
+            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.key) BEGIN
+                SELECT RAISE(ABORT, 'sessions are never deleted');
+            END""",
+        ),
+    ),
+    Migration(
+        "blobs",
+        (
+            "CREATE TABLE blobs (key INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, data BLOB NOT NULL) STRICT",
+            # What was cut out of an entry, and where in it it belongs.
+            """CREATE TABLE pieces (
+                session INTEGER NOT NULL,
+                serial INTEGER NOT NULL,
+                at INTEGER NOT NULL,
+                blob INTEGER NOT NULL REFERENCES blobs (key),
+                is_base64 INTEGER NOT NULL,
+                PRIMARY KEY (session, serial, at)
+            ) STRICT, WITHOUT ROWID""",
+            "CREATE INDEX pieces_by_blob ON pieces (blob)",
+            """CREATE TRIGGER blobs_stay_as_they_are BEFORE UPDATE ON blobs BEGIN
+                SELECT RAISE(ABORT, 'blobs are never changed');
+            END""",
+            """CREATE TRIGGER blobs_stay BEFORE DELETE ON blobs
+            WHEN EXISTS (SELECT 1 FROM pieces WHERE blob = OLD.key) BEGIN
+                SELECT RAISE(ABORT, 'blobs are never deleted while an entry needs them');
+            END""",
+            """CREATE TRIGGER pieces_stay_as_they_are BEFORE UPDATE ON pieces BEGIN
+                SELECT RAISE(ABORT, 'pieces are never changed');
+            END""",
+            """CREATE TRIGGER pieces_stay BEFORE DELETE ON pieces
+            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.session) BEGIN
+                SELECT RAISE(ABORT, 'pieces are never deleted');
+            END""",
+        ),
+    ),
+    Migration(
+        "snapshots",
+        (
+            # Valid while `checksum` is that of the session's entry of that serial.
+            """CREATE TABLE snapshots (
+                session INTEGER NOT NULL REFERENCES sessions (key), serial INTEGER NOT NULL, checksum BLOB NOT NULL,
+                data BLOB NOT NULL, PRIMARY KEY (session, serial)
+            ) STRICT""",
+        ),
+    ),
+)
+
+
+def prepare_file(path: Path, *, busy_seconds: float) -> None:
+    """Create the file, for its owner alone, or bring it to the newest number; raise StoreError if that cannot be."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _create_empty(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be created: {error.strerror}", code=_os_code(error)) from error
+    if path.stat().st_size:
+        _require_known(path, busy_seconds)
+    with translated(path):
+        connection = connect(path, busy_seconds=busy_seconds)
+        try:
+            if _number(connection) < len(MIGRATIONS):
+                migrate(connection, path)
+        finally:
+            connection.close()
+
+
+def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "sqlite3.Connection":
+    """Return a connection with the settings that durability and privacy need."""
+    import sqlite3
+
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+        uri=True,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        if not read_only:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise StoreError(f"{path}: the file system cannot share a log (journal mode {mode!r})")
+        for setting in (
+            "synchronous = FULL",
+            "fullfsync = ON",
+            "checkpoint_fullfsync = ON",
+            "secure_delete = ON",
+            "foreign_keys = ON",
+            "trusted_schema = OFF",
+            "cell_size_check = ON",
+        ):
+            connection.execute(f"PRAGMA {setting}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def migrate(connection: "sqlite3.Connection", path: Path, *, until: int = len(MIGRATIONS)) -> None:
+    """Apply the migrations that are missing, each in its transaction, then put them into the file itself."""
+    for number, migration in enumerate(MIGRATIONS[:until], 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if _number(connection) == number - 1:  # else another process was faster
+                for statement in migration.statements:
+                    connection.execute(statement)
+                applied_at = datetime.now(UTC).isoformat()
+                connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, migration.name, applied_at))
+                connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    # So that a later open sees the number in the header, without reading the log.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    _sync_folder(path)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Raise StoreError for what SQLite raises."""
+    import sqlite3
+
+    try:
+        yield
+    except (sqlite3.Error, UnicodeError) as error:
+        raise store_error(error, path) from error
+
+
+def store_error(error: "sqlite3.Error | UnicodeError", path: Path) -> StoreError:
+    """Return what an error of SQLite means to whoever uses the store; text that is no UTF-8 comes from damage alone."""
+    name: str = getattr(error, "sqlite_errorname", "SQLITE_CORRUPT")
+    for prefix, (code, words) in _MEANINGS.items():
+        if name.startswith(prefix):
+            return StoreError(f"{path.name}: {words} ({name}: {error})", code=code)
+    return StoreError(f"{path.name}: {name}: {error}", code=ErrorCode.INTERNAL)
+
+
+_MEANINGS: dict[str, tuple[ErrorCode, str]] = {
+    "SQLITE_FULL": (ErrorCode.QUOTA_EXCEEDED, "the disk is full, nothing was kept"),
+    "SQLITE_READONLY": (ErrorCode.PERMISSION, "the database may not be written, nothing was kept"),
+    "SQLITE_PERM": (ErrorCode.PERMISSION, "the database may not be opened"),
+    "SQLITE_CANTOPEN": (ErrorCode.PERMISSION, "the database cannot be opened"),
+    "SQLITE_BUSY": (ErrorCode.TIMEOUT, "others kept the database locked for too long"),
+    "SQLITE_LOCKED": (ErrorCode.TIMEOUT, "others kept the database locked for too long"),
+    "SQLITE_CORRUPT": (ErrorCode.CORRUPT, "the database is damaged"),
+    "SQLITE_NOTADB": (ErrorCode.CORRUPT, "this is not a database, or its header is damaged"),
+    "SQLITE_IOERR": (ErrorCode.SERVER_ERROR, "the disk failed, or is full; what was asked may or may not be kept"),
+    "SQLITE_TOOBIG": (ErrorCode.INVALID_REQUEST, "an entry is larger than the database can hold"),
+    "SQLITE_PROTOCOL": (ErrorCode.TIMEOUT, "others kept the database locked for too long"),
+    # Our statements are right for a database that is as it was made.
+    "SQLITE_CONSTRAINT": (ErrorCode.CORRUPT, "the database does not agree with itself"),
+    "SQLITE_ERROR": (ErrorCode.CORRUPT, "the database is not as it was made"),
+}
+
+
+def _number(connection: "sqlite3.Connection") -> int:
+    number: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return number
+
+
+def _require_known(path: Path, busy_seconds: float) -> None:
+    """Refuse a foreign or newer database without a connection that could write, even on closing."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    _require_ours(path, int.from_bytes(header[60:64]), int.from_bytes(header[68:72]), is_empty=True)
+    with translated(path):  # the log may know a later number
+        connection = connect(path, busy_seconds=busy_seconds, read_only=True)
+        try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            _require_ours(path, _number(connection), application, is_empty=not tables)
+        finally:
+            connection.close()
+
+
+def _require_ours(path: Path, number: int, application: int, *, is_empty: bool) -> None:
+    if application != APPLICATION_ID and (application or number or not is_empty):
+        raise StoreError(f"{path.name} is not a database of sessions", code=ErrorCode.CORRUPT)
+    if number > len(MIGRATIONS):
+        raise StoreError(
+            f"{path.name} has number {number}, this dragoman reads up to {len(MIGRATIONS)}: update it",
+            code=ErrorCode.TOO_NEW,
+        )
+
+
+def _create_empty(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return
+    _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the file's name as durable as its content."""
+    if os.name == "nt":  # there a folder cannot be opened, and need not be
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _os_code(error: OSError) -> ErrorCode:
+    return ErrorCode.PERMISSION if isinstance(error, PermissionError) else ErrorCode.SERVER_ERROR

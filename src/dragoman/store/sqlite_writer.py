@@ -1,0 +1,265 @@
+"""Changes to a SQLite file, all from one thread: whatever waits is written in one transaction, so one sync serves all.
+
+A job is an append, or a function of the connection that refuses by StoreError or InvalidValue before it writes.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import DragomanError
+from .protocol import Head
+from .refusals import store_closed
+from .sqlite_appending import Appender
+
+if TYPE_CHECKING:
+    import asyncio
+    from sqlite3 import Connection
+
+__all__ = ["Writer"]
+
+_Result = TypeVar("_Result")
+
+
+class _Job:
+    """Who waits for something, and what came of it."""
+
+    __slots__ = ("error", "future", "result")
+
+    def __init__(self, future: "asyncio.Future[Any]") -> None:
+        self.future = future
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Tell who waits; in the loop's own thread."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class _Append(_Job):
+    """Entries for a session."""
+
+    __slots__ = ("entries", "serial", "session_id")
+
+    def __init__(self, future: "asyncio.Future[Any]", session_id: str, entries: Sequence[bytes], serial: int) -> None:
+        super().__init__(future)
+        self.session_id = session_id
+        self.entries = entries
+        self.serial = serial
+
+
+class _Change(_Job):
+    """Anything else; outside of a transaction if it is to be done alone."""
+
+    __slots__ = ("is_alone", "work")
+
+    def __init__(self, future: "asyncio.Future[Any]", work: "Callable[[Connection], Any]", *, is_alone: bool) -> None:
+        super().__init__(future)
+        self.work = work
+        self.is_alone = is_alone
+
+
+class Writer:
+    """The one thread that writes. `connect` and `translate` are called in it."""
+
+    def __init__(self, connect: "Callable[[], Connection]", translate: Callable[[Exception], Exception]) -> None:
+        self._connect = connect
+        self._translate = translate
+        self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._waiting: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+        self._appender: Appender | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    async def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
+        """Return the head that the entries lead to, when they are on the disk."""
+        loop, future = self._promise()
+        self._submit(loop, _Append(future, session_id, entries, serial))
+        head: Head = await future
+        return head
+
+    async def run(self, work: "Callable[[Connection], _Result]", *, alone: bool = False) -> _Result:
+        """Return what `work` returns, when it is on the disk."""
+        loop, future = self._promise()
+        self._submit(loop, _Change(future, work, is_alone=alone))
+        result: _Result = await future
+        return result
+
+    def close(self) -> None:
+        """Finish what was handed over, close the connection and end the thread. Blocks."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+        if thread is not None:
+            self._queue.put(None)
+            thread.join()
+
+    def _promise(self) -> "tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]":
+        import asyncio
+
+        if self._is_closed:
+            raise store_closed()
+        loop = asyncio.get_running_loop()
+        return loop, loop.create_future()
+
+    def _submit(self, loop: "asyncio.AbstractEventLoop", job: _Job) -> None:
+        """Hand over all that is asked for in one turn of the event loop together, so that one sync serves it."""
+        waiting = self._waiting.get(loop)
+        if waiting is None:
+            waiting = self._waiting[loop] = []
+            loop.call_soon(self._hand_over, loop)
+        waiting.append(job)
+
+    def _hand_over(self, loop: "asyncio.AbstractEventLoop") -> None:
+        jobs = self._waiting.pop(loop)
+        with self._lock:
+            if self._is_closed:
+                self._settle(jobs, store_closed())
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="dragoman-store", daemon=True)
+                self._thread.start()
+            self._queue.put(jobs)
+
+    # ------------------------------------------------------------ in the thread
+
+    def _work(self) -> None:
+        is_open = True
+        while is_open:
+            taken = self._queue.get()
+            jobs: list[_Job] = []
+            while True:
+                if taken is None:
+                    is_open = False
+                else:
+                    jobs += taken
+                try:
+                    taken = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            try:
+                self._perform([job for job in jobs if not job.future.cancelled()])
+            except Exception as error:  # noqa: BLE001  # a mistake of ours must not leave anybody waiting
+                self._settle(jobs, self._translate(error))
+        if self._connection is not None:
+            self._connection.close()
+
+    def _perform(self, jobs: list[_Job]) -> None:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+                self._appender = Appender(self._connection)
+        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+            self._settle(jobs, self._translate(error))
+            return
+        together: list[_Job] = []
+        for job in jobs:
+            if isinstance(job, _Change) and job.is_alone:
+                self._commit(together)
+                together = []
+                self._do_alone(job)
+            else:
+                together.append(job)
+        self._commit(together)
+
+    def _commit(self, jobs: list[_Job], *, is_second_try: bool = False) -> None:
+        """Do the jobs in one transaction; if that fails, each in its own, so that none fails for another's sake."""
+        import sqlite3
+
+        connection, appender = self._tools()
+        if not jobs:
+            return
+        try:
+            if len(jobs) > 1 or not self._did_one_row(appender, jobs[0]):
+                connection.execute("BEGIN IMMEDIATE")
+                for job in jobs:
+                    self._do(connection, appender, job)
+                appender.flush()
+                connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+            appender.forget()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.IntegrityError) and not is_second_try:
+                self._commit(jobs, is_second_try=True)  # another process has appended: look anew
+            elif len(jobs) > 1:
+                for job in jobs:
+                    self._commit([job])
+            else:
+                self._settle(jobs, self._translate(error))
+            return
+        self._settle(jobs)
+
+    def _did_one_row(self, appender: Appender, job: _Job) -> bool:
+        """Write an append of one row, the most frequent of all jobs, by one statement; or do nothing."""
+        if not isinstance(job, _Append) or len(job.entries) > 1:
+            return False
+        self._append(appender, job)
+        if job.error is None and not appender.is_one_row:
+            appender.forget()
+            return False
+        appender.flush()
+        return True
+
+    def _append(self, appender: Appender, job: _Append) -> None:
+        if not appender.is_next(job.session_id, job.serial):
+            appender.flush()
+        try:
+            job.result, job.error = appender.append(job.session_id, job.entries, job.serial), None
+        except DragomanError as error:
+            job.error = error
+
+    def _do(self, connection: "Connection", appender: Appender, job: _Job) -> None:
+        """Do one job of several; a refusal that has written nothing is its own affair."""
+        if isinstance(job, _Append):
+            self._append(appender, job)
+            return
+        assert isinstance(job, _Change)
+        appender.flush()
+        before = connection.total_changes
+        try:
+            job.result, job.error = job.work(connection), None
+        except DragomanError as error:
+            if connection.total_changes != before:
+                raise
+            job.error = error
+
+    def _do_alone(self, job: _Change) -> None:
+        connection, appender = self._tools()
+        appender.forget()
+        try:
+            job.result = job.work(connection)
+        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            job.error = self._translate(error)
+        self._settle([job])
+
+    def _tools(self) -> "tuple[Connection, Appender]":
+        assert self._connection is not None
+        assert self._appender is not None
+        return self._connection, self._appender
+
+    def _settle(self, jobs: list[_Job], error: BaseException | None = None) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in jobs:
+            job.error = error or job.error
+            loops.setdefault(job.future.get_loop(), []).append(job)
+        for loop, settled in loops.items():
+            try:
+                loop.call_soon_threadsafe(_settle_all, settled)
+            except RuntimeError:  # the loop is closed: nobody waits there
+                pass
+
+
+def _settle_all(jobs: Iterable[_Job]) -> None:
+    for job in jobs:
+        job.settle()

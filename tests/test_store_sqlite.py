@@ -1,0 +1,422 @@
+"""The SQLite store's own promises: its file, its numbers, what the database itself refuses, and what erasing leaves."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
+from dragoman.history import Metadata, ModelInputEntry, entry_to_json
+from dragoman.store import AppendConflict, SQLiteStore
+from dragoman.store.sqlite_appending import Appender
+from dragoman.store.sqlite_changes import create_session, erase_session
+from dragoman.store.sqlite_schema import MIGRATIONS, connect, migrate
+from dragoman.testing.stores import append_all, sample_entries
+from tests.store_cases import crash_image, stored, with_flipped_byte, with_store
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATEST = len(MIGRATIONS)
+
+
+def said(session_id: str, serial: int, *parts: Text | Image) -> HistoryEntry:
+    return ModelInputEntry(parts, serial=serial, entry_id=f"{session_id}:{serial}", timestamp=NOW)
+
+
+def raw(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def scalar(path: Path, query: str) -> Any:
+    connection = raw(path)
+    try:
+        return connection.execute(query).fetchone()[0]
+    finally:
+        connection.close()
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_the_file_and_its_log_are_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "s.db"
+    before = os.umask(0)
+    try:
+
+        async def look(store: SQLiteStore) -> dict[str, int]:
+            await store.create("a")
+            return {each.name: stat.S_IMODE(each.stat().st_mode) for each in (path.parent, *path.parent.iterdir())}
+
+        modes = with_store(path, look)
+    finally:
+        os.umask(before)
+    assert modes == {"folder": 0o700, "s.db": 0o600, "s.db-wal": 0o600, "s.db-shm": 0o600}
+
+
+def test_the_settings_are_those_that_survive_a_power_cut(tmp_path: Path) -> None:
+    connection = connect(_created(tmp_path / "s.db"), busy_seconds=1)
+    settings = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")}
+    connection.close()
+    assert settings == {"journal_mode": "wal", "synchronous": 2}
+
+
+def _created(path: Path) -> Path:
+    with_store(path, lambda store: store.create("a"))
+    return path
+
+
+def test_closing_leaves_one_file(tmp_path: Path) -> None:
+    stored(tmp_path / "s.db", "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
+
+
+def test_nothing_is_created_before_the_first_use(tmp_path: Path) -> None:
+    asyncio.run(SQLiteStore(tmp_path / "s.db").close())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_stores_may_create_one_file_at_the_same_time(tmp_path: Path) -> None:
+    async def run() -> None:
+        stores = [SQLiteStore(tmp_path / "s.db") for _ in range(6)]
+        await asyncio.gather(*(store.create(f"s{number}") for number, store in enumerate(stores)))
+        assert len((await stores[0].list()).sessions) == 6
+        await asyncio.gather(*(store.close() for store in stores))
+
+    asyncio.run(run())
+
+
+def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "s.db")
+    asyncio.run(store.create("a"))
+    asyncio.run(append_all(store, "a", sample_entries("a")))
+    assert asyncio.run(store.load("a")) == sample_entries("a")
+    asyncio.run(store.close())
+
+
+def test_a_store_is_not_carried_into_a_forked_process(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "s.db")
+    child = os.fork()
+    if not child:
+        try:
+            asyncio.run(store.create("a"))
+        except InvalidValue:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    asyncio.run(store.close())
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize("number", range(LATEST))
+def test_a_database_of_any_older_number_is_brought_up_to_date(number: int, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    path.touch()
+    connection = connect(path, busy_seconds=1)
+    migrate(connection, path, until=number)
+    entries = [said("old", serial, Text(f"entry {serial}")) for serial in range(5)]
+    if number:
+        create_session(connection, "old", now=NOW, metadata=Metadata({"a": 1}))
+        appender = Appender(connection)
+        appender.append("old", [entry_to_json(entry) for entry in entries], 0)
+        appender.flush()
+    connection.close()
+
+    async def look(store: SQLiteStore) -> None:
+        if number:
+            assert await store.load("old") == tuple(entries)
+            assert (await store.info("old")).metadata == {"a": 1}
+            await store.append("old", [said("old", 5, Text("long " * 3000))], 5)
+            assert (await store.verify("old")).is_sound
+            await store.erase("old")
+        await store.create("new")
+        await store.append("new", sample_entries("new"), 0)
+        assert await store.load("new") == sample_entries("new")
+
+    with_store(path, look)
+    assert scalar(path, "PRAGMA user_version") == LATEST
+    assert scalar(path, "SELECT group_concat(number) FROM migrations") == ",".join(map(str, range(1, LATEST + 1)))
+
+
+def test_a_migration_that_fails_leaves_the_number_before_it_and_everything_else(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    path.touch()
+    connection = connect(path, busy_seconds=1)
+    migrate(connection, path, until=1)
+    create_session(connection, "a", now=NOW, metadata=Metadata({}))
+    connection.execute("CREATE TABLE pieces (in_the_way)")
+    connection.close()
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            with_store(path, lambda store: store.head("a"))
+        assert scalar(path, "PRAGMA user_version") == 1
+        assert scalar(path, "SELECT count(*) FROM sqlite_master WHERE name = 'blobs'") == 0
+    connection = raw(path)
+    connection.execute("DROP TABLE pieces")
+    connection.close()
+    assert with_store(path, lambda store: store.head("a")).serial == -1
+
+
+@pytest.mark.parametrize("is_in_log", [False, True], ids=["in the file", "in the log alone"])
+def test_a_newer_database_is_refused_with_its_number_and_left_untouched(is_in_log: bool, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, "a")
+    connection = raw(path)
+    connection.execute("PRAGMA user_version = 4711")
+    if is_in_log:
+        path = crash_image(path, tmp_path / "image")
+    else:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    before = {each.name: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
+    with pytest.raises(StoreError, match=rf"number 4711, this dragoman reads up to {LATEST}") as raised:
+        with_store(path, lambda store: store.load("a"))
+    assert raised.value.code is ErrorCode.TOO_NEW
+    after = {each.name: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
+    after.pop("s.db-shm", None)  # says nothing: it is made anew from the log
+    assert after == before
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    connection = raw(path)
+    connection.execute("CREATE TABLE theirs (a)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="not a database of sessions"):
+        with_store(path, lambda store: store.create("a"))
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    path.write_bytes(b"Dear diary, today I met a database. " * 100)
+    with pytest.raises(StoreError) as raised:
+        with_store(path, lambda store: store.create("a"))
+    assert raised.value.code is ErrorCode.CORRUPT
+
+
+# ---------------------------------------------------------------- what the database refuses
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET entry = x'7b7d'",
+        "UPDATE entries SET serial = 99 WHERE serial = 3",
+        "DELETE FROM entries WHERE serial = 3",
+        "DELETE FROM entries",
+        "INSERT OR REPLACE INTO entries SELECT place, session, serial, checksum, x'7b7d' FROM entries WHERE serial = 3",
+        "INSERT OR REPLACE INTO entries SELECT 1, session, serial + 1, checksum, entry FROM entries WHERE serial = 11",
+        "INSERT INTO entries SELECT NULL, session, 77, checksum, entry FROM entries WHERE serial = 3",
+        "INSERT INTO entries VALUES (NULL, 12345, 0, x'00', x'7b7d')",
+        "UPDATE sessions SET metadata = x'7b7d'",
+        "DELETE FROM sessions",
+        "INSERT OR REPLACE INTO sessions SELECT * FROM sessions",
+        "UPDATE blobs SET data = x'00'",
+        "DELETE FROM blobs",
+        "UPDATE pieces SET at = at + 1",
+        "DELETE FROM pieces",
+    ],
+)
+def test_the_database_itself_refuses_to_change_what_was_appended(statement: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    entries = stored(path, "a")["a"]
+    connection = raw(path)
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute(statement)
+    connection.close()
+    assert with_store(path, lambda store: store.load("a")) == entries
+
+
+def test_a_conflict_in_a_transaction_of_many_leaves_the_others_alone(tmp_path: Path) -> None:
+    async def run(store: SQLiteStore) -> None:
+        for name in ("a", "b", "c"):
+            await store.create(name)
+        first = [said(name, 0, Text(name)) for name in ("a", "b", "c")]
+        rival = said("a", 0, Text("rival"))
+        calls = [store.append("a", [first[0]], 0), store.append("a", [rival], 0), store.append("b", [first[1]], 0)]
+        outcomes = await asyncio.gather(*calls, store.append("nobody", [rival], 0), return_exceptions=True)
+        kinds = [type(outcome).__name__ for outcome in outcomes]
+        assert kinds == ["Head", "AppendConflict", "Head", "StoreError"]
+        assert await store.load("a") == (first[0],)
+
+    with_store(tmp_path / "s.db", run)
+
+
+def commits_in_log(path: Path) -> int:
+    """Count the transactions in a log: a frame that ends one says how large the database is then."""
+    data = path.with_name(path.name + "-wal").read_bytes()
+    frames = range(32, len(data), 24 + 4096)
+    return sum(data[place + 8 : place + 16] == data[16:24] and any(data[place + 4 : place + 8]) for place in frames)
+
+
+def test_appends_of_many_sessions_at_once_share_their_syncs(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+
+    async def run(store: SQLiteStore) -> int:
+        names = [f"s{number}" for number in range(32)]
+        await asyncio.gather(*(store.create(name) for name in names))
+        before = commits_in_log(path)
+
+        async def write(name: str) -> None:
+            for serial in range(5):
+                await store.append(name, [said(name, serial, Text("x"))], serial)
+
+        await asyncio.gather(*(write(name) for name in names))
+        return commits_in_log(path) - before
+
+    assert 5 <= with_store(path, run) <= 10  # of 160 appends
+
+
+# ---------------------------------------------------------------- blobs
+
+
+def test_a_picture_is_kept_once_however_often_it_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    picture = Image("image/png", os.urandom(200_000))
+    entries = [said("a", serial, Text(f"again {serial}"), picture) for serial in range(20)]
+
+    async def write(store: SQLiteStore) -> None:
+        await store.create("a")
+        await append_all(store, "a", entries)
+        assert await store.load("a") == tuple(entries)
+
+    with_store(path, write)
+    assert path.stat().st_size < 320_000
+    assert scalar(path, "SELECT count(*) FROM blobs") == 1
+    assert scalar(path, "SELECT length(data) FROM blobs") == 200_000  # as it is, not as Base64
+
+
+def test_content_that_is_damaged_is_not_used_for_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    picture = os.urandom(50_000)
+
+    async def append(store: SQLiteStore, serial: int) -> None:
+        await store.append("a", [said("a", serial, Image("image/png", picture))], serial)
+
+    with_store(path, lambda store: store.create("a"))
+    with_store(path, lambda store: append(store, 0))
+    with_flipped_byte(path, path.read_bytes().index(picture[1000:1040]))
+    with pytest.raises(StoreError, match="damaged"):
+        with_store(path, lambda store: append(store, 1))
+    assert with_store(path, lambda store: store.head("a")).serial == 0
+
+
+# ---------------------------------------------------------------- erasing
+
+
+def marked(name: str, serial: int) -> HistoryEntry:
+    word = f"<{name}:{serial}>" * (3 if serial % 3 else 200)
+    parts: list[Text | Image] = [Text(word)]
+    if serial % 5 == 0:
+        parts.append(Image("image/png", f"[{name}-picture-{serial}]".encode() * 400))
+    if serial % 7 == 0:
+        parts.append(Text("<everybody>" * 500))
+    return said(name, serial, *parts)
+
+
+def interleaved(path: Path, names: tuple[str, ...], count: int) -> None:
+    async def write(store: SQLiteStore) -> None:
+        for name in names:
+            await store.create(name, metadata={"note": f"<{name}:note>"})
+        for serial in range(count):
+            await asyncio.gather(*(store.append(name, [marked(name, serial)], serial) for name in names))
+
+    with_store(path, write)
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+
+def marks_of(name: str) -> Iterator[bytes]:
+    yield f"<{name}:".encode()
+    yield f"[{name}-picture".encode()
+
+
+def test_nothing_of_an_erased_session_is_left_in_the_file_or_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    names = ("going", "staying", "other")
+    interleaved(path, names, 60)
+    assert all(mark in everything_in(tmp_path) for name in names for mark in marks_of(name))
+
+    async def erase(store: SQLiteStore) -> bytes:
+        await store.fork("going", 20, new_session_id="fork")
+        await store.append("fork", [said("fork", 21, Text("<going:fork>"))], 21)
+        await store.erase("going", forks=["fork"])
+        return everything_in(tmp_path)  # while it is open: the log as well
+
+    for data in (with_store(path, erase), everything_in(tmp_path)):
+        assert not any(mark in data for mark in marks_of("going"))
+        assert all(mark in data for name in ("staying", "other") for mark in marks_of(name))
+        assert b"<everybody>" in data
+    assert with_store(path, lambda store: store.load("staying")) == tuple(marked("staying", n) for n in range(60))
+
+
+def test_shared_content_goes_with_its_last_user(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    interleaved(path, ("a", "b"), 8)
+
+    async def erase(store: SQLiteStore) -> None:
+        await store.erase("a")
+        assert b"<everybody>" in everything_in(tmp_path)
+        await store.erase("b")
+
+    with_store(path, erase)
+    assert b"<everybody>" not in everything_in(tmp_path)
+    assert scalar(path, "SELECT count(*) FROM blobs") == 0
+
+
+def test_a_cleaning_that_was_interrupted_is_finished_by_whoever_opens_the_file_next(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    interleaved(path, ("going", "staying"), 40)
+    connection = connect(path, busy_seconds=1)
+    connection.execute("PRAGMA secure_delete = OFF")  # as if pages had been left behind
+    connection.execute("BEGIN IMMEDIATE")
+    erase_session(connection, "going", (), NOW)
+    connection.execute("COMMIT")
+    image = crash_image(path, tmp_path / "image")
+    connection.close()
+    assert any(mark in everything_in(image.parent) for mark in marks_of("going"))
+    with_store(image, lambda store: store.tombstone("going"))
+    assert not any(mark in everything_in(image.parent) for mark in marks_of("going"))
+
+
+def test_a_damaged_session_can_be_erased(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, "a", "b", count=20)
+    mark = b'"id":"a:19"'
+    with_flipped_byte(path, path.read_bytes().index(mark) + 5)
+    assert not with_store(path, lambda store: store.verify("a")).is_sound
+    with_store(path, lambda store: store.erase("a"))
+    assert with_store(path, lambda store: store.verify("b")).is_sound
+
+
+def test_an_append_that_meets_another_process_at_its_place_is_a_conflict(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with SQLiteStore(tmp_path / "s.db") as first, SQLiteStore(tmp_path / "s.db") as second:
+            await first.create("a")
+            await first.append("a", [said("a", 0, Text("first"))], 0)  # it now knows the next place
+            await second.append("a", [said("a", 1, Text("second"))], 1)
+            with pytest.raises(AppendConflict) as raised:
+                await first.append("a", [said("a", 1, Text("late"))], 1)
+            assert raised.value.head == await second.head("a")
+            await second.erase("a")
+            with pytest.raises(StoreError, match="erased"):
+                await first.append("a", [said("a", 2, Text("too late"))], 2)
+
+    asyncio.run(run())
+
+
+def test_a_copy_of_the_file_is_a_backup(tmp_path: Path) -> None:
+    entries = stored(tmp_path / "s.db", "a")["a"]
+    shutil.copy(tmp_path / "s.db", tmp_path / "copy.db")
+    assert with_store(tmp_path / "copy.db", lambda store: store.load("a")) == entries
