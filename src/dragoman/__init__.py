@@ -1,7 +1,7 @@
 """One append-only conversation record that any language model can read and carry on.
 
-What the record consists of, and what builds contexts of it, is loaded when it is first asked for; all names of these
-are in `dragoman.history` and `dragoman.context`.
+What the record consists of, what builds contexts of it and what keeps it is loaded when it is first asked for; all
+names of these are in `dragoman.history`, `dragoman.context` and `dragoman.store`.
 """
 
 from typing import TYPE_CHECKING
@@ -114,6 +114,7 @@ if TYPE_CHECKING:
         to_messages,
     )
     from .schema import json_schema
+    from .store import MemoryStore, Session, SessionStore, SQLiteStore, open_session, start_session
 
 __version__ = "0.1.0"
 
@@ -156,6 +157,7 @@ __all__ = [
     "LevelOfDetailSections",
     "LoopConfig",
     "MemoryNotebookWidget",
+    "MemoryStore",
     "Message",
     "MessageDelta",
     "MessageMeta",
@@ -183,7 +185,10 @@ __all__ = [
     "RunStartedEntry",
     "RunStatus",
     "RuntimeConfig",
+    "SQLiteStore",
     "Section",
+    "Session",
+    "SessionStore",
     "StartDelta",
     "StoreError",
     "StreamContract",
@@ -224,8 +229,10 @@ __all__ = [
     "guard_stream",
     "json_schema",
     "model",
+    "open_session",
     "redact",
     "render_request",
+    "start_session",
     "to_json",
     "to_messages",
 ]
@@ -237,11 +244,17 @@ if not TYPE_CHECKING:
         "ContextManager": ".context",
         "ContextStats": ".context",
         "ContextUpdateResult": ".context",
+        "MemoryStore": ".store",
+        "SQLiteStore": ".store",
+        "Session": ".store",
+        "SessionStore": ".store",
         "json_schema": ".schema",
+        "open_session": ".store",
+        "start_session": ".store",
     }
 
     def __getattr__(name: str) -> object:
-        """Load the record, a context, or the schema, when it is first asked for."""
+        """Load the record, a context, a store, or the schema, when it is first asked for."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib

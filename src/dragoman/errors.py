@@ -9,6 +9,7 @@
     ├── ModelError                     a call to a model failed; carries any of the model codes
     ├── ToolError                      a tool call ended without success
     └── StoreError                     a session store refused or lost something
+        └── store.AppendConflict       somebody else has appended; carries the new head
 
 Knows nothing of messages, providers or the network.
 """

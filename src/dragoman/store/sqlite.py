@@ -288,10 +288,15 @@ class SQLiteStore:
         return result
 
     def _connect_writer(self) -> "Connection":
+        import sqlite3
+
         prepare_file(self._path, busy_seconds=self._busy_seconds)
         connection = connect(self._path, busy_seconds=self._busy_seconds)
         if connection.execute("SELECT 1 FROM cleanings").fetchone() is not None:
-            self._clean(connection)
+            try:
+                self._clean(connection)
+            except (sqlite3.Error, StoreError):  # it stays noted; a full disk must not keep the sessions locked away
+                pass
         self._is_prepared = True
         return connection
 

@@ -1,4 +1,4 @@
-"""What helps to test code that uses dragoman: replayed traffic, the conformance kit, request validators, strategies.
+"""What helps to test code that uses dragoman: replayed traffic, conformance kits, request validators, strategies.
 
 Everything is loaded when it is first asked for. `strategies` and `histories` need Hypothesis, pip install
 'dragoman[testing]', and the validators need the vendors' SDKs, pip install 'dragoman[validation]'; nothing else here
@@ -16,7 +16,9 @@ __all__ = [
     "decode_recorded",
     "histories",
     "require_conformance",
+    "require_store_conformance",
     "require_valid_request",
+    "stores",
     "strategies",
     "transports",
     "validate_request",
@@ -24,9 +26,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import conformance, histories, strategies, transports, validators
+    from . import conformance, histories, stores, strategies, transports, validators
     from .conformance import WireSample, require_conformance
     from .recorded import decode_recorded
+    from .stores import require_store_conformance
     from .transports import RecordingTransport, ReplayedResponse, ReplayTransport
     from .validators import require_valid_request, validate_request
 else:
@@ -37,6 +40,7 @@ else:
         "WireSample": "conformance",
         "decode_recorded": "recorded",
         "require_conformance": "conformance",
+        "require_store_conformance": "stores",
         "require_valid_request": "validators",
         "validate_request": "validators",
     }
