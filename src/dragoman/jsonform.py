@@ -7,6 +7,7 @@ absent. Fields and kinds of a later version are kept in `extra`, `UnknownPart` a
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -123,13 +124,19 @@ def _delta_object(delta: MessageDelta) -> JsonObject:
 
 def fields_of(value: msgspec.Struct, skip: frozenset[str]) -> JsonObject:
     """Return the fields under their JSON names, None left out, nested values as objects."""
-    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-    fields = ((json_name, getattr(value, name)) for name, json_name in names if name not in skip)
-    return {
-        json_name: msgspec.to_builtins(field) if isinstance(field, msgspec.Struct) else field
-        for json_name, field in fields
-        if field is not None
-    }
+    written: JsonObject = {}
+    for name, json_name in _names(type(value), skip):
+        field = getattr(value, name)
+        if field is not None:
+            written[json_name] = msgspec.to_builtins(field) if isinstance(field, msgspec.Struct) else field
+    return written
+
+
+@cache
+def _names(value_class: type[msgspec.Struct], skip: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """The fields of a class and their JSON names, without those to skip."""
+    names = zip(value_class.__struct_fields__, value_class.__struct_encode_fields__, strict=True)
+    return tuple(pair for pair in names if pair[0] not in skip)
 
 
 def overlaid(written: JsonObject, extra: Mapping[str, Any] | None) -> JsonObject:
@@ -190,8 +197,7 @@ def _missing(original: JsonObject, shape: JsonObject) -> JsonObject:
 
 def shape_of(value_class: type[msgspec.Struct], skip: frozenset[str] = _EXTRA) -> JsonObject:
     """Return the fields of a class under their JSON names, without those to skip."""
-    names = zip(value_class.__struct_fields__, value_class.__struct_encode_fields__, strict=True)
-    return {json_name: None for name, json_name in names if name not in skip}
+    return {json_name: None for _, json_name in _names(value_class, skip)}
 
 
 _MESSAGE_SHAPE: JsonObject = dict.fromkeys(("runId", "role", "parts", "timestamp", "meta"))

@@ -25,7 +25,7 @@ from ..jsonform import (
     take_version,
 )
 from ..jsontext import decode_json, encode_json
-from ..message import Message, ModelInvocationDescriptor, Part, Text
+from ..message import ModelInvocationDescriptor, Part, Text
 from ..usage import TokenUsage
 from .entries import (
     ENTRY_CLASSES,
@@ -81,33 +81,24 @@ def _payload(entry: HistoryEntry) -> JsonObject:
         value = getattr(entry, field.name)
         if value is None or (value == "" and not field.required):
             continue
-        if isinstance(entry, ModelInputEntry) and field.name == "sections":
+        if isinstance(value, LevelOfDetailSections):
+            assert isinstance(entry, ModelInputEntry)
             texts = _texts(entry.parts)
             if not _is_plain(value, texts):
                 payload[field.json_name] = _sections_object(value, texts)
         else:
-            payload[field.json_name] = _written(value)
+            payload[field.json_name] = field.write(value) if field.write else value
     return payload
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, Message):
-        return message_to_object(value)
-    if isinstance(value, HistoryToolCallResult):
-        return _result_object(value)
-    if isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value)
-    if isinstance(value, tuple):
-        return [
-            _result_object(each) if isinstance(each, HistoryToolCallResult) else part_to_object(each) for each in value
-        ]
-    return value
+def _part_objects(parts: Sequence[Part]) -> list[JsonObject]:
+    return [part_to_object(part) for part in parts]
 
 
 def _result_object(result: HistoryToolCallResult) -> JsonObject:
     written = fields_of(result, frozenset({"result", "attachments", "extra"}))
     if result.attachments:
-        written["attachments"] = [part_to_object(part) for part in result.attachments]
+        written["attachments"] = _part_objects(result.attachments)
     written["result"] = _sections_object(result.result, ())  # the long field last
     return overlaid(written, result.extra)
 
@@ -233,12 +224,13 @@ def _read_section(pair: Any, known: dict[str, Sequence[str]]) -> Section:
 
 
 class _Field(NamedTuple):
-    """A field of a class, and how its value is read if the constructor cannot take it as JSON has it."""
+    """A field of a class, and how its value is read and written if JSON has it in another form."""
 
     name: str
     json_name: str
     required: bool
     read: Callable[[Any], Any] | None
+    write: Callable[[Any], Any] | None
 
 
 _ENVELOPE = frozenset(HistoryEntry.__struct_fields__)
@@ -255,6 +247,15 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (HistoryToolCallResult, "result"): _read_sections,
     (HistoryToolCallResult, "attachments"): _read_parts,
 }
+_WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
+    (ModelInputEntry, "parts"): _part_objects,
+    (ModelOutputEntry, "message"): message_to_object,
+    (ToolResultsEntry, "results"): lambda results: [_result_object(result) for result in results],
+    (ToolFinishedEntry, "result"): _result_object,
+    (InterruptionEntry, "partial"): message_to_object,
+    (CompactionEntry, "invocation"): msgspec.to_builtins,
+    (CompactionEntry, "usage"): msgspec.to_builtins,
+}
 # Objects inside a payload whose own fields a later version may add to.
 _INNER_SHAPES: dict[tuple[type, str], JsonObject] = {
     (ModelInputEntry, "sections"): _SECTIONS_SHAPE,
@@ -266,9 +267,9 @@ _INNER_SHAPES: dict[tuple[type, str], JsonObject] = {
 
 def _fields(owner: type[msgspec.Struct], skip: frozenset[str]) -> tuple[_Field, ...]:
     return tuple(
-        _Field(field.name, field.encode_name, field.required, _READERS.get((owner, field.name)))
+        _Field(name, field.encode_name, field.required, _READERS.get((owner, name)), _WRITERS.get((owner, name)))
         for field in msgspec.structs.fields(owner)
-        if field.name not in skip
+        if (name := field.name) not in skip
     )
 
 

@@ -66,7 +66,7 @@ class SQLiteStore:
         self._poll_seconds = poll_seconds
         self._process = os.getpid()
         self._notices = Notices()
-        self._writer = Writer(self._connect_writer, self._translate)
+        self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
         self._is_prepared = False
         self._executor: ThreadPoolExecutor | None = None
         self._idle: list[Connection] = []

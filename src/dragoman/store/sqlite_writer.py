@@ -1,10 +1,14 @@
-"""Changes to a SQLite file, all from one thread: whatever waits is written in one transaction, so one sync serves all.
+"""Changes to a SQLite file, one transaction at a time: whatever waits is written together, so one sync serves all.
 
-A job is an append, or a function of the connection that refuses by StoreError or InvalidValue before it writes.
+A job is an append, or a function of the connection that refuses by StoreError or InvalidValue before it writes. Jobs
+are done by one thread. But the way to a thread and back takes as long as the sync of a fast disk, so appends are
+written by the event loop itself while that is usually quick and nothing else is under way: those of one session as they
+come, those of several at the end of the loop's turn, together.
 """
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 __all__ = ["Writer"]
+
+LOOP_SECONDS = 0.002  # how long the event loop may usually be kept from its other work
+NEWEST_SHARE = 0.2  # of the newest transaction in what is usual
 
 _Result = TypeVar("_Result")
 
@@ -65,31 +72,60 @@ class _Change(_Job):
         self.is_alone = is_alone
 
 
-class Writer:
-    """The one thread that writes. `connect` and `translate` are called in it."""
+class _Turn:
+    """What an event loop asks for before it does anything else."""
 
-    def __init__(self, connect: "Callable[[], Connection]", translate: Callable[[Exception], Exception]) -> None:
+    __slots__ = ("jobs", "session_id", "until")
+
+    def __init__(self) -> None:
+        self.jobs: list[_Job] = []
+        self.session_id: str | None = None  # whose appends were written at once
+        self.until = time.perf_counter() + LOOP_SECONDS
+
+
+class Writer:
+    """The one who writes. `connect` and `translate` are called in its thread.
+
+    The connection waits for other processes' locks only there: `busy_seconds` long.
+    """
+
+    def __init__(
+        self,
+        connect: "Callable[[], Connection]",
+        translate: Callable[[Exception], Exception],
+        *,
+        busy_seconds: float,
+    ) -> None:
         self._connect = connect
         self._translate = translate
+        self._busy_seconds = busy_seconds
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
-        self._waiting: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        self._turns: dict[asyncio.AbstractEventLoop, _Turn] = {}
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self._appender: Appender | None = None
         self._lock = threading.Lock()
+        self._handed_over = 0  # batches that the thread has not finished
+        self._usual_seconds = 0.0
+        self._are_several = False  # whether sessions append at the same time
         self._is_closed = False
 
     async def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
         """Return the head that the entries lead to, when they are on the disk."""
         loop, future = self._promise()
-        self._submit(loop, _Append(future, session_id, entries, serial))
+        job = _Append(future, session_id, entries, serial)
+        turn = self._turn(loop)
+        if self._is_sequence(turn, session_id) and self._wrote_at_once(job):
+            turn.session_id = session_id
+        else:
+            turn.jobs.append(job)
         head: Head = await future
         return head
 
     async def run(self, work: "Callable[[Connection], _Result]", *, alone: bool = False) -> _Result:
         """Return what `work` returns, when it is on the disk."""
         loop, future = self._promise()
-        self._submit(loop, _Change(future, work, is_alone=alone))
+        self._turn(loop).jobs.append(_Change(future, work, is_alone=alone))
         result: _Result = await future
         return result
 
@@ -110,24 +146,57 @@ class Writer:
         loop = asyncio.get_running_loop()
         return loop, loop.create_future()
 
-    def _submit(self, loop: "asyncio.AbstractEventLoop", job: _Job) -> None:
-        """Hand over all that is asked for in one turn of the event loop together, so that one sync serves it."""
-        waiting = self._waiting.get(loop)
-        if waiting is None:
-            waiting = self._waiting[loop] = []
-            loop.call_soon(self._hand_over, loop)
-        waiting.append(job)
+    def _turn(self, loop: "asyncio.AbstractEventLoop") -> _Turn:
+        turn = self._turns.get(loop)
+        if turn is None:
+            turn = self._turns[loop] = _Turn()
+            loop.call_soon(self._end_turn, loop)
+        return turn
 
-    def _hand_over(self, loop: "asyncio.AbstractEventLoop") -> None:
-        jobs = self._waiting.pop(loop)
+    def _is_sequence(self, turn: _Turn, session_id: str) -> bool:
+        """Whether this is one session's next append, which nobody else's should wait for."""
+        if turn.jobs or self._are_several or turn.session_id not in (None, session_id):
+            return False
+        return time.perf_counter() < turn.until
+
+    def _wrote_at_once(self, job: _Append) -> bool:
+        with self._lock:
+            if self._is_closed or not self._wrote_here([job]):
+                return False
+        job.settle()
+        return True
+
+    def _end_turn(self, loop: "asyncio.AbstractEventLoop") -> None:
+        """Hand over all that was asked for in one turn of the event loop together, so that one sync serves it."""
+        jobs = [job for job in self._turns.pop(loop).jobs if not job.future.cancelled()]
+        if not jobs:
+            return
+        self._are_several = len(jobs) > 1
         with self._lock:
             if self._is_closed:
                 self._settle(jobs, store_closed())
                 return
+            if self._wrote_here(jobs):
+                _settle_all(jobs)
+                return
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="dragoman-store", daemon=True)
                 self._thread.start()
+            self._handed_over += 1
             self._queue.put(jobs)
+
+    def _wrote_here(self, jobs: Sequence[_Job]) -> bool:
+        """Write appends in the event loop, if that is quick and the thread is idle; whatever fails is left to it."""
+        if self._handed_over or self._connection is None or self._usual_seconds > LOOP_SECONDS:
+            return False
+        if not all(isinstance(job, _Append) for job in jobs):
+            return False
+        try:
+            self._write(jobs)
+        except Exception:  # noqa: BLE001  # the thread tries again and finds out what it is
+            self._undo()
+            return False
+        return True
 
     # ------------------------------------------------------------ in the thread
 
@@ -136,11 +205,13 @@ class Writer:
         while is_open:
             taken = self._queue.get()
             jobs: list[_Job] = []
+            batches = 0
             while True:
                 if taken is None:
                     is_open = False
                 else:
                     jobs += taken
+                    batches += 1
                 try:
                     taken = self._queue.get_nowait()
                 except queue.Empty:
@@ -149,6 +220,8 @@ class Writer:
                 self._perform([job for job in jobs if not job.future.cancelled()])
             except Exception as error:  # noqa: BLE001  # a mistake of ours must not leave anybody waiting
                 self._settle(jobs, self._translate(error))
+            with self._lock:
+                self._handed_over -= batches
         if self._connection is not None:
             self._connection.close()
 
@@ -160,6 +233,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
             self._settle(jobs, self._translate(error))
             return
+        self._connection.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
         together: list[_Job] = []
         for job in jobs:
             if isinstance(job, _Change) and job.is_alone:
@@ -169,25 +243,18 @@ class Writer:
             else:
                 together.append(job)
         self._commit(together)
+        self._connection.execute("PRAGMA busy_timeout = 0")  # the event loop never waits for others
 
     def _commit(self, jobs: list[_Job], *, is_second_try: bool = False) -> None:
         """Do the jobs in one transaction; if that fails, each in its own, so that none fails for another's sake."""
         import sqlite3
 
-        connection, appender = self._tools()
         if not jobs:
             return
         try:
-            if len(jobs) > 1 or not self._did_one_row(appender, jobs[0]):
-                connection.execute("BEGIN IMMEDIATE")
-                for job in jobs:
-                    self._do(connection, appender, job)
-                appender.flush()
-                connection.execute("COMMIT")
+            self._write(jobs)
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
-            appender.forget()
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._undo()
             if isinstance(error, sqlite3.IntegrityError) and not is_second_try:
                 self._commit(jobs, is_second_try=True)  # another process has appended: look anew
             elif len(jobs) > 1:
@@ -197,6 +264,24 @@ class Writer:
                 self._settle(jobs, self._translate(error))
             return
         self._settle(jobs)
+
+    def _write(self, jobs: Sequence[_Job]) -> None:
+        """Do the jobs in one transaction, and note how long that took."""
+        connection, appender = self._tools()
+        begin = time.perf_counter()
+        if len(jobs) > 1 or not self._did_one_row(appender, jobs[0]):
+            connection.execute("BEGIN IMMEDIATE")
+            for job in jobs:
+                self._do(connection, appender, job)
+            appender.flush()
+            connection.execute("COMMIT")
+        self._usual_seconds += (time.perf_counter() - begin - self._usual_seconds) * NEWEST_SHARE
+
+    def _undo(self) -> None:
+        connection, appender = self._tools()
+        appender.forget()
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
     def _did_one_row(self, appender: Appender, job: _Job) -> bool:
         """Write an append of one row, the most frequent of all jobs, by one statement; or do nothing."""
