@@ -19,6 +19,7 @@ from ..message import Message, ModelInvocationDescriptor, Role, Text
 from ..providers import PROVIDERS, find_dialect
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
 from ..stream import ResponseReader
+from ..target import TargetRules
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from ..usage import Prices, TokenUsage
 from .clients import ErrorMapper, ProviderClient
@@ -104,6 +105,16 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.client.dialect.provider}:{self._config.model_id})"
+
+    @property
+    def invocation(self) -> ModelInvocationDescriptor:
+        """Who answers: provider, specification and model."""
+        return self._invocation(self._config)
+
+    @property
+    def rules(self) -> TargetRules:
+        """What the vendor demands of a conversation."""
+        return self.client.dialect.rules
 
     def update_config(self, **changes: Any) -> None:
         """Change settings from the next call on; a keyword that is no field of ModelConfig is an extension."""

@@ -138,10 +138,10 @@ async def close_quietly(close: Callable[[], Awaitable[object]] | None) -> None:
         log_bug(error)
 
 
-def log_bug(error: Exception) -> None:
+def log_bug(error: Exception, what: str = "a stream's source") -> None:
     """Log where it happened, not what it said: the text of a foreign exception may hold a prompt or a key."""
     import logging
     import traceback
 
     where = "".join(traceback.format_tb(error.__traceback__))
-    logging.getLogger("dragoman").error("a stream's source raised %s\n%s", type(error).__name__, where)
+    logging.getLogger("dragoman").error("%s raised %s\n%s", what, type(error).__name__, where)
