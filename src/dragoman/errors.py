@@ -62,6 +62,9 @@ class ErrorCode(StrEnum):
     TOOL_DENIED = "tool_denied"
     TOOL_INTERRUPTED = "tool_interrupted"
 
+    LIMIT_REACHED = "limit_reached"
+    INVALID_OUTPUT = "invalid_output"
+
     CONFLICT = "conflict"
     CORRUPT = "corrupt"
     TOO_NEW = "too_new"

@@ -257,9 +257,9 @@ class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defa
 
 
 class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """An agent's settings, in six groups."""
+    """An agent's settings, in six groups. Those of `model` go over the model's own; its id is the model's own."""
 
-    model: ModelConfig
+    model: ModelConfig | None = None
     runtime: RuntimeConfig = msgspec.field(default_factory=RuntimeConfig)
     tools: ToolsConfig = msgspec.field(default_factory=ToolsConfig)
     context: ContextConfig = msgspec.field(default_factory=ContextConfig)
@@ -267,7 +267,9 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     observability: ObservabilityConfig = msgspec.field(default_factory=ObservabilityConfig)
 
     def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(self):
+        if self.model is not None and not isinstance(self.model, ModelConfig):
+            raise InvalidValue.of("model", self.model, "a ModelConfig")
+        for field in msgspec.structs.fields(self)[1:]:
             if not isinstance(getattr(self, field.name), field.type):
                 raise InvalidValue.of(field.name, getattr(self, field.name), f"a {field.type.__name__}")
 

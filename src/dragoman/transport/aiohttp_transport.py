@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ErrorCode, InvalidValue, ModelError
 from .body import readable_chunks
-from .protocol import HttpRequest, Timeouts, host_of, require_headers
+from .protocol import NETWORK, HttpRequest, Timeouts, host_of, require_headers
 from .watch import BodyWatch, HeadWatch
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class AiohttpTransport:
 
     async def send(self, request: HttpRequest, timeouts: Timeouts) -> "AiohttpResponse":
         """Return the answer when its head has arrived; see `Transport.send`."""
+        NETWORK.require_allowed()
         session = await self._session()
         import aiohttp
         from yarl import URL

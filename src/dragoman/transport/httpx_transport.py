@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ErrorCode, InvalidValue, MissingExtra, ModelError
 from .body import readable_chunks
-from .protocol import HttpRequest, Timeouts, host_of
+from .protocol import NETWORK, HttpRequest, Timeouts, host_of
 from .watch import BodyWatch, HeadWatch
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class HttpxTransport:
 
     async def send(self, request: HttpRequest, timeouts: Timeouts) -> "HttpxResponse":
         """Return the answer when its head has arrived; see `Transport.send`."""
+        NETWORK.require_allowed()
         import httpx
 
         host = host_of(request.url)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..errors import InvalidValue
+from ..errors import ErrorCode, InvalidValue, ModelError
 
 __all__ = ["HttpRequest", "HttpResponse", "Timeouts", "Transport", "host_of", "is_header_value", "require_headers"]
 
@@ -98,6 +98,20 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Give back what the transport itself opened on this event loop."""
+
+
+class Network:
+    """Whether transports may reach it. Tests forbid it by `dragoman.testing.forbid_requests`."""
+
+    is_forbidden = False
+
+    def require_allowed(self) -> None:
+        """Raise ModelError where requests are forbidden."""
+        if self.is_forbidden:
+            raise ModelError("real requests are forbidden here: use a scripted model", code=ErrorCode.PERMISSION)
+
+
+NETWORK = Network()
 
 
 def host_of(url: str) -> str:

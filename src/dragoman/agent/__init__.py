@@ -1,0 +1,44 @@
+"""The loop that turns the record into work, and `Agent`, which a user holds."""
+
+from .actions import Ending, RunError
+from .agent import Agent, AgentRun, RunResult
+from .approval import ApprovalDecision, ApprovalPolicy, ApprovalRequest
+from .budget import Budget
+from .events import (
+    ApprovalAskedEvent,
+    DeltaEvent,
+    ErrorEvent,
+    FinishedEvent,
+    MessageEvent,
+    RunEvent,
+    StatusEvent,
+    ToolResultEvent,
+    ToolStartedEvent,
+)
+from .hooks import Hooks, ModelCall
+from .loop import TRANSITIONS, AgentLoop
+
+__all__ = [
+    "TRANSITIONS",
+    "Agent",
+    "AgentLoop",
+    "AgentRun",
+    "ApprovalAskedEvent",
+    "ApprovalDecision",
+    "ApprovalPolicy",
+    "ApprovalRequest",
+    "Budget",
+    "DeltaEvent",
+    "Ending",
+    "ErrorEvent",
+    "FinishedEvent",
+    "Hooks",
+    "MessageEvent",
+    "ModelCall",
+    "RunError",
+    "RunEvent",
+    "RunResult",
+    "StatusEvent",
+    "ToolResultEvent",
+    "ToolStartedEvent",
+]

@@ -1,0 +1,191 @@
+"""What the loop asks for and what it is told: actions and outcomes, as values. Knows nothing of how they are done."""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..errors import DragomanError, ErrorCode
+from ..history import AgentStatus, DerivedState, HistoryEntry, HistoryToolCallResult, OpenCall
+from ..history.metadata import NO_METADATA
+from ..message import Message
+
+__all__ = [
+    "Aborted",
+    "Action",
+    "Answered",
+    "Append",
+    "Approve",
+    "CallModel",
+    "CheckOutput",
+    "Checked",
+    "Compact",
+    "Done",
+    "Ending",
+    "EndsWith",
+    "Failed",
+    "NeedsApproval",
+    "Outcome",
+    "RunError",
+    "RunTools",
+    "Runs",
+    "Shrink",
+    "Shrunk",
+    "TakeInputs",
+    "Taken",
+    "Verdict",
+    "Wait",
+    "Waits",
+]
+
+
+class RunError(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Why something failed: a code, words for people, and whether trying again may help, and when."""
+
+    code: ErrorCode
+    message: str = ""
+    retryable: bool = False
+    retry_after: float | None = None
+
+    @classmethod
+    def of(cls, error: DragomanError) -> "RunError":
+        """Return the error as a value."""
+        return cls(error.code, str(error), error.retryable, error.retry_after)
+
+
+# ---------------------------------------------------------------- what the loop asks for
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Record these entries, all or none, before anything else happens."""
+
+    entries: tuple[HistoryEntry, ...]
+
+
+class TakeInputs(msgspec.Struct, frozen=True):
+    """Hand over what was said to the agent since the last model call."""
+
+
+class Compact(msgspec.Struct, frozen=True):
+    """Bring the context into its budget by a model's summary, if one is wanted now. A failure changes nothing."""
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    """Call a model with the context of now. `choice` counts through the models that may be asked, `attempt` retries."""
+
+    call_index: int
+    attempt: int = 0
+    choice: int = 0
+
+
+class Shrink(msgspec.Struct, frozen=True):
+    """Make the context smaller: the last request was refused as too long."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Wait before the next attempt."""
+
+    seconds: float
+
+
+class Approve(msgspec.Struct, frozen=True):
+    """Have these calls decided by the policy, and ask a person where it does not decide."""
+
+    calls: tuple[OpenCall, ...]
+
+
+class RunTools(msgspec.Struct, frozen=True):
+    """Run these calls; each start and each result is recorded as it comes."""
+
+    calls: tuple[OpenCall, ...]
+
+
+class CheckOutput(msgspec.Struct, frozen=True):
+    """Read the final message as the type that was asked for."""
+
+    message: Message
+
+
+Action: TypeAlias = Append | TakeInputs | Compact | CallModel | Shrink | Wait | Approve | RunTools | CheckOutput
+
+
+# ---------------------------------------------------------------- what it is told
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It is done; `state` is what follows from the entries now. Every outcome has that."""
+
+    state: DerivedState
+
+
+class Taken(Done, frozen=True):
+    """What was said, in order: entries that are not recorded yet."""
+
+    entries: tuple[HistoryEntry, ...] = ()
+
+
+class Answered(Done, frozen=True):
+    """The model's whole answer, and what shall be noted beside it."""
+
+    message: Message
+    metadata: Mapping[str, Any] = NO_METADATA
+
+
+class Failed(Done, frozen=True):
+    """The call failed: why, what had arrived, and how many other models may be asked for this answer."""
+
+    error: RunError
+    partial: Message | None = None
+    others_left: int = 0
+
+
+class Shrunk(Done, frozen=True):
+    """Whether the context is smaller now."""
+
+    is_smaller: bool
+
+
+class Checked(Done, frozen=True):
+    """What is wrong with the output, in words for the model; None if it is right."""
+
+    problem: str | None = None
+
+
+class Aborted(Done, frozen=True):
+    """Somebody wants the run to end now; `partial` is what had arrived of a model's answer."""
+
+    partial: Message | None = None
+
+
+Outcome: TypeAlias = Done
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How the run ended: completed, failed, aborted; or it awaits a person and can be resumed."""
+
+    status: AgentStatus
+    error: RunError | None = None
+
+
+# ---------------------------------------------------------------- what becomes of a call
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """The call may run now."""
+
+
+class NeedsApproval(msgspec.Struct, frozen=True):
+    """Somebody must be asked first."""
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Somebody was asked and has not answered."""
+
+
+class EndsWith(msgspec.Struct, frozen=True):
+    """The call does not run: this is its result."""
+
+    result: HistoryToolCallResult
+
+
+Verdict: TypeAlias = Runs | NeedsApproval | Waits | EndsWith

@@ -1,0 +1,453 @@
+"""`Agent`: what a user holds. A model, tools and a session, and runs that carry the session on."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
+
+from ..context import Compactor
+from ..errors import ErrorCode, InvalidValue, StoreError, ToolError
+from ..history import (
+    AgentStatus,
+    ApprovalAnsweredEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    ToolCallRequest,
+)
+from ..message import Message, Part
+from ..models import model as named_model
+from ..request import AgentConfig, ModelConfig
+from ..router import AnyModel, ProviderRouter
+from ..store import MemoryStore, Session, start_session
+from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
+from ..usage import TokenUsage
+from .actions import Ending, RunError
+from .approval import ApprovalDecision, ApprovalPolicy
+from .budget import Budget
+from .calling import Contexts, ModelCaller
+from .events import EventLog, RunEvent
+from .hooks import Hooks
+from .logs import LogHooks
+from .output import OutputReader
+from .runner import Runner, owes_answer
+from .scope import Scope
+from .tooling import ToolRunner, own_tools
+
+__all__ = ["Agent", "AgentRun", "Prompt", "RunResult"]
+
+OutputT = TypeVar("OutputT")
+
+Prompt: TypeAlias = str | Part | Sequence[Part | str] | ModelInputEntry
+
+
+class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
+    """How a run ended. `message` is the model's last one, `output` what it says, as the type that was asked for.
+
+    With the status `awaiting_human`, `approvals` are the calls that somebody must answer before the run goes on.
+    """
+
+    session_id: str
+    run_id: str
+    status: AgentStatus
+    message: Message | None = None
+    output: OutputT | None = None
+    usage: TokenUsage = TokenUsage()
+    error: RunError | None = None
+    approvals: tuple[ToolCallRequest, ...] = ()
+
+
+class AgentRun(Generic[OutputT]):
+    """A run under way: iterate it for its events, await `result()` for its end. It goes on if nobody looks.
+
+    Leaving an `async with` block aborts it if it has not ended.
+    """
+
+    def __init__(self, agent: "Agent[OutputT]", run_id: str, *, keeps_events: bool) -> None:
+        self.run_id = run_id
+        self._agent = agent
+        self._log = EventLog() if keeps_events else None
+        self._inputs: list[ModelInputEntry] = []
+        self._is_aborted = False
+        self._runner: Runner | None = None
+        self._task: asyncio.Task[RunResult[OutputT]] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, or waits for a person."""
+        return self._task is not None and self._task.done()
+
+    @property
+    def status(self) -> AgentStatus:
+        """What the agent is doing."""
+        return self._runner.status if self._runner is not None else AgentStatus.PREPARING
+
+    async def result(self) -> RunResult[OutputT]:
+        """Return how it ended. Whoever is cancelled here aborts the run, and it is closed before this returns."""
+        assert self._task is not None
+        try:
+            return await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            if not self._task.done():
+                self._abort()
+                await asyncio.wait((self._task,))
+            raise
+
+    def events(self, after: int = -1) -> AsyncIterator[RunEvent]:
+        """Yield the events after that `seq`: whoever lost the connection catches up, while this object lives."""
+        if self._log is None:
+            raise InvalidValue("run() keeps no events: use stream()")
+        return self._log.follow(after)
+
+    def __aiter__(self) -> AsyncIterator[RunEvent]:
+        return self.events()
+
+    async def __aenter__(self) -> "AgentRun[OutputT]":
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        if not self.is_done:
+            await self.abort()
+
+    async def abort(self) -> RunResult[OutputT]:
+        """End the run now; what has arrived is recorded, and every call has its result."""
+        self._abort()
+        return await self.result()
+
+    def steer(self, prompt: Prompt) -> None:
+        """Say something to the agent while it works; it is taken up before the next model call."""
+        if self.is_done:
+            raise InvalidValue("the run has ended: say it in the next one")
+        entry = as_input(prompt)
+        if self._runner is None:
+            self._inputs.append(entry)
+        else:
+            self._runner.steer(entry)
+
+    def _abort(self) -> None:
+        self._is_aborted = True
+        if self._runner is not None:
+            self._runner.abort()
+
+    def _begin(self, runner: Runner) -> None:
+        """Take what was said and asked before there was a runner."""
+        self._runner = runner
+        for entry in self._inputs:
+            runner.steer(entry)
+        if self._is_aborted:
+            runner.abort()
+
+
+class _Options(TypedDict, total=False):
+    """What an agent may be given beside its model and the type of its output."""
+
+    tools: Iterable[ToolLike]
+    instructions: str | None
+    session: Session | None
+    config: AgentConfig | None
+    runtime: Any
+    approval: ApprovalPolicy | None
+    hooks: Iterable[Hooks]
+    compactor: Compactor | None
+
+
+class Agent(Generic[OutputT]):
+    """A model, its tools and a session. One run at a time.
+
+    `model` is a model, a name such as `anthropic:claude-opus-4-5`, or a router. Without a session the agent keeps one
+    in memory. `runtime` is handed to tools; `approval` decides about calls that need it, or leaves them to a person.
+    """
+
+    @overload
+    def __init__(self: "Agent[str]", model: AnyModel | ProviderRouter | str, **options: Unpack[_Options]) -> None: ...
+
+    @overload
+    def __init__(
+        self, model: AnyModel | ProviderRouter | str, *, output_type: type[OutputT], **options: Unpack[_Options]
+    ) -> None: ...
+
+    def __init__(
+        self,
+        model: AnyModel | ProviderRouter | str,
+        *,
+        output_type: Any = str,
+        tools: Iterable[ToolLike] = (),
+        instructions: str | None = None,
+        session: Session | None = None,
+        config: AgentConfig | None = None,
+        runtime: Any = None,
+        approval: ApprovalPolicy | None = None,
+        hooks: Iterable[Hooks] = (),
+        compactor: Compactor | None = None,
+    ) -> None:
+        self._router = _router(model)
+        self._config = config or AgentConfig()
+        self._tools = _chosen(ToolRegistry(tools), self._config)
+        self._tools.require(runtime=runtime, agent=self)
+        self._instructions = instructions
+        self._session = session
+        self._runtime = runtime
+        self._approval = approval
+        self._output: OutputReader[OutputT] = OutputReader(output_type)
+        self._hooks = (LogHooks(self._config.observability), *hooks)
+        self._contexts = Contexts(self._config.context, compactor)
+        self._run: AgentRun[OutputT] | None = None
+        self._budget: Budget | None = None
+
+    @property
+    def session(self) -> Session | None:
+        """The session; None before the first run of an agent that was given none."""
+        return self._session
+
+    @property
+    def config(self) -> AgentConfig:
+        """The settings."""
+        return self._config
+
+    def use(self, model: AnyModel | ProviderRouter | str) -> None:
+        """Carry the session on with another model, from the next run on."""
+        self._require_idle()
+        self._router = _router(model)
+
+    # ------------------------------------------------------------ running
+
+    async def run(self, prompt: Prompt | None = None, *, strategy: str = "") -> RunResult[OutputT]:
+        """Say something, or nothing to carry on what was interrupted, and return how it ended.
+
+        Raises InvalidValue for the caller's own mistakes alone. On a session with an unfinished run it goes on exactly
+        where that stopped; a prompt is then taken up before the next model call.
+        """
+        return await self._start(prompt, strategy, keeps_events=False).result()
+
+    def run_sync(self, prompt: Prompt | None = None, *, strategy: str = "") -> RunResult[OutputT]:
+        """Do the same where no event loop runs."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.run(prompt, strategy=strategy))
+        raise InvalidValue("run_sync is for programs without an event loop; here, await run()")
+
+    def stream(self, prompt: Prompt | None = None, *, strategy: str = "") -> AgentRun[OutputT]:
+        """Start a run and return it; iterate it for its events. Needs a running event loop."""
+        return self._start(prompt, strategy, keeps_events=True)
+
+    async def abort(self) -> None:
+        """End the run that is under way, or the one that a session was left with."""
+        if self._run is not None and not self._run.is_done:
+            await self._run.abort()
+        elif self._session is not None and self._session.state.current_run_id:
+            run = AgentRun(self, self._session.run_id, keeps_events=False)
+            await self._runner(run, self._session, "").abandon()
+
+    def steer(self, prompt: Prompt) -> None:
+        """Say something to the run that is under way; it is taken up before the next model call."""
+        if self._run is None or self._run.is_done:
+            raise InvalidValue("no run is under way: say it with run()")
+        self._run.steer(prompt)
+
+    # ------------------------------------------------------------ approval
+
+    async def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
+        """Let a call run, with other arguments if they are given; then `run()` carries on."""
+        await self._answer(tool_call_id, ApprovalDecision(True, reason, arguments))
+
+    async def deny(self, tool_call_id: str, *, reason: str = "") -> None:
+        """Do not let a call run; the model is told why. Then `run()` carries on."""
+        await self._answer(tool_call_id, ApprovalDecision(False, reason))
+
+    async def _answer(self, tool_call_id: str, decision: ApprovalDecision) -> None:
+        self._require_idle()
+        if self._session is None:
+            raise InvalidValue(f"nobody asked about the call {tool_call_id!r}")
+        answer = (decision.approved, decision.reason, decision.arguments)
+        await self._session.append(ApprovalAnsweredEntry(tool_call_id, *answer))
+
+    # ------------------------------------------------------------ as a tool
+
+    def as_tool(self, name: str, description: str) -> ToolDefinition:
+        """Return a tool with which another agent gives this one a task; each task has a session of its own.
+
+        What it uses counts for the limits of the run that it is called in.
+        """
+
+        async def execute(arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
+            child = self._copy()
+            around = context.agent._budget if isinstance(context.agent, Agent) else None
+            result = await child._start(arguments["task"], "", keeps_events=False, around=around).result()
+            if result.status is not AgentStatus.COMPLETED:
+                why = result.error.message if result.error else f"it is {result.status}"
+                raise ToolError(f"{name} did not finish: {why}", code=ErrorCode.TOOL_FAILED)
+            return result.output
+
+        schema = {
+            "type": "object",
+            "properties": {"task": {"type": "string", "description": "What to do, with everything one must know."}},
+            "required": ["task"],
+            "additionalProperties": False,
+        }
+        return ToolDefinition(
+            name=name, description=description, parameter_schema=schema, execute=execute, requires_agent=True
+        )
+
+    def _copy(self) -> "Agent[OutputT]":
+        """An agent like this one, with a session of its own."""
+        child: Agent[OutputT] = Agent.__new__(Agent)
+        child.__dict__.update(self.__dict__)
+        child._session = child._run = child._budget = None
+        child._contexts = Contexts(self._config.context, self._contexts.compactor)
+        return child
+
+    # ------------------------------------------------------------ steps
+
+    def _start(
+        self, prompt: Prompt | None, strategy: str, *, keeps_events: bool, around: Budget | None = None
+    ) -> AgentRun[OutputT]:
+        self._require_idle()
+        entry = None if prompt is None else as_input(prompt)
+        session = self._session
+        if session is None and entry is None:
+            raise InvalidValue("there is nothing to carry on: give a prompt")
+        run_id = (session.run_id if session is not None else "") or os.urandom(8).hex()
+        run = self._run = AgentRun(self, run_id, keeps_events=keeps_events)
+        run._task = asyncio.ensure_future(self._execute(run, entry, strategy, around))
+        return run
+
+    async def _execute(
+        self, run: AgentRun[OutputT], entry: ModelInputEntry | None, strategy: str, around: Budget | None
+    ) -> RunResult[OutputT]:
+        try:
+            session = await self._opened()
+            self._require_sense(session, entry)
+            return await self._carry_on(run, session, entry, strategy, around)
+        except StoreError as error:
+            session_id = self._session.session_id if self._session is not None else ""
+            failed = RunError.of(error)
+            return RunResult(session_id=session_id, run_id=run.run_id, status=AgentStatus.FAILED, error=failed)
+        finally:
+            if run._log is not None:
+                run._log.close()
+
+    async def _opened(self) -> Session:
+        """The session, with what others have appended; a new one if there is none, with the instructions in force."""
+        if self._session is None:
+            self._session = await start_session(MemoryStore())
+        else:
+            await self._session.refresh()
+        wanted = self._instructions
+        if wanted is not None and wanted != (self._session.state.system_instruction or ""):
+            await self._session.set_system_instruction(wanted)
+        return self._session
+
+    async def _carry_on(
+        self,
+        run: AgentRun[OutputT],
+        session: Session,
+        entry: ModelInputEntry | None,
+        strategy: str,
+        around: Budget | None,
+    ) -> RunResult[OutputT]:
+        runner = self._runner(run, session, strategy, around)
+        run._begin(runner)
+        first_serial = session.state.next_serial
+        inputs = () if entry is None else (entry,)
+        if session.state.current_run_id:  # the run goes on: what is said is taken up when its calls are answered
+            for each in inputs:
+                runner.steer(each)
+            inputs = ()
+        ending = await runner.run(inputs)
+        return self._result(session, run.run_id, ending, first_serial)
+
+    def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
+        state = session.state
+        if entry is None and not state.current_run_id and not owes_answer(session.entries):
+            raise InvalidValue("there is nothing to carry on: give a prompt")
+        if entry is not None and state.status is AgentStatus.AWAITING_HUMAN:
+            waiting = ", ".join(asked.tool_call_id for asked in state.derived.approvals_asked)
+            raise InvalidValue(f"answer the calls {waiting} first, with approve or deny; or abort")
+
+    def _runner(self, run: AgentRun[OutputT], session: Session, strategy: str, around: Budget | None = None) -> Runner:
+        config = self._config
+        scope = Scope(session, run.run_id, hooks=self._hooks, log=run._log)
+        has_recall = config.context.recall and config.context.policy == "epochs"
+        registry = self._tools.with_tools(*own_tools(session, with_recall=has_recall and "recall" not in self._tools))
+        self._budget = Budget(config.loop, seconds=time.monotonic, around=around)
+        caller = ModelCaller(
+            scope,
+            self._router,
+            self._contexts,
+            strategy=strategy,
+            specs=tuple(spec for spec in registry.specs if spec.name != "recall" or "recall" in self._tools),
+            params=_settings(config.model),
+            output=self._output,
+        )
+        tools = ToolRunner(scope, registry, config.tools, policy=self._approval, runtime=self._runtime, agent=self)
+        check = None if self._output.is_text else self._output.read
+        return Runner(scope, caller, tools, self._budget, compacts=self._contexts.compactor is not None, check=check)
+
+    def _result(self, session: Session, run_id: str, ending: Ending, first_serial: int) -> RunResult[OutputT]:
+        message = _last_message(session, first_serial)
+        output: OutputT | None = None
+        if ending.status is AgentStatus.COMPLETED and message is not None:
+            output = self._output.read(message)
+        waiting = [call.request for call in session.state.derived.open_calls if call.awaits_answer]
+        return RunResult(
+            session_id=session.session_id,
+            run_id=run_id,
+            status=ending.status,
+            message=message,
+            output=output,
+            usage=self._budget.usage if self._budget else TokenUsage(),
+            error=ending.error,
+            approvals=tuple(waiting),
+        )
+
+    def _require_idle(self) -> None:
+        if self._run is not None and not self._run.is_done:
+            raise InvalidValue("a run is under way: await it, steer it or abort it first")
+
+
+def as_input(prompt: Prompt) -> ModelInputEntry:
+    """Return what is said as an entry; raise InvalidValue for what nobody can say."""
+    if isinstance(prompt, ModelInputEntry):
+        return prompt
+    parts = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else (prompt,)
+    return ModelInputEntry.of(*parts)
+
+
+def _router(model: AnyModel | ProviderRouter | str) -> ProviderRouter:
+    if isinstance(model, ProviderRouter):
+        return model
+    return ProviderRouter(default=named_model(model) if isinstance(model, str) else model)
+
+
+def _chosen(registry: ToolRegistry, config: AgentConfig) -> ToolRegistry:
+    """The tools that the settings leave on; a name there that no tool has is a mistake."""
+    tools = config.tools
+    unknown = sorted({*(tools.enabled or ()), *tools.disabled} - set(registry.names))
+    if unknown:
+        raise InvalidValue(f"the settings name tools that are not there: {', '.join(unknown)}")
+    return ToolRegistry(
+        tool
+        for tool in registry
+        if (tools.enabled is None or tool.name in tools.enabled) and tool.name not in tools.disabled
+    )
+
+
+def _settings(config: ModelConfig | None) -> dict[str, Any]:
+    """The settings that a configuration changes, as `Model.stream` takes them; which model is not one of them."""
+    if config is None:
+        return {}
+    plain = ModelConfig(config.model_id)
+    names = [name for name in config.__struct_fields__ if getattr(config, name) != getattr(plain, name)]
+    return {name: getattr(config, name) for name in names}
+
+
+def _last_message(session: Session, first_serial: int) -> Message | None:
+    entries = session.entries
+    for place in range(len(entries) - 1, first_serial - 1, -1):
+        entry = entries[place]
+        if isinstance(entry, ModelOutputEntry):
+            return entry.message
+    return None

@@ -1,0 +1,78 @@
+"""Who may run what: whether a call needs an answer first, and the policy that may give it. Knows no entries."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..errors import InvalidValue
+from ..history import ToolCallRequest
+from ..jsontext import require_json_object
+from ..message import require_text
+from ..request import ToolsConfig
+from ..tools import ToolContext, ToolDefinition
+
+__all__ = ["ApprovalDecision", "ApprovalPolicy", "ApprovalRequest", "decide", "needs_approval"]
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that somebody must approve."""
+
+    session_id: str
+    run_id: str
+    call: ToolCallRequest
+    tool: ToolDefinition
+    arguments: dict[str, Any]
+
+
+class ApprovalDecision(msgspec.Struct, frozen=True):
+    """The answer: yes, yes with other arguments, or no and why; the reason is for the model."""
+
+    approved: bool
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.approved) is not bool:
+            raise InvalidValue.of("approved", self.approved, "true or false")
+        require_text("reason", self.reason)
+        if self.arguments is not None:
+            require_json_object(self.arguments, "arguments")
+            if not self.approved:
+                raise InvalidValue("a refusal has no arguments")
+
+
+_Answer: TypeAlias = ApprovalDecision | bool | None
+
+# What a policy says of a call; None leaves it to a person.
+ApprovalPolicy: TypeAlias = Callable[[ApprovalRequest], _Answer | Awaitable[_Answer]]
+
+
+def needs_approval(
+    tool: ToolDefinition, arguments: dict[str, Any], context: ToolContext[Any], mode: str = ToolsConfig().approval
+) -> bool:
+    """Return whether a call must be approved. A tool's own function that fails is a reason to ask."""
+    if mode != "as_declared":
+        return mode == "always"
+    declared = tool.requires_approval
+    if isinstance(declared, bool):
+        return declared
+    try:
+        return bool(declared(arguments, context))
+    except Exception:  # noqa: BLE001  # the user's own function; who cannot tell, asks
+        return True
+
+
+async def decide(policy: ApprovalPolicy | None, request: ApprovalRequest) -> ApprovalDecision | None:
+    """Return the policy's decision, None where a person must decide."""
+    if policy is None:
+        return None
+    answer = policy(request)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if isinstance(answer, bool):
+        return ApprovalDecision(answer)
+    if answer is not None and not isinstance(answer, ApprovalDecision):
+        raise InvalidValue.of("the approval policy's answer", answer, "an ApprovalDecision, a bool or None")
+    return answer

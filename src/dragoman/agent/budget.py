@@ -1,0 +1,67 @@
+"""What a run may use up, counted. Runs inside runs count for those around them too."""
+
+from collections.abc import Callable, Iterator
+
+from ..request import LoopConfig
+from ..usage import TokenUsage
+
+__all__ = ["Budget"]
+
+
+class Budget:
+    """The limits of a run and what it has used. `seconds` is a clock that never goes back."""
+
+    def __init__(self, limits: LoopConfig, *, seconds: Callable[[], float], around: "Budget | None" = None) -> None:
+        self.limits = limits
+        self.usage = TokenUsage()
+        self.model_calls = 0
+        self.tool_rounds = 0
+        self._seconds = seconds
+        self._started = seconds()
+        self._all: tuple[Budget, ...] = (self, *(around._all if around else ()))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How much longer the run may take, here or in the runs around it; None without a limit."""
+        return min((left for each in self._all if (left := each._own_seconds_left()) is not None), default=None)
+
+    def note_call(self) -> None:
+        """Count a model call that was answered."""
+        for each in self._all:
+            each.model_calls += 1
+
+    def note_usage(self, usage: TokenUsage | None) -> None:
+        """Count what a model call used, whether it was answered or not."""
+        if usage is not None:
+            for each in self._all:
+                each.usage += usage
+
+    def note_tool_round(self) -> None:
+        """Count a round of tools."""
+        for each in self._all:
+            each.tool_rounds += 1
+
+    def reached(self, *, before_tools: bool = False) -> str | None:
+        """Return which limit forbids another model call, or another round of tools, in words; None if none does."""
+        found = (words for each in self._all for words in each._reached(before_tools))
+        return next(found, None)
+
+    def _own_seconds_left(self) -> float | None:
+        limit = self.limits.max_seconds
+        return None if limit is None else max(0.0, self._started + limit - self._seconds())
+
+    def _reached(self, before_tools: bool) -> Iterator[str]:
+        limits, usage = self.limits, self.usage
+        if self._own_seconds_left() == 0.0:
+            yield f"a run may take {limits.max_seconds} seconds"
+        if before_tools:
+            if limits.max_tool_rounds is not None and self.tool_rounds >= limits.max_tool_rounds:
+                yield f"a run may have {limits.max_tool_rounds} rounds of tools"
+            return
+        if self.model_calls >= limits.max_iterations:
+            yield f"a run may make {limits.max_iterations} model calls"
+        tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+        if limits.max_tokens is not None and tokens >= limits.max_tokens:
+            yield f"a run may use {limits.max_tokens} tokens, {tokens} are used"
+        if limits.max_cost is not None and (usage.cost or 0.0) >= limits.max_cost:
+            yield f"a run may cost {limits.max_cost} dollars, {usage.cost or 0.0:.4f} are spent"

@@ -1,0 +1,187 @@
+"""Model calls of a run: the context is built, a model is asked, its deltas are told. Decides nothing."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..context import ESTIMATE_KEY, Compactor, ContextBuildInput, ContextManager, compaction_entry
+from ..errors import InvalidValue, ModelError
+from ..message import Message, ModelInvocationDescriptor
+from ..request import ContextConfig
+from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
+from ..stream import Assembly
+from ..toolspec import ToolSpec
+from .actions import Answered, CallModel, Done, Failed, RunError, Shrunk
+from .events import DeltaEvent, ErrorEvent
+from .hooks import ModelCall
+from .output import OutputReader
+from .scope import Scope
+
+__all__ = ["Contexts", "ModelCaller"]
+
+
+class Contexts:
+    """The context managers of an agent, one for each model: each reads an entry once."""
+
+    def __init__(self, config: ContextConfig, compactor: Compactor | None) -> None:
+        self.compactor = compactor
+        self._config = config
+        self._managers: dict[ModelInvocationDescriptor, ContextManager] = {}
+
+    def for_model(self, model: AnyModel) -> ContextManager:
+        """Return the manager that knows what this model was sent."""
+        manager = self._managers.get(model.invocation)
+        if manager is None:
+            manager = self._managers[model.invocation] = ContextManager(self._config, compactor=self.compactor)
+        return manager
+
+
+class ModelCaller:
+    """Calls the models of one run. `params` are settings for every call, `specs` the tools that are offered.
+
+    A model that can be held to the type of `output` is; the others are told what is wanted of them.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        router: ProviderRouter,
+        contexts: Contexts,
+        *,
+        strategy: str,
+        specs: tuple[ToolSpec, ...],
+        params: Mapping[str, Any],
+        output: OutputReader[Any],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._scope = scope
+        self._router = router
+        self._contexts = contexts
+        self._strategy = strategy
+        self._specs = specs
+        self._params = params
+        self._output = output
+        self._clock = clock
+        self._models: tuple[AnyModel, ...] = ()
+        self._asked: AnyModel | None = None
+        self._stream: AnyStream | None = None
+
+    @property
+    def partial(self) -> Message | None:
+        """What has arrived of an answer that is not whole; None if nothing has."""
+        partial = self._stream.assembly.partial if self._stream is not None else None
+        return partial if partial is not None and partial.parts else None
+
+    async def call(self, action: CallModel) -> Answered | Failed:
+        """Ask the model whose turn it is."""
+        scope, self._stream = self._scope, None
+        try:
+            if action.choice == 0:
+                self._models = self._route()
+            model = self._asked = self._models[action.choice]
+            call, metadata = await self._prepare(model, action)
+            call = await scope.hook("before_model", call) or call
+            self._stream = model.stream(
+                call.messages,
+                call.tools,
+                call.system,
+                request_metadata={"run_id": scope.run_id, "session_id": scope.session.session_id},
+                cache_anchors=call.cache_anchors,
+                **call.params,
+            )
+        except (InvalidValue, ModelError) as error:  # what the model cannot be asked; the store's errors end the run
+            return self._failed(RunError.of(error), action)
+        assembly = await self._read(self._stream, call)
+        await scope.hook("after_model", call, assembly)
+        if assembly.message is None:
+            return self._failed(_error_of(assembly), action)
+        self._stream = None
+        return Answered(scope.state, assembly.message, metadata)
+
+    async def shrink(self) -> Shrunk:
+        """Make the context of the model that was asked last smaller."""
+        assert self._asked is not None
+        given = self._given(self._asked)
+        update = self._contexts.for_model(self._asked).compute_context_updates(given, overflow=True)
+        if update.entries:
+            await self._scope.append(*update.entries)
+        return Shrunk(self._scope.state, not update.exhausted)
+
+    async def compact(self) -> Done:
+        """Ask for a summary if the context wants one now; without an answer the context is folded without it."""
+        model = self._route()[0]
+        request = self._contexts.for_model(model).compute_context_updates(self._given(model)).compaction
+        if request is not None:
+            try:
+                stream = model.stream(request.messages, (), request.system or "", max_tokens=request.max_tokens)
+                try:
+                    async for _ in stream:
+                        pass
+                finally:
+                    await stream.aclose()
+                answer = stream.assembly.message
+                if answer is not None:
+                    await self._scope.append(compaction_entry(request, answer))
+            except (InvalidValue, ModelError):
+                pass
+        return Done(self._scope.state)
+
+    async def _read(self, stream: AnyStream, call: ModelCall) -> Assembly:
+        scope, is_first = self._scope, True
+        try:
+            async for delta in stream:
+                if is_first:
+                    is_first = False
+                    await scope.hook("after_first_delta", call)
+                if scope.is_followed:
+                    scope.tell(DeltaEvent, delta)
+        finally:
+            await stream.aclose()
+        return stream.assembly
+
+    async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ModelCall, dict[str, Any]]:
+        """The call with the context of now, and what shall be noted beside its answer."""
+        scope = self._scope
+        built = self._contexts.for_model(model).build_context(self._given(model))
+        if built.entries:
+            await scope.append(*built.entries)
+        call = ModelCall(
+            session_id=scope.session.session_id,
+            run_id=scope.run_id,
+            call_index=action.call_index,
+            attempt=action.attempt,
+            invocation=model.invocation,
+            messages=built.messages,
+            tools=built.tool_specs,
+            system="\n\n".join(filter(None, (built.system, self._output.instruction(model)))),
+            cache_anchors=built.cache_anchors,
+            params={**self._params, **self._output.params(model)},
+        )
+        return call, {ESTIMATE_KEY: built.estimate}
+
+    def _given(self, model: AnyModel) -> ContextBuildInput:
+        return ContextBuildInput(
+            entries=self._scope.session.entries,
+            now=self._clock(),
+            tools=self._specs if model.supports("tools") else (),
+            model_info=model.model_info(),
+            invocation=model.invocation,
+            screen_in_result=not model.rules.user_after_tool,
+        )
+
+    def _route(self) -> tuple[AnyModel, ...]:
+        context = self._scope.session.state.render_live_context() if self._router.looks_at_context else ()
+        return self._router.route(LlmRequest(context=context, tools=self._specs, strategy=self._strategy))
+
+    def _failed(self, error: RunError, action: CallModel) -> Failed:
+        self._scope.tell(ErrorEvent, error)
+        may_fall_back = self.partial is None or self._router.falls_back_after_start
+        others_left = len(self._models) - action.choice - 1 if may_fall_back else 0
+        partial, self._stream = self.partial, None
+        return Failed(self._scope.state, error, partial, max(others_left, 0))
+
+
+def _error_of(assembly: Assembly) -> RunError:
+    error = assembly.error
+    assert error is not None  # a stream ends in a message or an error
+    return RunError(error.error_code, error.message or "", bool(error.retryable), error.retry_after)

@@ -1,0 +1,141 @@
+"""What a run tells while it lives: typed events in order, and the log from which any reader can catch up."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from ..delta import MessageDelta
+from ..history import AgentStatus, HistoryToolCallResult, ToolCallRequest
+from ..message import Message
+from .actions import RunError
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = [
+    "ApprovalAskedEvent",
+    "DeltaEvent",
+    "ErrorEvent",
+    "EventLog",
+    "FinishedEvent",
+    "MessageEvent",
+    "RunEvent",
+    "StatusEvent",
+    "ToolResultEvent",
+    "ToolStartedEvent",
+]
+
+
+class RunEvent(msgspec.Struct, frozen=True):
+    """Something that happened in a run. `seq` counts the events of the run, `call_index` its model calls."""
+
+    kind: ClassVar[str]
+    run_id: str
+    call_index: int
+    seq: int
+
+
+class StatusEvent(RunEvent, frozen=True):
+    """What the agent is doing now."""
+
+    kind: ClassVar[str] = "status"
+    status: AgentStatus
+
+
+class DeltaEvent(RunEvent, frozen=True):
+    """A piece of the model's answer, as it came. An answer that failed and is asked for again starts anew."""
+
+    kind: ClassVar[str] = "delta"
+    delta: MessageDelta
+
+
+class MessageEvent(RunEvent, frozen=True):
+    """A message that is recorded now: what a person said, or a model's whole answer."""
+
+    kind: ClassVar[str] = "message"
+    message: Message
+
+
+class ToolStartedEvent(RunEvent, frozen=True):
+    """A tool runs."""
+
+    kind: ClassVar[str] = "tool_started"
+    call: ToolCallRequest
+
+
+class ToolResultEvent(RunEvent, frozen=True):
+    """A call has its one result."""
+
+    kind: ClassVar[str] = "tool_result"
+    result: HistoryToolCallResult
+
+
+class ApprovalAskedEvent(RunEvent, frozen=True):
+    """A person is asked whether a call may run."""
+
+    kind: ClassVar[str] = "approval_asked"
+    call: ToolCallRequest
+
+
+class ErrorEvent(RunEvent, frozen=True):
+    """A model call failed, or the run did. What follows says whether it was tried again."""
+
+    kind: ClassVar[str] = "error"
+    error: RunError
+
+
+class FinishedEvent(RunEvent, frozen=True):
+    """The last event: how the run ended."""
+
+    kind: ClassVar[str] = "finished"
+    status: AgentStatus
+    error: RunError | None = None
+
+
+class EventLog:
+    """The events of one run, for any number of readers, each from where it likes. Written in one event loop."""
+
+    def __init__(self) -> None:
+        self._events: list[RunEvent] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def add(self, event: RunEvent) -> None:
+        """Add the next event and wake whoever waits."""
+        self._events.append(event)
+        if self._waiting:
+            self._wake()
+
+    def close(self) -> None:
+        """Say that no more events come."""
+        self._is_closed = True
+        self._wake()
+
+    async def follow(self, after: int = -1) -> AsyncIterator[RunEvent]:
+        """Yield the events after that `seq`, those that are there and then those that come, to the last."""
+        import asyncio
+
+        place = after + 1
+        while True:
+            while place < len(self._events):
+                yield self._events[place]
+                place += 1
+            if self._is_closed:
+                return
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            try:
+                await future
+            finally:
+                if future in self._waiting:
+                    self._waiting.remove(future)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,312 @@
+"""What an agent does next: a generator that yields actions and is sent their outcomes.
+
+Decisions alone: no effect, no await, no clock and no chance but what comes in. The same loop runs under `Runner`, in a
+test without any input or output, or inside a workflow engine that performs the actions in its own way.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeAlias
+
+from ..errors import ErrorCode, InvalidValue
+from ..history import (
+    AgentStatus,
+    DerivedState,
+    HistoryEntry,
+    HistoryToolCallResult,
+    InterruptionEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    OpenCall,
+    RunFinishedEntry,
+    RunStartedEntry,
+    RunStatus,
+    ToolFinishedEntry,
+    ToolResultsEntry,
+)
+from ..message import FinishReason, Message
+from .actions import (
+    Aborted,
+    Action,
+    Answered,
+    Append,
+    Approve,
+    CallModel,
+    Checked,
+    CheckOutput,
+    Compact,
+    Ending,
+    EndsWith,
+    Failed,
+    NeedsApproval,
+    Outcome,
+    RunError,
+    Runs,
+    RunTools,
+    Shrink,
+    Shrunk,
+    TakeInputs,
+    Taken,
+    Verdict,
+    Wait,
+    Waits,
+)
+from .budget import Budget
+
+__all__ = ["TRANSITIONS", "AgentLoop", "interrupted_result", "moved"]
+
+_S = AgentStatus
+_ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.ABORTED})
+
+# From each status to those that may follow it.
+TRANSITIONS: dict[AgentStatus, frozenset[AgentStatus]] = {
+    _S.IDLE: frozenset({_S.PREPARING}),
+    _S.PREPARING: frozenset({_S.MODEL_RUNNING, _S.TOOL_RUNNING, *_ENDED}),
+    _S.MODEL_RUNNING: frozenset({_S.PREPARING, _S.TOOL_RUNNING, _S.ABORTED}),
+    _S.TOOL_RUNNING: frozenset({_S.PREPARING, _S.AWAITING_HUMAN, _S.FAILED, _S.ABORTED}),
+    _S.AWAITING_HUMAN: frozenset({_S.PREPARING, _S.ABORTED}),
+    _S.COMPLETED: frozenset({_S.PREPARING}),
+    _S.FAILED: frozenset({_S.PREPARING}),
+    _S.ABORTED: frozenset({_S.PREPARING}),
+}
+
+Steps: TypeAlias = Generator[Action, Outcome, "Ending | None"]
+
+
+def moved(status: AgentStatus, to: AgentStatus) -> AgentStatus:
+    """Return the status that follows; raise InvalidValue where the table has no such transition."""
+    if to not in TRANSITIONS[status]:
+        raise InvalidValue(f"an agent that is {status} cannot become {to}")
+    return to
+
+
+class AgentLoop:
+    """One run. `status` is what the agent is doing, from action to action.
+
+    `judge` says what becomes of an open call; `chance` gives a number from 0 to 1, for the jitter between attempts.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        state: DerivedState,
+        *,
+        owes_answer: bool,
+        judge: Callable[[OpenCall], Verdict],
+        budget: Budget,
+        chance: Callable[[], float],
+        compacts: bool = False,
+        output_attempts: int | None = None,
+    ) -> None:
+        self.status = state.status
+        self.run_id = run_id
+        self.call_index = 0
+        self._state = state
+        self._owes_answer = owes_answer  # whether it is the model's turn
+        self._judge = judge
+        self._budget = budget
+        self._chance = chance
+        self._compacts = compacts
+        self._output_attempts = output_attempts  # so often a wrong output may be corrected; None checks nothing
+
+    def run(self, inputs: Iterable[HistoryEntry] = ()) -> Generator[Action, Outcome, Ending]:
+        """Yield what to do until the run has ended, or waits for a person. `inputs` is what the run begins with."""
+        entries = tuple(inputs)
+        self._owes_answer = self._owes_answer or bool(entries)
+        self._move(_S.PREPARING)
+        if not self._state.current_run_id:
+            entries = (RunStartedEntry(run_id=self.run_id), *entries)
+        if entries:
+            yield from self._append(*entries)
+        ending: Ending | None = None
+        while ending is None:
+            if self._state.open_calls:
+                ending = yield from self._answer_calls()
+                continue
+            yield from self._take_inputs()
+            if self._owes_answer:
+                ending = yield from self._get_answer()
+            else:
+                ending = yield from self._end(_S.COMPLETED)
+        return ending
+
+    def abandon(self) -> Generator[Action, Outcome, Ending]:
+        """Yield what ends a run that nobody carries on."""
+        return (yield from self._end(_S.ABORTED))
+
+    # ------------------------------------------------------------ the model's turn
+
+    def _get_answer(self) -> Steps:
+        """Get one answer and record it, or end."""
+        limit = self._budget.reached()
+        if limit is not None:
+            return (yield from self._end(_S.FAILED, RunError(ErrorCode.LIMIT_REACHED, limit)))
+        if self._compacts:
+            outcome = yield from self._do(Compact())
+            if isinstance(outcome, Aborted):
+                return (yield from self._end(_S.ABORTED))
+        answered = yield from self._call_model()
+        if not isinstance(answered, Answered):
+            return answered
+        message = answered.message
+        self.call_index += 1
+        self._budget.note_call()
+        yield from self._append(ModelOutputEntry(message, metadata=answered.metadata))
+        finish = message.meta.finish_reason if message.meta else None
+        self._owes_answer = finish is FinishReason.PAUSE
+        if self._state.open_calls:
+            return None
+        self._move(_S.PREPARING)
+        if self._owes_answer or self._output_attempts is None:
+            return None
+        return (yield from self._check_output(message, self._output_attempts))
+
+    def _call_model(self) -> Generator[Action, Outcome, "Answered | Ending"]:
+        """Call until there is an answer or no hope; what failed is recorded, with what had arrived."""
+        attempt = choice = 0
+        has_shrunk = False
+        while True:
+            self._move(_S.MODEL_RUNNING)
+            outcome = yield from self._do(CallModel(self.call_index, attempt, choice))
+            if isinstance(outcome, Answered):
+                self._note_usage(outcome.message)
+                return outcome
+            if isinstance(outcome, Aborted):
+                return (yield from self._end(_S.ABORTED, partial=outcome.partial))
+            assert isinstance(outcome, Failed)
+            error = outcome.error
+            self._note_usage(outcome.partial)
+            yield from self._append(InterruptionEntry(error.code, error.message, outcome.partial))
+            self._move(_S.PREPARING)
+            if error.code is ErrorCode.CONTEXT_OVERFLOW and not has_shrunk:
+                has_shrunk = True
+                shrunk = yield from self._do(Shrink())
+                if isinstance(shrunk, Shrunk) and shrunk.is_smaller:
+                    continue
+            if outcome.others_left > 0:
+                choice += 1
+                continue
+            seconds = self._pause_before(attempt + 1, error)
+            if seconds is None:
+                return (yield from self._end(_S.FAILED, error))
+            if isinstance((yield from self._do(Wait(seconds))), Aborted):
+                return (yield from self._end(_S.ABORTED))
+            attempt, choice = attempt + 1, 0
+
+    def _pause_before(self, attempt: int, error: RunError) -> float | None:
+        """How long to wait before another attempt; None where it would be in vain, or take too long."""
+        limits = self._budget.limits
+        if not error.retryable or attempt >= limits.attempts:
+            return None
+        wanted = error.retry_after or 0.0
+        if wanted > limits.backoff_limit_seconds:
+            return None
+        backoff = min(limits.backoff_limit_seconds, limits.backoff_seconds * 2 ** (attempt - 1))
+        seconds = max(wanted, backoff * (0.5 + 0.5 * self._chance()))
+        left = self._budget.seconds_left
+        return None if left is not None and seconds >= left else seconds
+
+    def _check_output(self, message: Message, attempts: int) -> Steps:
+        """Have the final message read; a wrong one is given back to the model while it has attempts left."""
+        outcome = yield from self._do(CheckOutput(message))
+        assert isinstance(outcome, Checked)
+        problem = outcome.problem
+        if problem is None:
+            return None
+        if attempts == 0:
+            return (yield from self._end(_S.FAILED, RunError(ErrorCode.INVALID_OUTPUT, problem)))
+        self._output_attempts = attempts - 1
+        self._owes_answer = True
+        yield from self._append(ModelInputEntry.of(problem, metadata={"injected": True}))
+        return None
+
+    def _take_inputs(self) -> Generator[Action, Outcome, None]:
+        outcome = yield from self._do(TakeInputs())
+        assert isinstance(outcome, Taken)
+        if outcome.entries:
+            self._owes_answer = True
+            yield from self._append(*outcome.entries)
+
+    # ------------------------------------------------------------ the tools' turn
+
+    def _answer_calls(self) -> Steps:
+        """Have every open call answered and the answers recorded; or wait for a person, or end."""
+        self._move(_S.TOOL_RUNNING)
+        limit = self._budget.reached(before_tools=True)
+        if limit is not None:
+            return (yield from self._end(_S.FAILED, RunError(ErrorCode.LIMIT_REACHED, limit)))
+        self._budget.note_tool_round()
+        verdicts = yield from self._settle_calls()
+        to_ask = tuple(call for call, verdict in verdicts if isinstance(verdict, NeedsApproval))
+        if to_ask:
+            if isinstance((yield from self._do(Approve(to_ask))), Aborted):
+                return (yield from self._end(_S.ABORTED))
+            verdicts = yield from self._settle_calls()
+        to_run = tuple(call for call, verdict in verdicts if isinstance(verdict, Runs))
+        if to_run and isinstance((yield from self._do(RunTools(to_run))), Aborted):
+            return (yield from self._end(_S.ABORTED))
+        if any(isinstance(verdict, Waits) for _, verdict in verdicts):
+            self._move(_S.AWAITING_HUMAN)
+            return Ending(_S.AWAITING_HUMAN)
+        yield from self._append(ToolResultsEntry(self._results()))
+        self._owes_answer = True
+        self._move(_S.PREPARING)
+        return None
+
+    def _settle_calls(self) -> Generator[Action, Outcome, list[tuple[OpenCall, Verdict]]]:
+        """Judge the pending calls, record the results of those that shall not run, and return the others."""
+        judged = [(call, self._judge(call)) for call in self._pending()]
+        ended = tuple(ToolFinishedEntry(verdict.result) for _, verdict in judged if isinstance(verdict, EndsWith))
+        if ended:
+            yield from self._append(*ended)
+        return [each for each in judged if not isinstance(each[1], EndsWith)]
+
+    def _pending(self) -> list[OpenCall]:
+        return [call for call in self._state.open_calls if call.result is None]
+
+    def _results(self) -> tuple[HistoryToolCallResult, ...]:
+        return tuple(call.result or interrupted_result(call) for call in self._state.open_calls)
+
+    # ------------------------------------------------------------ steps
+
+    def _end(
+        self, status: AgentStatus, error: RunError | None = None, *, partial: Message | None = None
+    ) -> Generator[Action, Outcome, Ending]:
+        """End the run with a history that anybody can carry on: no call without its result."""
+        entries: list[HistoryEntry] = []
+        if partial is not None:
+            self._note_usage(partial)
+            entries.append(InterruptionEntry(ErrorCode.CANCELLED, "the run was aborted", partial))
+        entries += [ToolFinishedEntry(interrupted_result(call)) for call in self._pending()]
+        if self._state.open_calls:
+            entries.append(ToolResultsEntry(self._results()))
+        if error is None:
+            entries.append(RunFinishedEntry(RunStatus(status.value), run_id=self.run_id))
+        else:
+            entries.append(RunFinishedEntry(RunStatus(status.value), error.code, error.message, run_id=self.run_id))
+        yield from self._append(*entries)
+        self._move(status)
+        return Ending(status, error)
+
+    def _append(self, *entries: HistoryEntry) -> Generator[Action, Outcome, None]:
+        yield from self._do(Append(entries))
+
+    def _do(self, action: Action) -> Generator[Action, Outcome, Outcome]:
+        outcome = yield action
+        self._state = outcome.state
+        return outcome
+
+    def _move(self, to: AgentStatus) -> None:
+        if to is not self.status:
+            self.status = moved(self.status, to)
+
+    def _note_usage(self, message: Message | None) -> None:
+        if message is not None and message.meta is not None:
+            self._budget.note_usage(message.meta.usage)
+
+
+def interrupted_result(call: OpenCall, why: str = "the run ended") -> HistoryToolCallResult:
+    """Return the result of a call that has none: it was not run, or nobody knows whether it took effect."""
+    said = f"It was started, and {why} before its result was there: it may or may not have taken effect."
+    if call.started is None:
+        said = f"It was not run: {why} before."
+    return HistoryToolCallResult.of_text(call.request, said, error_code=ErrorCode.TOOL_INTERRUPTED)

@@ -1,0 +1,81 @@
+"""The final message as a value of the type that was asked for. Pure."""
+
+import re
+from typing import Any, Generic, TypeVar
+
+from ..errors import InvalidValue, UnreadableData
+from ..jsontext import decode_json, encode_json
+from ..message import Message
+from ..router import AnyModel
+from ..tools import TypeSchema
+
+__all__ = ["OutputReader"]
+
+OutputT = TypeVar("OutputT")
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+
+
+class OutputReader(Generic[OutputT]):
+    """Reads messages as values of a type; text is read as it is."""
+
+    def __init__(self, output_type: type[OutputT]) -> None:
+        self.is_text = output_type is str
+        self._name = getattr(output_type, "__name__", str(output_type))
+        self._schema: TypeSchema[OutputT] | None = None
+        self._is_wrapped = False
+        if not self.is_text:
+            self._schema = TypeSchema.of(output_type)
+            # Providers want an object at the top; anything else stands in a field of one.
+            self._is_wrapped = self._schema.schema.get("type") != "object"
+
+    def params(self, model: AnyModel) -> dict[str, Any]:
+        """Return the settings of a call whose answer shall be of the type, where the model can be held to it."""
+        if self._schema is None or not model.supports("structured_output"):
+            return {}
+        return {"output_schema": self._wrapped_schema()}
+
+    def instruction(self, model: AnyModel) -> str:
+        """Return what a model is told that cannot be held to a schema; nothing to the others."""
+        if self._schema is None or model.supports("structured_output"):
+            return ""
+        return (
+            "When you give your final answer, give it as one JSON object and nothing else. It must fit this JSON "
+            f"Schema:\n{encode_json(self._wrapped_schema()).decode()}"
+        )
+
+    def read(self, message: Message) -> OutputT:
+        """Return the value; raise InvalidValue, in words for the model, if it is not of the type."""
+        if self._schema is None:
+            return message.text  # type: ignore[return-value]  # the type is str
+        value = self._json(message.text)
+        if self._is_wrapped:
+            if not isinstance(value, dict) or set(value) != {"value"}:
+                raise InvalidValue('The answer must be a JSON object with the one field "value".')
+            value = value["value"]
+        problems = self._schema.problems(value)
+        if problems:
+            listed = "\n".join(f"- {problem}" for problem in problems)
+            raise InvalidValue(f"The answer is not a valid {self._name}:\n{listed}\nAnswer again, with JSON alone.")
+        return self._schema.convert(value)
+
+    def _json(self, text: str) -> Any:
+        fenced = _FENCED.search(text)
+        try:
+            return decode_json(fenced[1] if fenced else text)
+        except UnreadableData as error:
+            raise InvalidValue(f"The answer must be JSON alone, but it is {error}.") from None
+
+    def _wrapped_schema(self) -> dict[str, Any]:
+        assert self._schema is not None
+        schema = self._schema.schema
+        if not self._is_wrapped:
+            return schema
+        inner = {name: part for name, part in schema.items() if name != "$defs"}
+        wrapped: dict[str, Any] = {
+            "type": "object",
+            "properties": {"value": inner},
+            "required": ["value"],
+            "additionalProperties": False,
+        }
+        return {**wrapped, "$defs": schema["$defs"]} if "$defs" in schema else wrapped

@@ -1,0 +1,198 @@
+"""Drives the loop: performs each action, sends back what came of it, and lets a run be aborted at any moment."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from typing import Any
+
+from ..errors import DragomanError, ErrorCode, InvalidValue
+from ..history import (
+    AgentStatus,
+    ContextualHistoryEntry,
+    HistoryEntry,
+    ModelOutputEntry,
+    ResetEntry,
+)
+from ..message import FinishReason, Message
+from ..models.streams import log_bug
+from .actions import (
+    Aborted,
+    Action,
+    Append,
+    Approve,
+    CallModel,
+    Checked,
+    CheckOutput,
+    Compact,
+    Done,
+    Ending,
+    Outcome,
+    RunError,
+    RunTools,
+    Shrink,
+    TakeInputs,
+    Taken,
+    Wait,
+)
+from .budget import Budget
+from .calling import ModelCaller
+from .events import ErrorEvent, FinishedEvent, StatusEvent
+from .loop import AgentLoop
+from .scope import Scope
+from .tooling import ToolRunner
+
+__all__ = ["Runner", "owes_answer"]
+
+
+class Runner:
+    """One run under way. `check` raises InvalidValue for a final message that is not what was asked for."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        caller: ModelCaller,
+        tools: ToolRunner,
+        budget: Budget,
+        *,
+        compacts: bool = False,
+        check: Callable[[Message], object] | None = None,
+        output_attempts: int = 2,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._scope = scope
+        self._caller = caller
+        self._tools = tools
+        self._check = check
+        self._inputs: deque[HistoryEntry] = deque()
+        self._abort = asyncio.get_running_loop().create_future()
+        self._loop = AgentLoop(
+            scope.run_id,
+            scope.state,
+            owes_answer=owes_answer(scope.session.entries),
+            judge=tools.judge,
+            budget=budget,
+            chance=chance,
+            compacts=compacts,
+            output_attempts=output_attempts if check is not None else None,
+        )
+        self._told: AgentStatus | None = None
+        self._perform: dict[type, Callable[[Any], Coroutine[Any, Any, Outcome]]] = {
+            Append: self._append,
+            TakeInputs: self._take_inputs,
+            CheckOutput: self._check_output,
+            Shrink: lambda _: caller.shrink(),
+            Compact: lambda _: self._interruptible(caller.compact()),
+            CallModel: lambda action: self._interruptible(caller.call(action)),
+            Wait: lambda action: self._interruptible(self._wait(action)),
+            Approve: lambda action: self._interruptible(tools.approve(action)),
+            RunTools: lambda action: self._interruptible(tools.run(action)),
+        }
+
+    @property
+    def status(self) -> AgentStatus:
+        """What the agent is doing."""
+        return self._loop.status
+
+    def abort(self) -> None:
+        """End the run as soon as what is under way has been stopped; what has arrived is recorded."""
+        if not self._abort.done():
+            self._abort.set_result(None)
+
+    def steer(self, entry: HistoryEntry) -> None:
+        """Say something to the agent; it is taken up before the next model call."""
+        self._inputs.append(entry)
+
+    async def run(self, inputs: Iterable[HistoryEntry] = ()) -> Ending:
+        """Carry the session on until the run has ended or waits for a person; raises nothing but CancelledError."""
+        return await self._drive(self._loop.run(inputs))
+
+    async def abandon(self) -> Ending:
+        """End an open run that nobody carries on."""
+        return await self._drive(self._loop.abandon())
+
+    async def _drive(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
+        scope = self._scope
+        await scope.hook("before_run", scope.session.session_id, scope.run_id)
+        try:
+            ending = await self._carry_out(steps)
+        except DragomanError as error:
+            ending = Ending(AgentStatus.FAILED, RunError.of(error))
+        except Exception as error:  # noqa: BLE001  # a mistake of ours, or of a policy or a check: the caller is told
+            log_bug(error, "a run")
+            ending = Ending(AgentStatus.FAILED, RunError(ErrorCode.INTERNAL, f"{type(error).__name__} in the run"))
+        if ending.error is not None:
+            scope.tell(ErrorEvent, ending.error)
+        self._tell_status(ending.status)
+        scope.tell(FinishedEvent, ending.status, ending.error)
+        await scope.hook("after_run", scope.session.session_id, scope.run_id, ending)
+        return ending
+
+    async def _carry_out(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
+        try:
+            action = next(steps)
+            while True:
+                self._scope.call_index = self._loop.call_index
+                self._tell_status(self._loop.status)
+                action = steps.send(await self._perform[type(action)](action))
+        except StopIteration as stop:
+            ending: Ending = stop.value
+            return ending
+
+    # ------------------------------------------------------------ actions
+
+    async def _append(self, action: Append) -> Done:
+        await self._scope.append(*action.entries)
+        return Done(self._scope.state)
+
+    async def _take_inputs(self, _action: TakeInputs) -> Taken:
+        taken = tuple(self._inputs)
+        self._inputs.clear()
+        return Taken(self._scope.state, taken)
+
+    async def _check_output(self, action: CheckOutput) -> Checked:
+        assert self._check is not None
+        try:
+            self._check(action.message)
+        except InvalidValue as error:
+            return Checked(self._scope.state, str(error))
+        return Checked(self._scope.state)
+
+    async def _wait(self, action: Wait) -> Done:
+        await asyncio.sleep(action.seconds)
+        return Done(self._scope.state)
+
+    async def _interruptible(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Do it unless the run is aborted; then stop it, and say what had arrived."""
+        if self._abort.done():
+            work.close()
+            return Aborted(self._scope.state)
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task, self._abort), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+        if task.cancelled():
+            return Aborted(self._scope.state, self._caller.partial)
+        return task.result()
+
+    def _tell_status(self, status: AgentStatus) -> None:
+        if status is not self._told:
+            self._told = status
+            self._scope.tell(StatusEvent, status)
+
+
+def owes_answer(entries: Sequence[HistoryEntry]) -> bool:
+    """Return whether it is the model's turn: an input or results came last, or an answer that pauses."""
+    for place in range(len(entries) - 1, -1, -1):
+        entry = entries[place]
+        if isinstance(entry, ResetEntry):
+            return False
+        if isinstance(entry, ModelOutputEntry):
+            meta = entry.message.meta
+            return meta is not None and meta.finish_reason is FinishReason.PAUSE
+        if isinstance(entry, ContextualHistoryEntry):
+            return True
+    return False

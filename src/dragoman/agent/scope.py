@@ -1,0 +1,60 @@
+"""What the parts of a run share: the session that it writes to, its ids, who is told."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..history import DerivedState, HistoryEntry, ModelInputEntry, ModelOutputEntry
+from ..models.streams import log_bug
+from ..store import Session
+from .events import EventLog, MessageEvent, RunEvent
+from .hooks import Hooks
+
+__all__ = ["Scope"]
+
+
+class Scope:
+    """One run as its parts see it."""
+
+    def __init__(self, session: Session, run_id: str, *, hooks: Sequence[Hooks], log: EventLog | None) -> None:
+        self.session = session
+        self.run_id = run_id
+        self.call_index = 0
+        self._hooks = hooks
+        self._log = log
+
+    @property
+    def state(self) -> DerivedState:
+        """What follows from the entries now."""
+        return self.session.state.derived
+
+    async def append(self, *entries: HistoryEntry) -> tuple[HistoryEntry, ...]:
+        """Record entries, all or none, and tell of the messages among them."""
+        recorded = await self.session.append(*entries)
+        if self._log is not None:
+            for entry in recorded:
+                if isinstance(entry, (ModelInputEntry, ModelOutputEntry)):
+                    for message in entry.messages():
+                        self.tell(MessageEvent, message)
+        return recorded
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody may read events."""
+        return self._log is not None
+
+    def tell(self, event: Callable[..., RunEvent], *fields: Any) -> None:
+        """Add an event, if anybody may read it."""
+        if self._log is not None:
+            self._log.add(event(self.run_id, self.call_index, len(self._log), *fields))
+
+    async def hook(self, name: str, *arguments: Any) -> Any:
+        """Call a hook of everybody; return what the last one returned that returned anything."""
+        answer = None
+        for hooks in self._hooks:
+            try:
+                said = await getattr(hooks, name)(*arguments)
+            except Exception as error:  # noqa: BLE001  # a user's hook: whatever it does, the run goes on
+                log_bug(error, f"the hook {name}")
+                continue
+            answer = said if said is not None else answer
+        return answer

@@ -1,0 +1,184 @@
+"""Tool calls of a run: what becomes of each, who approves it, and the running, every step of it recorded first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..context import RECALL_TOOL, recall
+from ..errors import ErrorCode, InvalidValue
+from ..history import (
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    HistoryEntry,
+    HistoryToolCallResult,
+    OpenCall,
+    ToolFinishedEntry,
+    ToolStartedEntry,
+)
+from ..request import ToolsConfig
+from ..store import Session
+from ..tools import ReadyCall, ToolContext, ToolDefinition, ToolExecutor, ToolRegistry
+from ..toolspec import ToolSpec
+from .actions import Approve, Done, EndsWith, NeedsApproval, Runs, RunTools, Verdict, Waits
+from .approval import ApprovalPolicy, ApprovalRequest, decide, needs_approval
+from .events import ApprovalAskedEvent, ToolResultEvent, ToolStartedEvent
+from .loop import interrupted_result
+from .scope import Scope
+
+__all__ = ["ToolRunner", "own_tools"]
+
+CRASHED = "the process stopped"
+
+
+class ToolRunner:
+    """Judges, approves and runs the calls of one run. `registry` has every tool, those of the agent itself too."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        registry: ToolRegistry,
+        config: ToolsConfig,
+        *,
+        policy: ApprovalPolicy | None,
+        runtime: Any,
+        agent: Any,
+    ) -> None:
+        self._scope = scope
+        self._registry = registry
+        self._config = config
+        self._policy = policy
+        self._runtime = runtime
+        self._agent = agent
+        self._executor = ToolExecutor(
+            registry,
+            parallel_limit=config.parallel_limit,
+            timeout_ms=config.timeout_ms,
+            result_limit_characters=config.result_limit_bytes,
+        )
+
+    def judge(self, call: OpenCall) -> Verdict:
+        """Return what becomes of a call that has no result. What was started before is not started again, unless
+        both the record and the tool say that this does no harm.
+        """
+        answered = call.answered
+        if answered is not None and not answered.approved:
+            return EndsWith(_denied(call, answered.reason))
+        ready = self._executor.prepare(call.request, call.arguments)
+        if isinstance(ready, HistoryToolCallResult):
+            return EndsWith(interrupted_result(call, CRASHED) if call.started is not None else ready)
+        if call.started is not None and not (call.started.idempotent and ready.definition.idempotent):
+            return EndsWith(interrupted_result(call, CRASHED))
+        if answered is None and call.started is None:
+            if call.asked is not None:
+                return Waits()
+            if needs_approval(ready.definition, ready.arguments, self._context(ready), self._config.approval):
+                return NeedsApproval()
+        return Runs()
+
+    async def approve(self, action: Approve) -> Done:
+        """Have the policy decide, and ask a person where it does not; either way it is recorded."""
+        entries: list[HistoryEntry] = []
+        asked: list[OpenCall] = []
+        for call in action.calls:
+            ready = self._ready(call)
+            request = ApprovalRequest(
+                session_id=self._scope.session.session_id,
+                run_id=self._scope.run_id,
+                call=call.request,
+                tool=ready.definition,
+                arguments=ready.arguments,
+            )
+            decision = await decide(self._policy, request)
+            name = call.tool_call_id
+            if decision is None:
+                entries.append(ApprovalAskedEntry(name, call.request.tool_name))
+                asked.append(call)
+            else:
+                answer = (decision.approved, decision.reason, decision.arguments)
+                entries.append(ApprovalAnsweredEntry(name, *answer, by="policy"))
+        await self._scope.append(*entries)
+        for call in asked:
+            self._scope.tell(ApprovalAskedEvent, call.request)
+        return Done(self._scope.state)
+
+    async def run(self, action: RunTools) -> Done:
+        """Run the calls: a start is recorded before its tool begins, a result the moment it is there."""
+        await self._executor.run_all(
+            [self._ready(call) for call in action.calls],
+            self._context,
+            on_started=self._started,
+            on_finished=self._finished,
+        )
+        return Done(self._scope.state)
+
+    async def _started(self, ready: ReadyCall) -> None:
+        call = ready.call
+        notes = {"parseWarning": "; ".join(ready.warnings)} if ready.warnings else {}
+        entry = ToolStartedEntry(call.tool_call_id, call.tool_name, ready.definition.idempotent, metadata=notes)
+        await self._scope.append(entry)
+        self._scope.tell(ToolStartedEvent, call)
+        await self._scope.hook("before_tool", call, self._context(ready))
+
+    async def _finished(self, ready: ReadyCall, result: HistoryToolCallResult) -> None:
+        open_call = self._scope.state.open_call(ready.call.tool_call_id)
+        if open_call is not None and open_call.result is None:  # else the tool has recorded it with what it changed
+            await self._scope.append(ToolFinishedEntry(result))
+        self._scope.tell(ToolResultEvent, result)
+        await self._scope.hook("after_tool", ready.call, self._context(ready), result)
+
+    def _ready(self, call: OpenCall) -> ReadyCall:
+        ready = self._executor.prepare(call.request, call.arguments)
+        assert isinstance(ready, ReadyCall)  # as `judge` has found
+        return ready
+
+    def _context(self, ready: ReadyCall) -> ToolContext[Any]:
+        return ToolContext(
+            session_id=self._scope.session.session_id,
+            run_id=self._scope.run_id,
+            tool_call_id=ready.call.tool_call_id,
+            tool_name=ready.call.tool_name,
+            runtime=self._runtime,
+            agent=self._agent,
+        )
+
+
+def own_tools(session: Session, *, with_recall: bool) -> list[ToolDefinition]:
+    """Return the tools that every agent has: those of the widgets, and the one that brings a folded entry back."""
+    tools = [_widget_tool(session, spec) for spec in session.state.enumerate_widget_tools()]
+
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext[Any]) -> str:
+        return recall(session.entries, arguments)
+
+    if with_recall:
+        tools.append(_tool(RECALL_TOOL, execute, idempotent=True))
+    return tools
+
+
+def _widget_tool(session: Session, spec: ToolSpec) -> ToolDefinition:
+    """A widget's tool: what it changes and its result are recorded together, so that it never happens twice."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext[Any]) -> str:
+        planned = session.state.plan_widget_tool(spec.name, arguments)
+        call = session.state.derived.open_call(context.tool_call_id)
+        assert call is not None
+        result = HistoryToolCallResult.of_text(call.request, planned.text, error_code=planned.error_code)
+        try:
+            await session.append(*planned.entries, ToolFinishedEntry(result))
+        except InvalidValue as error:
+            said = f"{spec.name} failed: {error.unquoted or type(error).__name__}"
+            failed = HistoryToolCallResult.of_text(call.request, said, error_code=ErrorCode.TOOL_FAILED)
+            await session.append(ToolFinishedEntry(failed))
+            return said
+        return planned.text
+
+    return _tool(spec, execute, concurrency="widgets")
+
+
+def _tool(spec: ToolSpec, execute: Any, **more: Any) -> ToolDefinition:
+    return ToolDefinition(
+        name=spec.name, description=spec.description, parameter_schema=spec.parameter_schema, execute=execute, **more
+    )
+
+
+def _denied(call: OpenCall, reason: str) -> HistoryToolCallResult:
+    said = f"It was not run: the user refused it. {reason}".strip()
+    return HistoryToolCallResult.of_text(call.request, said, error_code=ErrorCode.TOOL_DENIED)

@@ -1,0 +1,149 @@
+"""Which model gets a request: by its strategy, by a function, and who is asked when one fails. Calls nobody.
+
+A route is one model or several: the first answers, the others stand in for it in their order. Whoever calls records
+the invocation of the one that answered.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from .delta import MessageDelta
+from .errors import InvalidValue
+from .history import ContextMessage
+from .message import Message, ModelInvocationDescriptor
+from .request import ModelInfo
+from .stream import Assembly
+from .target import TargetRules
+from .toolspec import ToolChoice, ToolSpec
+
+__all__ = ["AnyModel", "AnyStream", "LlmRequest", "ProviderRouter", "Route"]
+
+
+class AnyStream(Protocol):
+    """An answer as it comes, as a `ModelStream` gives it."""
+
+    @property
+    def assembly(self) -> Assembly:
+        """What has arrived so far."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[MessageDelta]: ...
+
+    async def aclose(self) -> None:
+        """Stop reading and close the connection."""
+        ...
+
+
+@runtime_checkable
+class AnyModel(Protocol):
+    """What can be asked: a `Model`, or anything that does the same."""
+
+    @property
+    def invocation(self) -> ModelInvocationDescriptor:
+        """Who answers: provider, specification and model."""
+        ...
+
+    @property
+    def rules(self) -> TargetRules:
+        """What it demands of a conversation."""
+        ...
+
+    def model_info(self) -> ModelInfo:
+        """Return what is known of the model."""
+        ...
+
+    def supports(self, ability: str) -> bool:
+        """Whether the model is known to have an ability."""
+        ...
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        tool_specs: Sequence[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        request_metadata: Mapping[str, str] | None = None,
+        cache_anchors: Sequence[int] = (),
+        **params: Any,
+    ) -> AnyStream:
+        """Ask the model."""
+        ...
+
+
+Route: TypeAlias = AnyModel | Sequence[AnyModel]
+
+
+class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a router looks at: what is said, which tools there are, what the call is for, and who is wanted."""
+
+    context: Sequence[ContextMessage] = ()
+    tools: tuple[ToolSpec, ...] = ()
+    strategy: str = ""
+    invocation: ModelInvocationDescriptor | None = None
+
+
+class ProviderRouter:
+    """Picks the models for a request.
+
+    `routes` go by strategy (`plan`, `execute` …), `default` takes what no route fits. `choose` may name a strategy or
+    give a route by itself; None leaves it to the request's own strategy. With `falls_back_after_start` the next model
+    is asked also when one failed in the middle of its answer; else only when it failed before.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Route] | None = None,
+        *,
+        default: Route | None = None,
+        choose: Callable[[LlmRequest], "str | Route | None"] | None = None,
+        falls_back_after_start: bool = False,
+    ) -> None:
+        self._routes = {
+            strategy: _models(f"the route {strategy!r}", route) for strategy, route in (routes or {}).items()
+        }
+        self._default = None if default is None else _models("default", default)
+        self._choose = choose
+        self.falls_back_after_start = falls_back_after_start
+        if not self._routes and self._default is None and choose is None:
+            raise InvalidValue("a router needs routes, a default or a function that chooses")
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The strategies that have a route."""
+        return tuple(self._routes)
+
+    @property
+    def looks_at_context(self) -> bool:
+        """Whether a function chooses: else nobody looks at what a request says."""
+        return self._choose is not None
+
+    def route(self, request: LlmRequest) -> tuple[AnyModel, ...]:
+        """Return the models to ask, in order; raise InvalidValue if there is none for this request."""
+        strategy = request.strategy
+        if self._choose is not None:
+            chosen = self._choose(request)
+            if isinstance(chosen, str):
+                strategy = chosen
+            elif chosen is not None:
+                return _models("what the function chose", chosen)
+        models = self._routes.get(strategy, self._default)
+        if models is None:
+            known = ", ".join(sorted(self._routes)) or "none"
+            raise InvalidValue(f"there is no route {strategy!r} and no default; routes: {known}")
+        if request.invocation is None:
+            return models
+        wanted = tuple(model for model in models if model.invocation == request.invocation)
+        return (*wanted, *(model for model in models if model.invocation != request.invocation))
+
+
+def _models(field: str, route: Route) -> tuple[AnyModel, ...]:
+    models = tuple(route) if isinstance(route, Sequence) else (route,)
+    if not models:
+        raise InvalidValue(f"{field} must have a model")
+    for model in models:
+        if not isinstance(model, AnyModel):
+            raise InvalidValue.of(field, model, "a model, or several in their order")
+    return models
