@@ -9,6 +9,7 @@ from ..errors import DragomanError, ErrorCode
 from ..history import AgentStatus, DerivedState, HistoryEntry, HistoryToolCallResult, OpenCall
 from ..history.metadata import NO_METADATA
 from ..message import Message
+from ..usage import TokenUsage
 
 __all__ = [
     "Aborted",
@@ -20,6 +21,7 @@ __all__ = [
     "CheckOutput",
     "Checked",
     "Compact",
+    "Compacted",
     "Done",
     "Ending",
     "EndsWith",
@@ -101,9 +103,7 @@ class RunTools(msgspec.Struct, frozen=True):
 
 
 class CheckOutput(msgspec.Struct, frozen=True):
-    """Read the final message as the type that was asked for."""
-
-    message: Message
+    """Read the run's last message as the type that was asked for."""
 
 
 Action: TypeAlias = Append | TakeInputs | Compact | CallModel | Shrink | Wait | Approve | RunTools | CheckOutput
@@ -139,6 +139,12 @@ class Failed(Done, frozen=True):
     others_left: int = 0
 
 
+class Compacted(Done, frozen=True):
+    """What the summary cost, if one was asked for."""
+
+    usage: TokenUsage | None = None
+
+
 class Shrunk(Done, frozen=True):
     """Whether the context is smaller now."""
 
@@ -152,9 +158,10 @@ class Checked(Done, frozen=True):
 
 
 class Aborted(Done, frozen=True):
-    """Somebody wants the run to end now; `partial` is what had arrived of a model's answer."""
+    """The run must end now: somebody wants it so, or `error` says why. `partial` is what had arrived of an answer."""
 
     partial: Message | None = None
+    error: RunError | None = None
 
 
 Outcome: TypeAlias = Done

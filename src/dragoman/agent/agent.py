@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
@@ -14,7 +15,6 @@ from ..history import (
     AgentStatus,
     ApprovalAnsweredEntry,
     ModelInputEntry,
-    ModelOutputEntry,
     ToolCallRequest,
 )
 from ..message import Message, Part
@@ -32,7 +32,7 @@ from .events import EventLog, RunEvent
 from .hooks import Hooks
 from .logs import LogHooks
 from .output import OutputReader
-from .runner import Runner, owes_answer
+from .runner import Runner, last_message, owes_answer
 from .scope import Scope
 from .tooling import ToolRunner, own_tools
 
@@ -69,7 +69,6 @@ class AgentRun(Generic[OutputT]):
         self.run_id = run_id
         self._agent = agent
         self._log = EventLog() if keeps_events else None
-        self._inputs: list[ModelInputEntry] = []
         self._is_aborted = False
         self._runner: Runner | None = None
         self._task: asyncio.Task[RunResult[OutputT]] | None = None
@@ -117,14 +116,13 @@ class AgentRun(Generic[OutputT]):
         return await self.result()
 
     def steer(self, prompt: Prompt) -> None:
-        """Say something to the agent while it works; it is taken up before the next model call."""
+        """Say something to the agent while it works; it is taken up before the next model call.
+
+        What comes too late for this run is taken up by the next one.
+        """
         if self.is_done:
             raise InvalidValue("the run has ended: say it in the next one")
-        entry = as_input(prompt)
-        if self._runner is None:
-            self._inputs.append(entry)
-        else:
-            self._runner.steer(entry)
+        self._agent._said.append(as_input(prompt))
 
     def _abort(self) -> None:
         self._is_aborted = True
@@ -132,11 +130,8 @@ class AgentRun(Generic[OutputT]):
             self._runner.abort()
 
     def _begin(self, runner: Runner) -> None:
-        """Take what was said and asked before there was a runner."""
         self._runner = runner
-        for entry in self._inputs:
-            runner.steer(entry)
-        if self._is_aborted:
+        if self._is_aborted:  # before there was a runner
             runner.abort()
 
 
@@ -193,6 +188,7 @@ class Agent(Generic[OutputT]):
         self._output: OutputReader[OutputT] = OutputReader(output_type)
         self._hooks = (LogHooks(self._config.observability), *hooks)
         self._contexts = Contexts(self._config.context, compactor)
+        self._said: deque[ModelInputEntry] = deque()  # what no model call has taken up yet
         self._run: AgentRun[OutputT] | None = None
         self._budget: Budget | None = None
 
@@ -259,10 +255,16 @@ class Agent(Generic[OutputT]):
 
     async def _answer(self, tool_call_id: str, decision: ApprovalDecision) -> None:
         self._require_idle()
-        if self._session is None:
-            raise InvalidValue(f"nobody asked about the call {tool_call_id!r}")
+        session = self._session
+        call = session.state.derived.open_call(tool_call_id) if session is not None else None
+        if session is None or call is None:
+            raise InvalidValue(f"no call {tool_call_id!r} waits for an answer")
+        tool = self._tools.find(call.request.tool_name)
+        problems = tool.find_problems(decision.arguments) if tool is not None and decision.arguments is not None else []
+        if problems:
+            raise InvalidValue(f"the arguments do not fit {call.request.tool_name}: {'; '.join(problems)}")
         answer = (decision.approved, decision.reason, decision.arguments)
-        await self._session.append(ApprovalAnsweredEntry(tool_call_id, *answer))
+        await session.append(ApprovalAnsweredEntry(tool_call_id, *answer))
 
     # ------------------------------------------------------------ as a tool
 
@@ -296,6 +298,7 @@ class Agent(Generic[OutputT]):
         child: Agent[OutputT] = Agent.__new__(Agent)
         child.__dict__.update(self.__dict__)
         child._session = child._run = child._budget = None
+        child._said = deque()
         child._contexts = Contexts(self._config.context, self._contexts.compactor)
         return child
 
@@ -350,14 +353,11 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         runner = self._runner(run, session, strategy, around)
         run._begin(runner)
-        first_serial = session.state.next_serial
-        inputs = () if entry is None else (entry,)
-        if session.state.current_run_id:  # the run goes on: what is said is taken up when its calls are answered
-            for each in inputs:
-                runner.steer(each)
-            inputs = ()
-        ending = await runner.run(inputs)
-        return self._result(session, run.run_id, ending, first_serial)
+        is_new = not session.state.current_run_id
+        if entry is not None and not is_new:  # the run goes on: it is taken up when the open calls are answered
+            self._said.append(entry)
+        ending = await runner.run((entry,) if entry is not None and is_new else ())
+        return self._result(session, run.run_id, ending)
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
@@ -384,10 +384,11 @@ class Agent(Generic[OutputT]):
         )
         tools = ToolRunner(scope, registry, config.tools, policy=self._approval, runtime=self._runtime, agent=self)
         check = None if self._output.is_text else self._output.read
-        return Runner(scope, caller, tools, self._budget, compacts=self._contexts.compactor is not None, check=check)
+        compacts = self._contexts.compactor is not None
+        return Runner(scope, caller, tools, self._budget, inputs=self._said, compacts=compacts, check=check)
 
-    def _result(self, session: Session, run_id: str, ending: Ending, first_serial: int) -> RunResult[OutputT]:
-        message = _last_message(session, first_serial)
+    def _result(self, session: Session, run_id: str, ending: Ending) -> RunResult[OutputT]:
+        message = last_message(session.entries, run_id)
         output: OutputT | None = None
         if ending.status is AgentStatus.COMPLETED and message is not None:
             output = self._output.read(message)
@@ -442,12 +443,3 @@ def _settings(config: ModelConfig | None) -> dict[str, Any]:
     plain = ModelConfig(config.model_id)
     names = [name for name in config.__struct_fields__ if getattr(config, name) != getattr(plain, name)]
     return {name: getattr(config, name) for name in names}
-
-
-def _last_message(session: Session, first_serial: int) -> Message | None:
-    entries = session.entries
-    for place in range(len(entries) - 1, first_serial - 1, -1):
-        entry = entries[place]
-        if isinstance(entry, ModelOutputEntry):
-            return entry.message
-    return None

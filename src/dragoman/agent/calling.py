@@ -11,7 +11,7 @@ from ..request import ContextConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
 from ..toolspec import ToolSpec
-from .actions import Answered, CallModel, Done, Failed, RunError, Shrunk
+from .actions import Answered, CallModel, Compacted, Failed, RunError, Shrunk
 from .events import DeltaEvent, ErrorEvent
 from .hooks import ModelCall
 from .output import OutputReader
@@ -107,10 +107,11 @@ class ModelCaller:
             await self._scope.append(*update.entries)
         return Shrunk(self._scope.state, not update.exhausted)
 
-    async def compact(self) -> Done:
+    async def compact(self) -> Compacted:
         """Ask for a summary if the context wants one now; without an answer the context is folded without it."""
         model = self._route()[0]
         request = self._contexts.for_model(model).compute_context_updates(self._given(model)).compaction
+        usage = None
         if request is not None:
             try:
                 stream = model.stream(request.messages, (), request.system or "", max_tokens=request.max_tokens)
@@ -119,12 +120,12 @@ class ModelCaller:
                         pass
                 finally:
                     await stream.aclose()
-                answer = stream.assembly.message
+                answer, usage = stream.assembly.message, stream.assembly.usage
                 if answer is not None:
                     await self._scope.append(compaction_entry(request, answer))
             except (InvalidValue, ModelError):
                 pass
-        return Done(self._scope.state)
+        return Compacted(self._scope.state, usage)
 
     async def _read(self, stream: AnyStream, call: ModelCall) -> Assembly:
         scope, is_first = self._scope, True

@@ -7,6 +7,7 @@ test without any input or output, or inside a workflow engine that performs the 
 from collections.abc import Callable, Generator, Iterable
 from typing import TypeAlias
 
+from ..context import INJECTED_KEY
 from ..errors import ErrorCode, InvalidValue
 from ..history import (
     AgentStatus,
@@ -34,6 +35,7 @@ from .actions import (
     Checked,
     CheckOutput,
     Compact,
+    Compacted,
     Ending,
     EndsWith,
     Failed,
@@ -123,10 +125,7 @@ class AgentLoop:
                 ending = yield from self._answer_calls()
                 continue
             yield from self._take_inputs()
-            if self._owes_answer:
-                ending = yield from self._get_answer()
-            else:
-                ending = yield from self._end(_S.COMPLETED)
+            ending = yield from self._get_answer() if self._owes_answer else self._complete()
         return ending
 
     def abandon(self) -> Generator[Action, Outcome, Ending]:
@@ -143,22 +142,20 @@ class AgentLoop:
         if self._compacts:
             outcome = yield from self._do(Compact())
             if isinstance(outcome, Aborted):
-                return (yield from self._end(_S.ABORTED))
+                return (yield from self._stop(outcome))
+            assert isinstance(outcome, Compacted)
+            self._budget.note_usage(outcome.usage)
         answered = yield from self._call_model()
         if not isinstance(answered, Answered):
             return answered
-        message = answered.message
         self.call_index += 1
         self._budget.note_call()
-        yield from self._append(ModelOutputEntry(message, metadata=answered.metadata))
-        finish = message.meta.finish_reason if message.meta else None
-        self._owes_answer = finish is FinishReason.PAUSE
-        if self._state.open_calls:
-            return None
-        self._move(_S.PREPARING)
-        if self._owes_answer or self._output_attempts is None:
-            return None
-        return (yield from self._check_output(message, self._output_attempts))
+        yield from self._append(ModelOutputEntry(answered.message, metadata=answered.metadata))
+        meta = answered.message.meta
+        self._owes_answer = meta is not None and meta.finish_reason is FinishReason.PAUSE
+        if not self._state.open_calls:
+            self._move(_S.PREPARING)
+        return None
 
     def _call_model(self) -> Generator[Action, Outcome, "Answered | Ending"]:
         """Call until there is an answer or no hope; what failed is recorded, with what had arrived."""
@@ -171,7 +168,7 @@ class AgentLoop:
                 self._note_usage(outcome.message)
                 return outcome
             if isinstance(outcome, Aborted):
-                return (yield from self._end(_S.ABORTED, partial=outcome.partial))
+                return (yield from self._stop(outcome))
             assert isinstance(outcome, Failed)
             error = outcome.error
             self._note_usage(outcome.partial)
@@ -188,8 +185,9 @@ class AgentLoop:
             seconds = self._pause_before(attempt + 1, error)
             if seconds is None:
                 return (yield from self._end(_S.FAILED, error))
-            if isinstance((yield from self._do(Wait(seconds))), Aborted):
-                return (yield from self._end(_S.ABORTED))
+            outcome = yield from self._do(Wait(seconds))
+            if isinstance(outcome, Aborted):
+                return (yield from self._stop(outcome))
             attempt, choice = attempt + 1, 0
 
     def _pause_before(self, attempt: int, error: RunError) -> float | None:
@@ -205,18 +203,19 @@ class AgentLoop:
         left = self._budget.seconds_left
         return None if left is not None and seconds >= left else seconds
 
-    def _check_output(self, message: Message, attempts: int) -> Steps:
-        """Have the final message read; a wrong one is given back to the model while it has attempts left."""
-        outcome = yield from self._do(CheckOutput(message))
-        assert isinstance(outcome, Checked)
-        problem = outcome.problem
-        if problem is None:
-            return None
-        if attempts == 0:
-            return (yield from self._end(_S.FAILED, RunError(ErrorCode.INVALID_OUTPUT, problem)))
-        self._output_attempts = attempts - 1
+    def _complete(self) -> Steps:
+        """End well, if the output is what was asked for; a wrong one goes back to the model while it has attempts."""
+        if self._output_attempts is None:
+            return (yield from self._end(_S.COMPLETED))
+        checked = yield from self._do(CheckOutput())
+        assert isinstance(checked, Checked)
+        if checked.problem is None:
+            return (yield from self._end(_S.COMPLETED))
+        if self._output_attempts == 0:
+            return (yield from self._end(_S.FAILED, RunError(ErrorCode.INVALID_OUTPUT, checked.problem)))
+        self._output_attempts -= 1
         self._owes_answer = True
-        yield from self._append(ModelInputEntry.of(problem, metadata={"injected": True}))
+        yield from self._append(ModelInputEntry.of(checked.problem, metadata={INJECTED_KEY: True}))
         return None
 
     def _take_inputs(self) -> Generator[Action, Outcome, None]:
@@ -238,12 +237,15 @@ class AgentLoop:
         verdicts = yield from self._settle_calls()
         to_ask = tuple(call for call, verdict in verdicts if isinstance(verdict, NeedsApproval))
         if to_ask:
-            if isinstance((yield from self._do(Approve(to_ask))), Aborted):
-                return (yield from self._end(_S.ABORTED))
+            outcome = yield from self._do(Approve(to_ask))
+            if isinstance(outcome, Aborted):
+                return (yield from self._stop(outcome))
             verdicts = yield from self._settle_calls()
         to_run = tuple(call for call, verdict in verdicts if isinstance(verdict, Runs))
-        if to_run and isinstance((yield from self._do(RunTools(to_run))), Aborted):
-            return (yield from self._end(_S.ABORTED))
+        if to_run:
+            outcome = yield from self._do(RunTools(to_run))
+            if isinstance(outcome, Aborted):
+                return (yield from self._stop(outcome))
         if any(isinstance(verdict, Waits) for _, verdict in verdicts):
             self._move(_S.AWAITING_HUMAN)
             return Ending(_S.AWAITING_HUMAN)
@@ -268,22 +270,22 @@ class AgentLoop:
 
     # ------------------------------------------------------------ steps
 
-    def _end(
-        self, status: AgentStatus, error: RunError | None = None, *, partial: Message | None = None
-    ) -> Generator[Action, Outcome, Ending]:
+    def _stop(self, outcome: Aborted) -> Generator[Action, Outcome, Ending]:
+        """End the run in the middle of something, with what had arrived."""
+        error = outcome.error
+        if outcome.partial is not None:
+            self._note_usage(outcome.partial)
+            reason = error or RunError(ErrorCode.CANCELLED, "the run was aborted")
+            yield from self._append(InterruptionEntry(reason.code, reason.message, outcome.partial))
+        return (yield from self._end(_S.ABORTED if error is None else _S.FAILED, error))
+
+    def _end(self, status: AgentStatus, error: RunError | None = None) -> Generator[Action, Outcome, Ending]:
         """End the run with a history that anybody can carry on: no call without its result."""
-        entries: list[HistoryEntry] = []
-        if partial is not None:
-            self._note_usage(partial)
-            entries.append(InterruptionEntry(ErrorCode.CANCELLED, "the run was aborted", partial))
-        entries += [ToolFinishedEntry(interrupted_result(call)) for call in self._pending()]
+        entries: list[HistoryEntry] = [ToolFinishedEntry(interrupted_result(call)) for call in self._pending()]
         if self._state.open_calls:
             entries.append(ToolResultsEntry(self._results()))
-        if error is None:
-            entries.append(RunFinishedEntry(RunStatus(status.value), run_id=self.run_id))
-        else:
-            entries.append(RunFinishedEntry(RunStatus(status.value), error.code, error.message, run_id=self.run_id))
-        yield from self._append(*entries)
+        why = () if error is None else (error.code, error.message)
+        yield from self._append(*entries, RunFinishedEntry(RunStatus(status.value), *why, run_id=self.run_id))
         self._move(status)
         return Ending(status, error)
 

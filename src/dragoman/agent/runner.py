@@ -11,10 +11,12 @@ from ..history import (
     AgentStatus,
     ContextualHistoryEntry,
     HistoryEntry,
+    ModelInputEntry,
     ModelOutputEntry,
     ResetEntry,
+    RunStartedEntry,
 )
-from ..message import FinishReason, Message
+from ..message import FinishReason, Message, Role
 from ..models.streams import log_bug
 from .actions import (
     Aborted,
@@ -42,11 +44,14 @@ from .loop import AgentLoop
 from .scope import Scope
 from .tooling import ToolRunner
 
-__all__ = ["Runner", "owes_answer"]
+__all__ = ["Runner", "last_message", "owes_answer"]
 
 
 class Runner:
-    """One run under way. `check` raises InvalidValue for a final message that is not what was asked for."""
+    """One run under way. `inputs` is what is said to the agent meanwhile; each is taken up before a model call.
+
+    `check` raises InvalidValue for a final message that is not what was asked for.
+    """
 
     def __init__(
         self,
@@ -55,6 +60,7 @@ class Runner:
         tools: ToolRunner,
         budget: Budget,
         *,
+        inputs: deque[ModelInputEntry],
         compacts: bool = False,
         check: Callable[[Message], object] | None = None,
         output_attempts: int = 2,
@@ -64,7 +70,8 @@ class Runner:
         self._caller = caller
         self._tools = tools
         self._check = check
-        self._inputs: deque[HistoryEntry] = deque()
+        self._budget = budget
+        self._inputs = inputs
         self._abort = asyncio.get_running_loop().create_future()
         self._loop = AgentLoop(
             scope.run_id,
@@ -98,10 +105,6 @@ class Runner:
         """End the run as soon as what is under way has been stopped; what has arrived is recorded."""
         if not self._abort.done():
             self._abort.set_result(None)
-
-    def steer(self, entry: HistoryEntry) -> None:
-        """Say something to the agent; it is taken up before the next model call."""
-        self._inputs.append(entry)
 
     async def run(self, inputs: Iterable[HistoryEntry] = ()) -> Ending:
         """Carry the session on until the run has ended or waits for a person; raises nothing but CancelledError."""
@@ -150,10 +153,10 @@ class Runner:
         self._inputs.clear()
         return Taken(self._scope.state, taken)
 
-    async def _check_output(self, action: CheckOutput) -> Checked:
+    async def _check_output(self, _action: CheckOutput) -> Checked:
         assert self._check is not None
         try:
-            self._check(action.message)
+            self._check(last_message(self._scope.session.entries, self._scope.run_id) or Message(Role.ASSISTANT, ()))
         except InvalidValue as error:
             return Checked(self._scope.state, str(error))
         return Checked(self._scope.state)
@@ -163,25 +166,40 @@ class Runner:
         return Done(self._scope.state)
 
     async def _interruptible(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Do it unless the run is aborted; then stop it, and say what had arrived."""
+        """Do it unless the run is aborted or its time is over; then stop it, and say what had arrived."""
         if self._abort.done():
             work.close()
             return Aborted(self._scope.state)
         task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait((task, self._abort), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (task, self._abort), timeout=self._budget.seconds_left, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
-        if task.cancelled():
-            return Aborted(self._scope.state, self._caller.partial)
-        return task.result()
+        if not task.cancelled():
+            return task.result()
+        limit = None if self._abort.done() else self._budget.reached()
+        error = None if limit is None else RunError(ErrorCode.LIMIT_REACHED, limit)
+        return Aborted(self._scope.state, self._caller.partial, error)
 
     def _tell_status(self, status: AgentStatus) -> None:
         if status is not self._told:
             self._told = status
             self._scope.tell(StatusEvent, status)
+
+
+def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None:
+    """Return the last thing that a model said in a run."""
+    for place in range(len(entries) - 1, -1, -1):
+        entry = entries[place]
+        if isinstance(entry, RunStartedEntry) and entry.run_id == run_id:
+            return None
+        if isinstance(entry, ModelOutputEntry):
+            return entry.message
+    return None
 
 
 def owes_answer(entries: Sequence[HistoryEntry]) -> bool:
