@@ -5,6 +5,7 @@ The record is loaded when it is first asked for: who only calls models needs the
 
 from typing import TYPE_CHECKING
 
+from ..lazynames import lazy_names
 from .handoff import HandedOff, hand_off
 
 if TYPE_CHECKING:
@@ -141,31 +142,19 @@ __all__ = [
 
 if not TYPE_CHECKING:
     # In the order in which they build on each other, so that asking for a section loads no more than sections.
-    _MODULES = (
-        "sections",
-        "toolresults",
-        "metadata",
-        "entries",
-        "entryform",
-        "contextmessages",
-        "derived",
-        "rules",
-        "widgets",
-        "state",
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        modules=(
+            "sections",
+            "toolresults",
+            "metadata",
+            "entries",
+            "entryform",
+            "contextmessages",
+            "derived",
+            "rules",
+            "widgets",
+            "state",
+        ),
     )
-
-    def __getattr__(name: str) -> object:
-        """Load a name of the record when it is first asked for."""
-        if name in __all__:
-            import importlib
-
-            for module in _MODULES:
-                found = importlib.import_module(f".{module}", __name__)
-                if name in found.__all__:
-                    globals()[name] = getattr(found, name)
-                    return globals()[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __dir__() -> list[str]:
-        """Return what is there, loaded or not."""
-        return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""What helps to test code that uses dragoman: replayed traffic, conformance kits, request validators, strategies.
+"""What helps to test code that uses dragoman: scripted models, replayed traffic, conformance kits, strategies.
 
 Everything is loaded when it is first asked for. `strategies` and `histories` need Hypothesis, pip install
 'dragoman[testing]', and the validators need the vendors' SDKs, pip install 'dragoman[validation]'; nothing else here
@@ -7,17 +7,24 @@ needs either.
 
 from typing import TYPE_CHECKING
 
+from ..lazynames import lazy_names
+
 __all__ = [
+    "Call",
     "RecordingTransport",
     "ReplayTransport",
     "ReplayedResponse",
+    "ScriptedModel",
+    "Turn",
     "WireSample",
     "conformance",
     "decode_recorded",
+    "forbid_requests",
     "histories",
     "require_conformance",
     "require_store_conformance",
     "require_valid_request",
+    "scripted",
     "stores",
     "strategies",
     "transports",
@@ -26,30 +33,37 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import conformance, histories, stores, strategies, transports, validators
+    from . import conformance, histories, scripted, stores, strategies, transports, validators
     from .conformance import WireSample, require_conformance
     from .recorded import decode_recorded
+    from .scripted import Call, ScriptedModel, Turn, forbid_requests
     from .stores import require_store_conformance
     from .transports import RecordingTransport, ReplayedResponse, ReplayTransport
     from .validators import require_valid_request, validate_request
 else:
-    _HOMES = {
-        "RecordingTransport": "transports",
-        "ReplayTransport": "transports",
-        "ReplayedResponse": "transports",
-        "WireSample": "conformance",
-        "decode_recorded": "recorded",
-        "require_conformance": "conformance",
-        "require_store_conformance": "stores",
-        "require_valid_request": "validators",
-        "validate_request": "validators",
-    }
-
-    def __getattr__(name: str) -> object:
-        """Load a name, or a module of this package, when it is first asked for."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib
-
-        module = importlib.import_module(f".{_HOMES.get(name, name)}", __name__)
-        return getattr(module, name) if name in _HOMES else module
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        homes={
+            "Call": "scripted",
+            "RecordingTransport": "transports",
+            "ReplayTransport": "transports",
+            "ReplayedResponse": "transports",
+            "ScriptedModel": "scripted",
+            "Turn": "scripted",
+            "WireSample": "conformance",
+            "conformance": "conformance",
+            "decode_recorded": "recorded",
+            "forbid_requests": "scripted",
+            "histories": "histories",
+            "require_conformance": "conformance",
+            "require_store_conformance": "stores",
+            "require_valid_request": "validators",
+            "scripted": "scripted",
+            "stores": "stores",
+            "strategies": "strategies",
+            "transports": "transports",
+            "validate_request": "validators",
+            "validators": "validators",
+        },
+    )

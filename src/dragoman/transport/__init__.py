@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ..lazynames import lazy_names
 from .protocol import HttpRequest, HttpResponse, Timeouts, Transport
 
 if TYPE_CHECKING:
@@ -49,12 +50,4 @@ def default_transport() -> "AiohttpTransport":
 
 
 if not TYPE_CHECKING:
-    _MODULES = {"AiohttpTransport": "aiohttp_transport", "HttpxTransport": "httpx_transport"}
-
-    def __getattr__(name: str) -> object:
-        """Load what needs asyncio when it is first asked for."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib
-
-        return getattr(importlib.import_module(f".{_MODULES.get(name, 'signing')}", __name__), name)
+    __getattr__, __dir__ = lazy_names(__name__, __all__, modules=("signing", "aiohttp_transport", "httpx_transport"))
