@@ -174,6 +174,34 @@ RESPONSES: list[dict[str, Any]] = [
     {"role": "user", "content": "Thanks."},
 ]
 
+# As the AI SDK wrote them before messages had parts.
+VERCEL_WITHOUT_PARTS: list[dict[str, Any]] = [
+    {
+        "id": "u1",
+        "role": "user",
+        "content": "Weather?",
+        "experimental_attachments": [{"contentType": "image/png", "url": f"data:image/png;base64,{PIXEL}"}],
+    },
+    {
+        "id": "a1",
+        "role": "assistant",
+        "createdAt": "2026-01-02T03:04:05Z",
+        "reasoning": "Look it up.",
+        "content": "One moment.",
+        "toolInvocations": [
+            {
+                "state": "result",
+                "step": 0,
+                "toolCallId": "call_1",
+                "toolName": "weather",
+                "args": {"city": "Paris"},
+                "result": {"celsius": 9},
+            },
+            {"state": "call", "toolCallId": "call_2", "toolName": "weather", "args": {"city": "Oslo"}},
+        ],
+    },
+]
+
 AGENT_LOG: dict[str, Any] = {
     "id": "run-1",
     "source": "made up",
@@ -235,6 +263,7 @@ FORMS: dict[str, tuple[Callable[[Any], Imported], Any]] = {
     "openai_responses": (import_openai_responses, RESPONSES),
     "anthropic": (import_anthropic, ANTHROPIC),
     "vercel_4": (import_vercel_ui, sample("vercel_4")),
+    "vercel_without_parts": (import_vercel_ui, VERCEL_WITHOUT_PARTS),
     "vercel_5": (import_vercel_ui, sample("vercel_5")),
     "langchain_dict": (import_langchain, sample("langchain_dict")),
     "langchain_dumpd": (import_langchain, sample("langchain_dumpd")),

@@ -434,6 +434,30 @@ def test_several_entries_are_prepared_one_after_the_other() -> None:
     assert len(state.entries) == 2
 
 
+def test_several_entries_are_appended_all_or_none_and_reach_the_sink_together() -> None:
+    handed: list[tuple[HistoryEntry, ...]] = []
+    state = fresh(sink=handed.append)
+    entries = state.append_all([ModelInputEntry.of("a"), ModelOutputEntry(output(call()))])
+    assert handed == [entries]
+    assert state.entries == entries
+    before = state.derived
+    twice = [ToolResultsEntry((answer(),)), ToolResultsEntry((answer(),))]
+    assert refused(lambda: state.append_all(twice)) == "one_result_per_call"
+    assert state.append_all([]) == ()
+    assert (state.derived, len(handed)) == (before, 1)
+    assert refused(lambda: state.state_at(0).append_all([])) == "past_is_read_only"
+
+
+def test_a_sink_that_fails_leaves_none_of_several_entries() -> None:
+    def sink(_: object) -> None:
+        raise OSError("the disk is full")
+
+    state = fresh(sink=sink)
+    with pytest.raises(OSError, match="full"):
+        state.append_all([ModelInputEntry.of("a"), ModelInputEntry.of("b")])
+    assert len(state.entries) == 0
+
+
 def test_a_follower_commits_what_the_writer_recorded() -> None:
     follower = fresh()
     writer = fresh("be brief", sink=lambda entries: follower.commit(*entries))

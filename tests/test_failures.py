@@ -13,6 +13,7 @@ from dragoman.providers.failures import error_from_response
         ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
         ({"retry-after": "Sun, 15 Nov 2026 08:00:30 GMT", "date": "Sun, 15 Nov 2026 08:00:00 GMT"}, 30.0),
         ({"retry-after": "Sun, 15 Nov 2026 08:00:30 GMT"}, None),
+        ({"retry-after": "Sun, 15 Nov 2026 08:00:99999999999 GMT", "date": "Sun, 15 Nov 2026 08:00:00 GMT"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "-1"}, None),

@@ -268,6 +268,15 @@ def test_a_partial_answer_goes_as_its_marked_text_and_its_calls_do_not() -> None
     assert roles(fit(Message.user("go"), silent, Message.user("go on"))) == ["user", "user"]
 
 
+def test_blank_text_of_a_partial_answer_is_left_out_where_it_is_refused() -> None:
+    meta = MessageMeta(invocation=HERE, interrupted=True)
+    partial = Message(Role.ASSISTANT, (Text("\n"), Text("So the")), meta=meta)
+    handed = fit(Message.user("go"), partial, Message.user("go on"), rules=STRICT)
+    assert handed.messages[1].parts == (Text("So the"), Text(CUT_OFF))
+    silent = Message(Role.ASSISTANT, (Text("\n"),), meta=meta)
+    assert roles(fit(Message.user("go"), silent, Message.user("go on"), rules=STRICT)) == ["user"]
+
+
 def test_a_rule_given_after_a_picture_does_not_hide_that_it_cannot_be_read() -> None:
     with pytest.raises(ModelError, match="cannot read"):
         fit(Message.user("what is this?", PICTURE), Message.system("be brief"), rules=STRICT)

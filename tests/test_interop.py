@@ -31,7 +31,7 @@ from dragoman import (
     UnreadableData,
     entry_to_json,
 )
-from dragoman.history import HistoryEntry
+from dragoman.history import ApprovalAnsweredEntry, ApprovalAskedEntry, HistoryEntry
 from dragoman.interop import (
     Imported,
     append_imported,
@@ -120,6 +120,28 @@ def test_a_history_with_open_calls_takes_no_other_conversation() -> None:
         taken(Message.tool(ToolResult("a", "found")), ASKED, state=state)
     assert refused.value.rule == "calls_answered_first"
     assert list(state.entries) == before
+
+
+@pytest.mark.parametrize("answers", [(), (False,)])
+def test_a_result_of_a_call_that_was_not_approved_is_taken_without_a_start(answers: tuple[bool, ...]) -> None:
+    state = with_calls()
+    state.append(ApprovalAskedEntry("c", "f"))
+    for approved in answers:
+        state.append(ApprovalAnsweredEntry("c", approved))
+    before = len(state.entries)
+    append_imported(state, Imported("Be brief.", (FOUND, ASKED)))
+    assert kinds(state.entries)[before:] == ["system_instruction", "tool_result", "model_input"]
+
+
+def test_a_sink_that_fails_leaves_nothing_of_an_import() -> None:
+    def sink(entries: Sequence[HistoryEntry]) -> None:
+        if any(isinstance(entry, ModelOutputEntry) for entry in entries):
+            raise OSError("the disk is full")
+
+    state = fresh(widgets=(), sink=sink)
+    with pytest.raises(OSError, match="full"):
+        append_imported(state, Imported("Be brief.", (ASKED, CALLED, FOUND)))
+    assert len(state.entries) == 0
 
 
 def test_a_result_without_a_call_is_left_out_and_told() -> None:

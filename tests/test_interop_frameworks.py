@@ -167,6 +167,32 @@ def test_langchain_answers_keep_calls_usage_and_finish() -> None:
     assert answer.meta.extra == {"langchain": {"id": "run-1", "response_metadata": {"system_fingerprint": "fp_1"}}}
 
 
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("STOP", FinishReason.STOP),
+        ("MAX_TOKENS", FinishReason.LENGTH),
+        ("SAFETY", FinishReason.CONTENT_FILTER),
+        ("end_turn", FinishReason.STOP),
+        ("tool_calls", FinishReason.TOOL_CALLS),
+        ("MALFORMED_FUNCTION_CALL", FinishReason.OTHER),
+    ],
+)
+def test_langchain_finish_reasons_are_read_whoever_the_provider_is(word: str, reason: FinishReason) -> None:
+    data = {"content": "It rains.", "response_metadata": {"finish_reason": word}}
+    (answer,) = import_langchain([{"type": "ai", "data": data}]).messages
+    assert answer.meta is not None
+    assert (answer.meta.finish_reason, answer.meta.raw_finish_reason) == (reason, word)
+
+
+def test_a_langchain_answer_that_stops_at_a_call_finishes_with_calls() -> None:
+    calls = [{"name": "f", "args": {}, "id": "c"}]
+    data = {"content": "", "tool_calls": calls, "response_metadata": {"finish_reason": "STOP"}}
+    (answer,) = import_langchain([{"type": "ai", "data": data}]).messages
+    assert answer.meta is not None
+    assert answer.meta.finish_reason is FinishReason.TOOL_CALLS
+
+
 def test_langchain_thinking_of_claude_goes_back_to_claude() -> None:
     imported = import_langchain(sample("langchain_dict"))
     signed = imported.messages[4]

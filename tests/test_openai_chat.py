@@ -1,6 +1,7 @@
 """Answers of OpenAI's Chat Completions and of the hosts that copy it, as deltas: whole, byte by byte and cut short."""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -240,6 +241,45 @@ def test_an_id_used_twice_in_a_stream_is_made_unique() -> None:
     assert calls(assembly) == [("x", "f", {}), ("x_2", "g", {})]
     assert assembly.message is not None
     assert assembly.message.tool_calls[1].provider_data == {"id": "x"}
+
+
+@pytest.mark.parametrize("name", [None, "f"])
+@pytest.mark.parametrize("piece", ["{", "{a}", "{}, "])
+def test_four_times_the_pieces_that_begin_an_object_cost_about_four_times_the_work(
+    piece: str, name: str | None
+) -> None:
+    def work(count: int) -> float:
+        begun = chunk(call_piece(0, '{"a": [', name="f"))
+        data = stream(begun, *[chunk(call_piece(0, piece, name=name))] * count, chunk({}, "tool_calls"))
+        costs = []
+        for _ in range(3):
+            before = time.process_time()
+            decode(data)
+            costs.append(time.process_time() - before)
+        return min(costs)
+
+    # Quadratic work would be sixteen times as much.
+    assert work(16_000) < 9 * work(4_000)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a": "}{"}',
+        '{"a": "\\"}{", "b": {}}',
+        '{"a": "\\\\"}',
+        '{"a": [{"b": "{"}, {}]}',
+        '{"a": "\\u007b"}',
+        " {} \n",
+    ],
+)
+def test_a_call_that_is_whole_is_known_as_such_wherever_its_text_was_cut(arguments: str) -> None:
+    expected = [("call_0", "f", json.loads(arguments)), ("call_1", "f", {})]
+    for cut in range(1, len(arguments)):
+        pieces = [call_piece(0, arguments[:cut], name="f"), call_piece(0, arguments[cut:])]
+        repeated, further = call_piece(0, arguments.strip()), call_piece(0, "{}", name="f")
+        answer = stream(*map(chunk, [*pieces, repeated, further]), chunk({}, "tool_calls"))
+        assert calls(read(answer)) == expected
 
 
 def test_a_name_that_comes_after_the_id_opens_the_call_then() -> None:

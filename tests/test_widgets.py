@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import ErrorCode, InvalidValue, ToolSpec
 from dragoman.history import (
     AgentState,
     DerivedState,
+    LevelOfDetailSections,
     MemoryNotebookWidget,
     ModelInputEntry,
     NotebookEntry,
@@ -285,6 +287,24 @@ def test_a_notebook_edited_in_a_turn_is_on_the_screen_of_its_results() -> None:
     entry = state.append_tool_results([answer("c", said.text, "memory_notebook_replace")])
     assert "new" in str(without_live_screen(entry.results[0].result.live)[1])
     assert "new" not in entry.results[0].text()
+
+
+def test_a_screen_of_another_session_is_never_shown() -> None:
+    before = fresh()
+    before.update_memory_notebook("theirs")
+    theirs = before.append_model_input("hello").sections
+    before.append_model_output(output(call()))
+    (result,) = before.append_tool_results([answer()]).results
+
+    state = fresh()
+    assert state.append_model_input(ModelInputEntry(sections=theirs)).sections == LevelOfDetailSections.of_text("hello")
+    state.append_model_output(output(call()))
+    assert state.append_tool_results([result]).results == (answer(),)
+    state.update_memory_notebook("ours")
+    doubled = replace(theirs, live=(*theirs.live, theirs.live[-1]))
+    entry = state.append_model_input(ModelInputEntry(sections=doubled))
+    assert "theirs" not in str(entry.sections)
+    assert "ours" in str(entry.sections)
 
 
 def test_a_screen_already_on_an_entry_is_replaced_by_the_newest() -> None:

@@ -185,16 +185,10 @@ class SystemInstructionMessage(msgspec.Struct, frozen=True, repr_omit_defaults=T
         return cls(entry.instruction, entry.timestamp, entry.metadata)
 
 
-class ModelInputAtDetail(msgspec.Struct, frozen=True):
-    """An input at a level of detail."""
+class _OfEntry(msgspec.Struct, frozen=True):
+    """An entry as a context message, and what every one has of its entry."""
 
-    entry: ModelInputEntry
-    detail: LevelOfDetail = LevelOfDetail.LIVE
-
-    @property
-    def role(self) -> ContextMessageRole:
-        """Who speaks."""
-        return self.entry.role
+    entry: HistoryEntry
 
     @property
     def timestamp(self) -> datetime | None:
@@ -205,6 +199,24 @@ class ModelInputAtDetail(msgspec.Struct, frozen=True):
     def metadata(self) -> Mapping[str, Any]:
         """What the caller noted beside it."""
         return self.entry.metadata
+
+
+class _AtDetail(_OfEntry, frozen=True):
+    """An entry that a model sees, at a level of detail."""
+
+    entry: ContextualHistoryEntry
+    detail: LevelOfDetail = LevelOfDetail.LIVE
+
+    @property
+    def role(self) -> ContextMessageRole:
+        """Who speaks."""
+        return self.entry.role
+
+
+class ModelInputAtDetail(_AtDetail, frozen=True):
+    """An input at a level of detail."""
+
+    entry: ModelInputEntry
 
     @property
     def content_sections(self) -> Sections:
@@ -217,26 +229,10 @@ class ModelInputAtDetail(msgspec.Struct, frozen=True):
         return self.entry.attachments if self.detail is LevelOfDetail.LIVE else ()
 
 
-class ToolResultsAtDetail(msgspec.Struct, frozen=True):
+class ToolResultsAtDetail(_AtDetail, frozen=True):
     """Results at a level of detail."""
 
     entry: ToolResultsEntry
-    detail: LevelOfDetail = LevelOfDetail.LIVE
-
-    @property
-    def role(self) -> ContextMessageRole:
-        """Who speaks."""
-        return self.entry.role
-
-    @property
-    def timestamp(self) -> datetime | None:
-        """When it was recorded."""
-        return self.entry.timestamp
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What the caller noted beside it."""
-        return self.entry.metadata
 
     @property
     def results(self) -> tuple[ToolCallResult, ...]:
@@ -249,7 +245,7 @@ class ToolResultsAtDetail(msgspec.Struct, frozen=True):
         return self.entry.execute_error
 
 
-class InterruptedOutput(msgspec.Struct, frozen=True):
+class InterruptedOutput(_OfEntry, frozen=True):
     """What had arrived of an answer that broke off. Its calls never became whole, so it carries none."""
 
     entry: InterruptionEntry
@@ -260,20 +256,9 @@ class InterruptedOutput(msgspec.Struct, frozen=True):
         return ContextMessageRole.MODEL_OUTPUT
 
     @property
-    def timestamp(self) -> datetime | None:
-        """When it was recorded."""
-        return self.entry.timestamp
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What the caller noted beside it."""
-        return self.entry.metadata
-
-    @property
     def contents(self) -> tuple[str, ...]:
         """The texts that had arrived."""
-        parts = self.entry.partial.parts if self.entry.partial else ()
-        return tuple(part.text for part in parts if isinstance(part, Text))
+        return self._arrived.contents
 
     @property
     def tool_calls(self) -> tuple[ToolCallRequest, ...]:
@@ -283,14 +268,17 @@ class InterruptedOutput(msgspec.Struct, frozen=True):
     @property
     def invocation(self) -> ModelInvocationDescriptor | None:
         """Which model it was, if that is known."""
-        meta = self.entry.partial.meta if self.entry.partial else None
-        return meta.invocation if meta else None
+        return self._arrived.invocation
 
     @property
     def usage(self) -> TokenUsage | None:
         """What the call used, if that was reported."""
-        meta = self.entry.partial.meta if self.entry.partial else None
-        return meta.usage if meta else None
+        return self._arrived.usage
+
+    @property
+    def _arrived(self) -> ModelOutputEntry:
+        """What had arrived, seen as an output."""
+        return ModelOutputEntry(self.entry.partial or Message.assistant())
 
 
 DetailPolicy: TypeAlias = Callable[[int], LevelOfDetail]

@@ -76,6 +76,11 @@ class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return self.asked is not None and self.answered is None and self.result is None
 
     @property
+    def lacks_approval(self) -> bool:
+        """Whether it waits for an approval, or was refused one: it must not be started."""
+        return self.awaits_answer or (self.answered is not None and not self.answered.approved)
+
+    @property
     def arguments(self) -> dict[str, Any] | None:
         """What the call shall run with: what the approval changed it to, else what the model wrote, if it is whole."""
         if self.answered is not None and self.answered.arguments is not None:

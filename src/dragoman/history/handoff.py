@@ -128,7 +128,7 @@ class _Fold:
 
     def add(self, index: int, message: Message, results: _Results) -> None:
         if message.role is Role.ASSISTANT and message.meta is not None and message.meta.interrupted:
-            self._append(index, _cut_off(message))
+            self._append(index, self._cut_off(message))
         elif message.role is Role.ASSISTANT:
             self._add_assistant(index, message, results)
         elif message.role is Role.SYSTEM and not self._rules.system_inside:
@@ -208,6 +208,17 @@ class _Fold:
                 self._append(index, self._fitted_result(result, wire_id, moved))
         self._append(index, Message(Role.USER, tuple(moved), message.run_id))
 
+    def _cut_off(self, message: Message) -> Message:
+        """A partial answer as a model may read it: its text, marked; thoughts, items and calls never became whole."""
+        words = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and self._may_say(part.text))
+        assert message.meta is not None
+        meta = msgspec.structs.replace(message.meta, interrupted=None)
+        return msgspec.structs.replace(message, parts=(*words, Text(CUT_OFF)) if words else (), meta=meta)
+
+    def _may_say(self, text: str) -> bool:
+        """Whether the target takes this text: none takes an empty one, and not every one takes white space."""
+        return bool(text if self._rules.blank_text else text.strip())
+
     def _ended(self, parts: Iterable[Part]) -> tuple[Part, ...]:
         """The parts of a turn, without thinking at its end where the target refuses that."""
         kept = tuple(parts)
@@ -220,7 +231,7 @@ class _Fold:
             case Text():
                 if native and part.provider_data:
                     yield part
-                elif part.text and (self._rules.blank_text or part.text.strip()):
+                elif self._may_say(part.text):
                     yield Text(part.text) if part.provider_data else part
             case Thinking():
                 if native and self._rules.thinking:
@@ -280,7 +291,7 @@ class _Fold:
             if isinstance(part, UnknownPart):
                 continue  # no encoder could write it
             if not isinstance(part, (Image, FileRef)):
-                if not isinstance(part, Text) or (part.text and (self._rules.blank_text or part.text.strip())):
+                if not isinstance(part, Text) or self._may_say(part.text):
                     parts.append(part)
             elif self._takes(self._rules.user_media, part):
                 parts.append(part)
@@ -350,14 +361,6 @@ def _made_up(name: str, attempt: int, rule: NameRule) -> str:
     if not start[:1].isalpha():
         start = "t" + start
     return f"{start[: rule.size - _HASH_SIZE - 1]}_{hashed}"
-
-
-def _cut_off(message: Message) -> Message:
-    """A partial answer as a model may read it: its text, marked; thoughts, items and calls never became whole."""
-    words = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
-    assert message.meta is not None
-    meta = msgspec.structs.replace(message.meta, interrupted=None)
-    return msgspec.structs.replace(message, parts=(*words, Text(CUT_OFF)) if words else (), meta=meta)
 
 
 def _own_data(call: ToolCall) -> dict[str, Any] | None:

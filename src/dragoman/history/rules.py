@@ -20,7 +20,7 @@ from .entries import (
 )
 from .toolresults import ToolExecutionStatus
 
-__all__ = ["RULES", "require_legal"]
+__all__ = ["NEEDS_START", "RULES", "require_legal"]
 
 # The name of a rule stands in the error that it raises. The first two hold for an entry alone, whoever makes it.
 RULES: dict[str, str] = {
@@ -47,7 +47,7 @@ RULES: dict[str, str] = {
 }
 
 # Codes of results for which the tool must have run, or tried to.
-_NEEDS_START = frozenset({None, ErrorCode.TOOL_FAILED, ErrorCode.TOOL_TIMEOUT})
+NEEDS_START = frozenset({None, ErrorCode.TOOL_FAILED, ErrorCode.TOOL_TIMEOUT})
 
 
 def require_legal(state: DerivedState, entry: HistoryEntry) -> None:
@@ -128,7 +128,7 @@ def _check_tool_start(state: DerivedState, entry: ToolStartedEntry) -> None:
     call = _require_pending(state, entry.tool_call_id, entry.tool_name)
     if call.started is not None and not (call.started.idempotent and entry.idempotent):
         _refuse("started_once", f"{_quoted(entry.tool_call_id)} was started at serial {call.started.serial}")
-    if call.awaits_answer or (call.answered is not None and not call.answered.approved):
+    if call.lacks_approval:
         _refuse("approval_before_start", f"{_quoted(entry.tool_call_id)} is not approved")
     if call.arguments is None:
         _refuse("arguments_are_whole", f"{_quoted(entry.tool_call_id)} has none that can be used")
@@ -137,7 +137,7 @@ def _check_tool_start(state: DerivedState, entry: ToolStartedEntry) -> None:
 def _check_tool_end(state: DerivedState, entry: ToolFinishedEntry) -> None:
     result = entry.result
     call = _require_pending(state, result.tool_call_id, result.tool_name)
-    if call.started is None and result.error_code in _NEEDS_START:
+    if call.started is None and result.error_code in NEEDS_START:
         how = result.error_code or ToolExecutionStatus.SUCCESS
         _refuse("started_before_finished", f"{_quoted(result.tool_call_id)} ended in {how} and was never started")
 

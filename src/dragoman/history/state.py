@@ -14,9 +14,10 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from ..errors import ErrorCode, IllegalAppend, InvalidValue
-from ..message import Message, Part, ToolCall, require_name, utc_time
+from ..message import Message, Part, require_name, utc_time
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
+from .callids import with_new_call_ids
 from .contextmessages import ContextMessage, DetailPolicy, context_messages, newest_live
 from .derived import AgentStatus, DerivedState, LastError, advance
 from .entries import (
@@ -31,10 +32,10 @@ from .entries import (
     ToolResultsEntry,
     UnknownEntry,
 )
-from .growing import Extendable, GrowingIds, GrowingList
+from .growing import Extendable, GrowingList
 from .metadata import NO_METADATA, Metadata
 from .rules import RULES, require_legal
-from .sections import LIVE_SCREEN, LevelOfDetailSections
+from .sections import LIVE_SCREEN, LevelOfDetailSections, without_live_screen
 from .toolresults import HistoryToolCallResult, ToolCallRequest
 from .widgets import MemoryNotebookWidget, Widget, WidgetRegistry, WidgetRenderContext, WidgetResult, describe_failure
 
@@ -287,6 +288,14 @@ class AgentState:
         """Append an entry of any kind and return it as it was recorded."""
         return self._append(entry)
 
+    def append_all(self, entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
+        """Append several entries, all or none, and return them as they were recorded. The sink gets them together."""
+        self._require_writable()
+        steps = self._prepare_all(entries)
+        if steps:
+            self._keep(steps)
+        return tuple(entry for entry, _ in steps)
+
     # ------------------------------------------------------------ widgets
 
     def enumerate_widget_tools(self) -> tuple[ToolSpec, ...]:
@@ -388,7 +397,7 @@ class AgentState:
         if isinstance(entry, ModelInputEntry):
             changes["sections"] = self._with_screen(entry.sections, state, now)
         elif isinstance(entry, ModelOutputEntry):
-            changes["message"] = _with_new_ids(entry.message, state.call_ids)
+            changes["message"] = with_new_call_ids(entry.message, state.call_ids)
             changes["run_id"] = entry.run_id or entry.message.run_id or state.current_run_id
         elif isinstance(entry, ToolResultsEntry) and entry.results:
             *others, last = entry.results
@@ -412,8 +421,11 @@ class AgentState:
     def _with_screen(
         self, sections: LevelOfDetailSections, state: DerivedState, now: datetime
     ) -> LevelOfDetailSections:
+        """The sections with what the widgets show now, and nothing that they showed to another entry."""
         screen = self._widgets.render_live_screen(self._render_context(now, state))
-        return sections if screen is None else sections.with_live_section(LIVE_SCREEN, screen)
+        live, former = without_live_screen(sections.live)
+        bare = sections if former is None else replace(sections, live=live)
+        return bare if screen is None else bare.with_live_section(LIVE_SCREEN, screen)
 
     def _render_context(self, now: datetime, state: DerivedState | None = None) -> WidgetRenderContext:
         return WidgetRenderContext(state=state or self.derived, entries=self._entries, now=now)
@@ -439,26 +451,3 @@ def _with_notes(entry: _Entry, run_id: str, metadata: Mapping[str, Any]) -> _Ent
     if not run_id and not metadata:
         return entry
     return replace(entry, run_id=run_id or entry.run_id, metadata=Metadata.of(metadata) or entry.metadata)
-
-
-def _with_new_ids(message: Message, used: GrowingIds) -> Message:
-    """The message with a new id for every call whose id was used before; the wire's own is kept as provider data."""
-    taken: set[str] = set()
-    parts: list[Part] = []
-    renamed = False
-    for part in message.parts:
-        if isinstance(part, ToolCall):
-            new_id = used.free_form(part.tool_call_id, taken)
-            taken.add(new_id)
-            if new_id != part.tool_call_id:
-                data = {"id": part.tool_call_id, **(part.provider_data or {})}
-                part = replace(part, tool_call_id=new_id, provider_data=data)  # noqa: PLW2901  # the same call, renamed
-                renamed = True
-        parts.append(part)
-    if not renamed:
-        return message
-    meta = message.meta
-    if meta is not None and meta.parse_failures is not None:
-        failed = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
-        meta = replace(meta, parse_failures=failed)
-    return replace(message, parts=tuple(parts), meta=meta)

@@ -53,9 +53,10 @@ def read_answer(
     return replace(assembly.message, meta=None if meta == MessageMeta() else meta)
 
 
-def require_new_id(node: Node, name: str, seen: set[str]) -> None:
-    """Note a call's id; raise UnreadableData where the same turn has it already."""
+def require_new_id(node: Node, name: str, seen: set[str]) -> str:
+    """Note a call's id and return it; raise UnreadableData where the same turn has it already."""
     call_id = node.name_in(name)
     if call_id in seen:
         raise UnreadableData(f"{node.where}.{name} repeats the id of another call of the same turn")
     seen.add(call_id)
+    return call_id

@@ -24,18 +24,19 @@ from ..history import (
     ToolResultsEntry,
     ToolStartedEntry,
 )
+from ..history.callids import with_new_call_ids
 from ..history.growing import GrowingIds
 from ..history.handoff import INTERRUPTED
+from ..history.rules import NEEDS_START
 from ..history.toolresults import STATUS_CODES
-from ..message import Message, MessageMeta, Part, Role, Text, ToolCall, ToolResult, UnknownPart
+from ..message import Message, MessageMeta, Part, Role, Text, ToolResult, UnknownPart
 from .reading import Node, Notes, reading
 
-__all__ = ["ERROR_CODE", "Draft", "Imported", "PlannedImport", "append_imported", "plan_import"]
+__all__ = ["Draft", "Imported", "PlannedImport", "append_imported", "plan_import"]
 
 # In `meta.extra` of a tool message: how the call ended, where the format says more than that it failed.
-ERROR_CODE = "errorCode"
+_ERROR_CODE = "errorCode"
 _CALL_CODES = frozenset().union(*STATUS_CODES.values())
-_RAN = frozenset({None, ErrorCode.TOOL_FAILED, ErrorCode.TOOL_TIMEOUT})
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -91,7 +92,7 @@ class Draft:
         run_id: str = "",
     ) -> None:
         """Add the answer to a call."""
-        extra = {ERROR_CODE: error_code.value} if error_code is not None else None
+        extra = {_ERROR_CODE: error_code.value} if error_code is not None else None
         self.add(Role.TOOL, [result], timestamp=timestamp, extra=extra, run_id=run_id)
 
     def own_fields(self, node: Node, known: frozenset[str]) -> dict[str, Any] | None:
@@ -117,12 +118,11 @@ def append_imported(state: AgentState, imported: Imported, *, leave_open: bool =
     """Append an imported conversation as the entries that it would have been; return all warnings.
 
     A call without a result gets one that says it was interrupted. With `leave_open`, the calls of a last turn that has
-    no result at all stay open, for whoever will run them. Raises IllegalAppend, and appends nothing, where the state
-    has open calls that the import does not answer.
+    no result at all stay open, for whoever will run them. All or nothing is appended: raises IllegalAppend where the
+    state has open calls that the import does not answer, and what the sink raises.
     """
     planned = plan_import(state, imported, leave_open=leave_open)
-    for entry in planned.entries:
-        state.append(entry)
+    state.append_all(planned.entries)
     return planned.warnings
 
 
@@ -193,7 +193,12 @@ class _Planner:
         if len(known) < len(results):
             missing = len(results) - len(known)
             raise IllegalAppend(f"{missing} open calls are not answered by the import", rule="calls_answered_first")
-        to_start = [call.request for call in self._open_calls if call.started is None and call.result is None]
+        # One that waits for an approval, or was refused, cannot be started; whoever ran it, its result is taken.
+        to_start = [
+            call.request
+            for call in self._open_calls
+            if call.started is None and call.result is None and not call.lacks_approval
+        ]
         self._add_results(known, to_start, answers)
 
     def _add_input(self, index: int, message: Message) -> None:
@@ -225,7 +230,8 @@ class _Planner:
                 self.entries.append(InterruptionEntry(ErrorCode.STREAM_TRUNCATED, reason, message))
                 return
             message = replace(message, meta=replace(message.meta, interrupted=None))  # its calls were run all the same
-        message = self._with_new_ids(message)
+        message = with_new_call_ids(message, self._ids)
+        self._ids = self._ids.with_added(call.tool_call_id for call in message.tool_calls)
         self.entries.append(ModelOutputEntry(message))
         if not calls or (self._leave_open and index == self._spoken[-1] and not any(answers)):
             return
@@ -237,29 +243,12 @@ class _Planner:
             self.notes.add(_place(index), "a call without a result is recorded as interrupted")
         self._add_results(results, requests, answers)
 
-    def _with_new_ids(self, message: Message) -> Message:
-        """The message with ids that no call of the session has had; `AgentState` renames in the same way."""
-        parts: list[Part] = []
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                new_id = self._ids.free_form(part.tool_call_id)
-                self._ids = self._ids.with_added((new_id,))
-                if new_id != part.tool_call_id:
-                    data = {"id": part.tool_call_id, **(part.provider_data or {})}
-                    part = replace(part, tool_call_id=new_id, provider_data=data)  # noqa: PLW2901  # the same call, renamed
-            parts.append(part)
-        meta = message.meta
-        if meta is not None and meta.parse_failures is not None:
-            failed = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
-            meta = replace(meta, parse_failures=failed)
-        return replace(message, parts=tuple(parts), meta=meta)
-
     def _add_results(
         self, results: list[HistoryToolCallResult], requests: list[ToolCallRequest], answers: list[_Answer | None]
     ) -> None:
         codes = {result.tool_call_id: result.error_code for result in results}
         for request in requests:
-            if request.arguments is not None and codes[request.tool_call_id] in _RAN:
+            if request.arguments is not None and codes[request.tool_call_id] in NEEDS_START:
                 self.entries.append(ToolStartedEntry(request.tool_call_id, request.tool_name))
         given = [answer.message for answer in answers if answer is not None]
         times = [message.timestamp for message in given if message.timestamp is not None]
@@ -279,7 +268,7 @@ def _result(request: ToolCallRequest, answer: _Answer | None) -> HistoryToolCall
 
 
 def _error_code(message: Message) -> ErrorCode | None:
-    word = ((message.meta.extra if message.meta else None) or {}).get(ERROR_CODE)
+    word = ((message.meta.extra if message.meta else None) or {}).get(_ERROR_CODE)
     return next((code for code in _CALL_CODES if code is not None and code == word), None)
 
 

@@ -22,8 +22,8 @@ from ..message import (
     ToolCall,
     ToolResult,
 )
-from ..providers.anthropic import FINISH_REASONS
 from ..usage import TokenUsage
+from .answers import require_new_id
 from .imported import Draft, Imported
 from .media import decoded, media_by_url, media_of_bytes, stored_file
 from .reading import JsonSource, Node, reading, take_json
@@ -36,6 +36,18 @@ _BROKEN = "its arguments were not readable when they were recorded"
 _PIECES = frozenset({"input_json_delta"})  # of a call's arguments, which stand whole in `tool_calls`
 # Blocks that are Anthropic's own, word for word, and may go back to it. Its other blocks were translated.
 _ANTHROPIC_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", *_PIECES})
+
+# The words of the many providers behind LangChain, in lower case. Any other word is `other`.
+_FINISH_WORDS = {
+    FinishReason.STOP: "stop end_turn stop_sequence complete eos",
+    FinishReason.LENGTH: "length max_tokens model_length model_context_window_exceeded",
+    FinishReason.TOOL_CALLS: "tool_calls tool_use tool_call function_call",
+    FinishReason.CONTENT_FILTER: "content_filter content_filtered guardrail_intervened sensitive safety recitation "
+    "blocklist prohibited_content spii model_armor image_safety image_prohibited_content image_recitation",
+    FinishReason.REFUSAL: "refusal",
+    FinishReason.PAUSE: "pause_turn compaction",
+}
+_FINISH_REASONS = {word: reason for reason, words in _FINISH_WORDS.items() for word in words.split()}
 
 _KNOWN_FIELDS = frozenset(
     {"content", "type", "tool_calls", "invalid_tool_calls", "usage_metadata", "tool_call_chunks", "tool_call_id"}
@@ -162,11 +174,12 @@ def _read_answer(data: Node, draft: Draft, called: dict[str, str]) -> Message:
     kwargs = data.child_if("additional_kwargs")
     calls = {call.tool_call_id: call for call in _calls(data, kwargs, draft, called)}
     parts: list[Part] = []
+    seen: set[str] = set()
     if kwargs.has("reasoning_content"):
         parts.append(Thinking(kwargs.text_in("reasoning_content")))
     for block in _blocks(data):
         with reading(block.where):
-            parts.extend(_answer_parts(block, calls, draft))
+            parts.extend(_answer_parts(block, calls, draft, seen))
     if kwargs.has("refusal"):
         parts.append(Text(kwargs.text_in("refusal"), provider_data={"refusal": True}))
     parts.extend(calls.values())
@@ -179,10 +192,7 @@ def _calls(data: Node, kwargs: Node, draft: Draft, called: dict[str, str]) -> It
     listed = [*data.each_in("tool_calls"), *data.each_in("invalid_tool_calls")]
     seen: set[str] = set()
     for call in listed or kwargs.each_in("tool_calls"):
-        call_id = call.name_in("id")
-        if call_id in seen:
-            raise UnreadableData(f"{call.where}.id repeats the id of another call of the same turn")
-        seen.add(call_id)
+        call_id = require_new_id(call, "id", seen)
         with reading(call.where):
             yield _read_raw_call(call, call_id) if not listed else _read_call(call, call_id)
     old_form = kwargs.child("function_call")
@@ -208,7 +218,7 @@ def _read_raw_call(call: Node, call_id: str) -> ToolCall:
     return ToolCall.parse(call_id, function.name_in("name"), function.text_in("arguments"))
 
 
-def _answer_parts(block: Node, calls: dict[str, ToolCall], draft: Draft) -> Iterator[Part]:
+def _answer_parts(block: Node, calls: dict[str, ToolCall], draft: Draft, seen: set[str]) -> Iterator[Part]:
     match block.text_in("type"):
         case "text" | "output_text":
             yield Text(block.text_in("text"), provider_data=block.rest(frozenset({"type", "text", "index"})) or None)
@@ -224,7 +234,8 @@ def _answer_parts(block: Node, calls: dict[str, ToolCall], draft: Draft) -> Iter
         case "reasoning":
             yield _read_reasoning(block)
         case "tool_use" | "tool_call" | "function_call" | "invalid_tool_call" as kind:
-            call_id = block.name_in("call_id" if kind == "function_call" and block.has("call_id") else "id")
+            field = "call_id" if kind == "function_call" and block.has("call_id") else "id"
+            call_id = require_new_id(block, field, seen)
             if call_id in calls:  # the same call stands whole beside the content
                 block.skip(*_CALL_FIELDS)
                 yield calls.pop(call_id)
@@ -266,7 +277,7 @@ def _meta(data: Node, parts: list[Part], draft: Draft) -> MessageMeta | None:
     failures = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
     meta = MessageMeta(
         usage=_usage(data.child("usage_metadata")),
-        finish_reason=FINISH_REASONS.get(reason, FinishReason.OTHER) if reason else None,
+        finish_reason=_finish_reason(reason, parts) if reason else None,
         raw_finish_reason=reason,
         invocation=invocation,
         model_id=model,
@@ -274,6 +285,13 @@ def _meta(data: Node, parts: list[Part], draft: Draft) -> MessageMeta | None:
         extra=_own_fields(data, draft),
     )
     return None if meta == MessageMeta() else meta
+
+
+def _finish_reason(reason: str, parts: list[Part]) -> FinishReason:
+    said = _FINISH_REASONS.get(reason.lower(), FinishReason.OTHER)
+    if said is FinishReason.STOP and any(isinstance(part, ToolCall) for part in parts):
+        return FinishReason.TOOL_CALLS  # Gemini has no word of its own for it
+    return said
 
 
 def _is_anthropic(block: Node) -> bool:

@@ -7,10 +7,11 @@ from ..jsontext import encode_json
 from ..message import ModelInvocationDescriptor, ResultPart, Role, Text, ToolResult
 from .answers import invocation_of, read_answer, require_new_id
 from .imported import Draft, Imported
-from .media import decoded, media_by_url, media_of_bytes, stored_file
+from .media import decoded, media_by_url, media_of_bytes
+from .openai_responses import read_file
 from .reading import JsonSource, Node, take_json
 
-__all__ = ["import_openai_chat", "read_text"]
+__all__ = ["import_openai_chat"]
 
 SPECIFICATION = "openai-chat"
 
@@ -32,7 +33,7 @@ def import_openai_chat(messages: JsonSource, *, made_by: str | None = None) -> I
     for node in root.each():
         match node.text_in("role"):
             case "system" | "developer":
-                draft.add_system(read_text(node.child("content")))
+                draft.add_system(_read_text(node.child("content")))
             case "user":
                 draft.add(Role.USER, list(_read_user(node, draft)), extra=draft.own_fields(node, _USER_FIELDS))
             case "assistant":
@@ -52,7 +53,7 @@ def import_openai_chat(messages: JsonSource, *, made_by: str | None = None) -> I
     return draft.result(root)
 
 
-def read_text(node: Node) -> str:
+def _read_text(node: Node) -> str:
     """Return the text that a string, or an array of text parts, says."""
     if isinstance(node.value, list):
         return "\n\n".join(part.text_in("text") for part in node.each())
@@ -89,19 +90,9 @@ def _read_part(node: Node, draft: Draft) -> ResultPart:
                 decoded(sound.child("data")), _SOUND_TYPES.get(form, f"audio/{form}"), None, node.where
             )
         case "file" if isinstance(node.get("file"), dict):
-            return _read_file(node.child("file"))
+            return read_file(node.child("file"))
         case kind:
             return draft.unshown(node, kind)
-
-
-def _read_file(node: Node) -> ResultPart:
-    name = node.text_if("filename")
-    if node.has("file_id"):
-        return stored_file(node.child("file_id"), name=name)
-    data = node.child("file_data")
-    if data.text().startswith("data:"):
-        return media_by_url(data, name=name)
-    return media_of_bytes(decoded(data), "application/pdf", name, node.where)
 
 
 # ---------------------------------------------------------------- assistant turns

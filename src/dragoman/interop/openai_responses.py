@@ -13,7 +13,7 @@ from .imported import Draft, Imported
 from .media import decoded, media_by_url, media_of_bytes, stored_file
 from .reading import JsonSource, Node, take_json
 
-__all__ = ["import_openai_responses"]
+__all__ = ["import_openai_responses", "read_file"]
 
 SPECIFICATION = "openai-responses"
 
@@ -71,14 +71,12 @@ class _Reader:
 
     def _read_message(self, node: Node) -> None:
         content = self._read_content(node.child("content"))
+        parts = (Text(content),) if isinstance(content, str) else content
         match node.text_in("role"):
             case "system" | "developer":
-                texts = [content] if isinstance(content, str) else [part.text for part in content if _is_text(part)]  # type: ignore[union-attr]  # a text, as just seen
-                self.draft.add_system("\n\n".join(texts))
+                self.draft.add_system("\n\n".join(part.text for part in parts if isinstance(part, Text)))
             case "user":
-                parts = (Text(content),) if isinstance(content, str) else content
-                extra = self.draft.own_fields(node, _USER_FIELDS)
-                self.draft.add(Role.USER, list(parts), extra=extra)
+                self.draft.add(Role.USER, list(parts), extra=self.draft.own_fields(node, _USER_FIELDS))
             case _:
                 raise UnreadableData(f"{node.where}.role must be one of system, developer, user, assistant")
 
@@ -99,15 +97,12 @@ class _Reader:
                 return stored_file(node.child("file_id"), "image/png")
             return media_by_url(node.child("image_url"), "image/*")
         if kind == "input_file":
-            return _read_file(node)
+            return read_file(node)
         return self.draft.unshown(node, kind)
 
 
-def _is_text(part: ResultPart) -> bool:
-    return isinstance(part, Text)
-
-
-def _read_file(node: Node) -> ResultPart:
+def read_file(node: Node) -> ResultPart:
+    """Return the file that an object of OpenAI's APIs says, under an id or by its bytes or address."""
     name = node.text_if("filename")
     if node.has("file_id"):
         return stored_file(node.child("file_id"), name=name)

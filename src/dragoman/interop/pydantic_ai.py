@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ..context import INJECTED_KEY
 from ..errors import ErrorCode, UnreadableData
 from ..jsontext import encode_json
 from ..message import (
@@ -122,10 +123,10 @@ def _add_part(kind: str, part: Node, draft: Draft, run_id: str) -> None:
             draft.add_result(result, timestamp=part.time_in("timestamp"), run_id=run_id)
         case "retry-prompt" | "retry-feedback":
             part.skip("tool_call_id")
-            said, extra = _as_text(part.child("content")), {"injected": True}
+            said, extra = _as_text(part.child("content")), {INJECTED_KEY: True}
             draft.add(Role.USER, [said], timestamp=part.time_in("timestamp"), extra=extra, run_id=run_id)
         case "compaction":
-            draft.add(Role.USER, [Text(part.text_if("content") or "")], extra={"injected": True}, run_id=run_id)
+            draft.add(Role.USER, [Text(part.text_if("content") or "")], extra={INJECTED_KEY: True}, run_id=run_id)
         case "speech":
             draft.add(Role.USER, [Text(part.text_if("transcript") or "")], run_id=run_id)
         case _:

@@ -72,6 +72,10 @@ class Node:
         """Return a field of the object that this must be; its value is None where it is absent."""
         return Node(self.get(name), f"{self.where}.{name}", self._seen)
 
+    def inside(self, value: dict[str, Any]) -> "Node":
+        """Return a made-up object that holds this value, in its place: what is looked at there counts as seen here."""
+        return Node(value, self.where, self._seen)
+
     def child_if(self, name: str) -> "Node":
         """Return an object in a field; an empty one where it is absent."""
         return self.child(name) if self.has(name) else Node({}, f"{self.where}.{name}")

@@ -81,7 +81,7 @@ def _parts_of(node: Node) -> list[Node]:
         if node.has("content"):
             parts.append(Node({"type": "text", "text": node.text_in("content")}, f"{node.where}.content"))
         for call in node.each_in("toolInvocations"):
-            parts.append(Node({"type": "tool-invocation", "toolInvocation": call.value}, call.where))
+            parts.append(call.inside({"type": "tool-invocation", "toolInvocation": call.value}))
     for attached in node.each_in("experimental_attachments"):
         kind, name = attached.text_if("contentType"), attached.text_if("name")
         file = {"type": "file", "mediaType": kind, "url": attached.text_in("url"), "filename": name}

@@ -18,6 +18,7 @@ from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import Dialect, NameRule, TargetRules
 from ..usage import TokenUsage
 from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
+from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
 from .lenient import LenientJson, broken, count_of, decode_unlabelled, required_object, text_of
@@ -193,7 +194,7 @@ class _Decoder:
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
-        self._call_ids: set[str] = set()
+        self._call_ids = CallIds()
         self._message_id = ""
         self._spoke = False
         self._usage: dict[str, Any] = {}
@@ -301,17 +302,11 @@ class _Decoder:
         name = text_of(opened.get("name"))
         if not name:
             raise broken("a tool_use block has no name")
-        number = len(self._call_ids)
-        wire_id = call_id = text_of(opened.get("id")) or f"call_{number}"
-        while call_id in self._call_ids:  # hosts of other models repeat ids, or give none
-            number += 1
-            call_id = f"{wire_id}_{number}"
-        block.call_id = call_id
-        self._call_ids.add(call_id)
+        block.call_id = self._call_ids.claim(text_of(opened.get("id")))
         further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
         if further.get("caller") == _MODEL_ITSELF:
             del further["caller"]
-        self._writer.call_start(call_id, name, further or None)
+        self._writer.call_start(block.call_id, name, further or None)
 
     def _add_to_block(self, index: int, delta: _Delta, data: bytes) -> None:
         block = self._blocks.get(index)

@@ -19,6 +19,7 @@ from ..target import Dialect
 from ..usage import TokenUsage
 from .bedrock_families import SPECIFICATION, BedrockDialect, family_dialect
 from .bedrock_request import encode_request
+from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .lenient import LenientJson, broken, count_of, required_object, text_of
 
@@ -93,7 +94,7 @@ class _Decoder:
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
-        self._call_ids: set[str] = set()
+        self._call_ids = CallIds()
         self._reason: str | None = None
         self._done = False
         self._message_data: dict[str, Any] = {}
@@ -203,10 +204,7 @@ class _Decoder:
         wire_id, tool_name = text_of(opened.get("toolUseId")), text_of(opened.get("name"))
         if not wire_id or not tool_name:
             raise broken("a toolUse block has no id or no name")
-        block.call_id = wire_id
-        while block.call_id in self._call_ids:  # imported models may repeat them
-            block.call_id += "_"
-        self._call_ids.add(block.call_id)
+        block.call_id = self._call_ids.claim(wire_id)  # imported models may repeat them
         further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
         if further.get("type") == "tool_use":  # the default, which the API does not take back
             del further["type"]

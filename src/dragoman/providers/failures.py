@@ -203,5 +203,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     try:
         until, now = (parsedate_to_datetime(headers[name]) for name in ("retry-after", "date"))
         return max((until - now).total_seconds(), 0.0)
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         return None

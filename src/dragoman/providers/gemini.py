@@ -19,8 +19,9 @@ from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import NameRule, TargetRules
 from ..usage import TokenUsage
+from .callids import CallIds
 from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
-from .gemini_arguments import FunctionCall, StreamedCall, require_shape
+from .gemini_arguments import FunctionCall, StreamedCall
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
 from .hosts import VERTEX_VARIABLES
 from .lenient import broken, decode_unlabelled, mended
@@ -181,7 +182,6 @@ class _Decoder:
     __slots__ = (
         "_call_ids",
         "_data",
-        "_has_calls",
         "_part_index",
         "_raw_usage",
         "_reason",
@@ -195,8 +195,7 @@ class _Decoder:
     def __init__(self, writer: DeltaWriter, _: GeminiDialect) -> None:
         self._writer = writer
         self._part_index = 0
-        self._call_ids: set[str] = set()
-        self._has_calls = False
+        self._call_ids = CallIds()
         self._streamed_call: StreamedCall | None = None
         self._totals = _Totals()
         self._raw_usage: dict[str, Any] | bytes | None = None  # bytes: of the chunk that has it
@@ -229,7 +228,7 @@ class _Decoder:
         answer = _read(_ANY_BODY, body)
         if isinstance(answer, list):  # a stream that was not asked for as server-sent events
             for chunk in answer:
-                self._decode_chunk(require_shape(chunk, dict))
+                self._decode_chunk(mended(chunk, dict))
             self.end()
             return
         if not answer.get("error") and _ANSWER_FIELDS.isdisjoint(answer):
@@ -325,12 +324,9 @@ class _Decoder:
         further = {name: value for name, value in part["functionCall"].items() if name not in _CALL_FIELDS}
         if further:
             data["functionCall"] = further
-        call_id = call.id or ""
-        if not call_id or call_id in self._call_ids:
-            data["id"] = call_id
-            call_id = self._made_up_id()
-        self._call_ids.add(call_id)
-        self._has_calls = True
+        call_id = self._call_ids.claim(call.id or "", self._response_id)
+        if call_id != call.id:
+            data["id"] = call.id or ""
         self._writer.call_start(call_id, call.name, data or None)
         if call.will_continue or call.partial_args is not None:
             self._streamed_call = StreamedCall(call_id, call)
@@ -348,12 +344,6 @@ class _Decoder:
             # Without its last brace the text does not parse: arguments that did not arrive whole are never used.
             self._writer.call_args(call.call_id, text if whole else text[:-1])
             self._writer.call_end(call.call_id, call.provider_data or None)
-
-    def _made_up_id(self) -> str:
-        number = len(self._call_ids)
-        while (call_id := f"call_{number}_{self._response_id}".rstrip("_")) in self._call_ids:
-            number += 1
-        return call_id
 
     def _write_blob(self, part: dict[str, Any], blob: _Blob) -> None:
         further = {name: part[name] for name in part if name != "inlineData"}
@@ -390,7 +380,7 @@ class _Decoder:
             reason = FinishReason.CONTENT_FILTER
         else:
             reason = FINISH_REASONS.get(raw or "", FinishReason.OTHER)
-        if reason is FinishReason.STOP and self._has_calls:  # the API has no finish reason of its own for calls
+        if reason is FinishReason.STOP and self._call_ids:  # the API has no finish reason of its own for calls
             reason = FinishReason.TOOL_CALLS
         usage = self._raw_usage
         if isinstance(usage, bytes):

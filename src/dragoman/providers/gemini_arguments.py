@@ -5,18 +5,16 @@ Vertex sends them so where it is asked to. Knows nothing of deltas.
 
 import re
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from ..jsontext import MAX_DEPTH
 from .lenient import broken
 
-__all__ = ["FunctionCall", "StreamedCall", "require_shape"]
+__all__ = ["FunctionCall", "StreamedCall"]
 
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
-
-_Shape = TypeVar("_Shape")
 
 
 class PartialArgument(msgspec.Struct, rename="camel", gc=False):
@@ -75,15 +73,6 @@ class StreamedCall:
         elif appended and value is None:  # nothing more to say: the string was whole
             value = before
         place[steps[-1]] = value
-
-
-def require_shape(value: Any, shape: type[_Shape]) -> _Shape:
-    """Return the value in the documented shape; raise ModelError (protocol_violation) where it has another."""
-    try:
-        return msgspec.convert(value, shape)
-    except msgspec.ValidationError as error:
-        # msgspec names the place and the types, never the value.
-        raise broken(f"the provider's JSON is not of the documented shape: {error}") from None
 
 
 def _path_steps(path: str) -> list[str | int]:

@@ -14,7 +14,6 @@ from ..errors import ErrorCode, ModelError
 from ..stream import EventDecoder, SseParser, TypedJson
 
 __all__ = [
-    "COUNT_LIMIT",
     "LenientJson",
     "amount_of",
     "broken",
@@ -25,7 +24,7 @@ __all__ = [
     "text_of",
 ]
 
-COUNT_LIMIT = 2**53  # above it JSON numbers are not whole everywhere; no call uses as many tokens
+_COUNT_LIMIT = 2**53  # above it JSON numbers are not whole everywhere; no call uses as many tokens
 
 _Shape = TypeVar("_Shape")
 _SENTINELS = (b"[DONE]", b"")  # gateways end streams with it that have their own last event
@@ -113,7 +112,7 @@ def text_of(value: Any) -> str:
 def count_of(value: Any) -> int | None:
     """The value if it is a believable number of tokens, also as text or with a fraction; else None."""
     amount = amount_of(value)
-    return int(amount) if amount is not None and amount <= COUNT_LIMIT else None
+    return int(amount) if amount is not None and amount <= _COUNT_LIMIT else None
 
 
 def amount_of(value: Any) -> float | None:
@@ -182,4 +181,4 @@ def _read_list(value: Any, kind: inspect.ListType, needed: frozenset[str]) -> An
 
 
 def _not_of_shape(what: str) -> ModelError:
-    return ModelError(f"the provider's JSON is not of the documented shape: {what}", code=ErrorCode.PROTOCOL_VIOLATION)
+    return broken(f"the provider's JSON is not of the documented shape: {what}")

@@ -4,6 +4,7 @@ The API gives each call an index and, on its first piece, an id and a name. Comp
 repeat them, or give every call the index 0: a call here has an id of its own, unique in the stream.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,11 @@ import msgspec
 from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json, parse_arguments
 from ..stream import DeltaWriter
+from .callids import CallIds
 
 __all__ = ["CallPiece", "CalledFunction", "ToolCallJoiner"]
+
+_MARKS = re.compile(r'\\.?|["{}]', re.DOTALL)  # what says where an object ends; a backslash with what it escapes
 
 
 class CalledFunction(msgspec.Struct, gc=False):
@@ -38,7 +42,9 @@ class CallPiece(msgspec.Struct, gc=False):
 class _Call:
     """A tool call under way. It opens in the stream once its name is known to be whole: it has an id of ours then."""
 
-    __slots__ = ("data", "id", "index", "name", "pieces", "wire_id")
+    __slots__ = (
+        "_depth", "_ended", "_escaped", "_in_string", "_scanned", "data", "id", "index", "name", "pieces", "wire_id",
+    )  # fmt: skip
 
     def __init__(self, index: int | None, wire_id: str | None) -> None:
         self.index = index
@@ -47,26 +53,51 @@ class _Call:
         self.name = ""
         self.pieces: list[str] = []
         self.data: dict[str, Any] = {}
+        self._scanned = 0  # how many of the pieces the fields below know
+        self._depth = 0
+        self._ended = 0  # how many objects, one after the other, the pieces were
+        self._in_string = False
+        self._escaped = False
 
     def is_whole(self) -> bool:
         """Whether the arguments so far are an object already, so that another `{` cannot belong to them."""
-        return parse_arguments("".join(self.pieces)).arguments is not None
+        return self._has_ended() and parse_arguments("".join(self.pieces)).arguments is not None
 
     def is_repeated_by(self, arguments: str) -> bool:
         """Whether they are all of the arguments once more, as some hosts send them with the last piece."""
-        return bool(self.pieces) and "".join(self.pieces).strip() == arguments.strip() and self.is_whole()
+        return self._has_ended() and "".join(self.pieces).strip() == arguments.strip() and self.is_whole()
+
+    def _has_ended(self) -> bool:
+        """Whether the arguments so far may be one whole object. Reads each piece once, however often it is asked.
+
+        To join and parse all of them at every `{` would cost the square of their number.
+        """
+        for piece in self.pieces[self._scanned :]:
+            start, self._escaped = int(self._escaped), False
+            for mark in _MARKS.findall(piece, start):
+                if mark == '"':
+                    self._in_string = not self._in_string
+                elif self._in_string:
+                    self._escaped = mark == "\\"  # what it escapes is in the next piece
+                elif mark == "{":
+                    self._depth += 1
+                elif mark == "}":
+                    self._depth -= 1
+                    self._ended += self._depth == 0
+        self._scanned = len(self.pieces)
+        return self._ended == 1 and self._depth == 0 and not self._in_string
 
 
 class ToolCallJoiner:
     """Takes the pieces in the order of the wire and writes the calls. They are closed together, at the finish."""
 
-    __slots__ = ("_calls", "_calls_by_index", "_used_ids", "_waiting", "_writer")
+    __slots__ = ("_calls", "_calls_by_index", "_ids", "_waiting", "_writer")
 
     def __init__(self, writer: DeltaWriter) -> None:
         self._writer = writer
         self._calls: list[_Call] = []
         self._calls_by_index: dict[int | None, _Call] = {}
-        self._used_ids: set[str] = set()
+        self._ids = CallIds()
         self._waiting: _Call | None = None  # it has a name, of which more may come: some gateways cut it in pieces
 
     def __bool__(self) -> bool:
@@ -171,18 +202,9 @@ class ToolCallJoiner:
         return call
 
     def _open_call(self, call: _Call) -> None:
-        call.id = self._unique_id(call.wire_id)
+        call.id = self._ids.claim(call.wire_id or "")
         if call.id != call.wire_id:
             call.data["id"] = call.wire_id
         self._writer.call_start(call.id, call.name)
         if call.pieces:
             self._writer.call_args(call.id, "".join(call.pieces))
-
-    def _unique_id(self, wire_id: str | None) -> str:
-        number = len(self._used_ids)
-        unique = wire_id or f"call_{number}"
-        while unique in self._used_ids:
-            number += 1
-            unique = f"{wire_id}_{number}" if wire_id else f"call_{number}"
-        self._used_ids.add(unique)
-        return unique

@@ -22,6 +22,7 @@ from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, WireEvent
 from ..target import Dialect
 from ..usage import TokenUsage
+from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .lenient import LenientJson, amount_of, decode_unlabelled
 from .openai_responses_items import (
@@ -80,7 +81,7 @@ class _Decoder:
         self._by_id: dict[str | None, OutputItem] = {}
         self._by_index: dict[int | None, OutputItem] = {}
         self._live: OutputItem | None = None  # the message or reasoning item whose text is being written
-        self._call_ids: set[str] = set()
+        self._call_ids = CallIds()
         self._parts = 0
         self._refused = False
         self.unknown_events = 0
@@ -336,16 +337,13 @@ class _Decoder:
     def _open_call(self, item: OutputItem) -> bool:
         if item.call_id is not None:
             return True
-        call_id, name = text_in(item.latest, "call_id") or text_in(item.latest, "id"), text_in(item.latest, "name")
-        if not call_id or not name:
+        wire_id, name = text_in(item.latest, "call_id") or text_in(item.latest, "id"), text_in(item.latest, "name")
+        if not wire_id or not name:
             return False
-        while call_id in self._call_ids:  # unique within an answer at best, and not with every vendor
-            call_id += "_"
-        self._call_ids.add(call_id)
-        item.call_id = call_id
+        item.call_id = self._call_ids.claim(wire_id)  # unique within an answer at best, and not with every vendor
         if item.place is None:
             item.place = self._place()
-        self._writer.call_start(call_id, name)
+        self._writer.call_start(item.call_id, name)
         return True
 
     def _close_call(self, item: OutputItem) -> None:
