@@ -110,6 +110,13 @@ def test_an_answer_keeps_thinking_text_and_call_in_order() -> None:
     assert (call.tool_call_id, call.arguments, call.provider_data) == ("tooluse_1", {"where": "über"}, None)
 
 
+def test_call_ids_that_come_again_in_one_answer_are_told_apart() -> None:
+    wire_ids = ["a", "a_3", *["a"] * 48]
+    message = whole_of([{"toolUse": {"toolUseId": wire_id, "name": "look", "input": {}}} for wire_id in wire_ids])
+    ids = ["a", "a_3", *(f"a_{number}" for number in range(4, 52))]
+    assert [call.tool_call_id for call in message.tool_calls] == ids
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 64])
 def test_deltas_do_not_depend_on_how_the_bytes_were_cut(size: int) -> None:
     assert read(frames(*RICH), size=size) == read(frames(*RICH))
