@@ -1,0 +1,152 @@
+"""A llama.cpp server of our own: a child process on a loopback port that ends with us. Speaks three wire APIs.
+
+Run as a module, this file is that child: it prints READY and its address, and ends with its standard input, so that it
+never outlives whoever started it.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
+
+if TYPE_CHECKING:
+    from ..models import Model
+
+__all__ = ["LocalServer"]
+
+READY = "READY "
+
+# Where each API is on the server.
+_PATHS = {"llamacpp": "/v1", "llamacpp-responses": "/v1", "llamacpp-anthropic": ""}
+
+
+class LocalServer:
+    """Serves one model file. Use it with `with`, or call `start` and `close`.
+
+    `template` replaces the chat template of the file. One thread is steady on a small or busy machine.
+    """
+
+    def __init__(
+        self,
+        weights: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        context_tokens: int = 4096,
+        slots: int = 1,
+        threads: int | None = None,
+        template: str | None = None,
+        port: int = 0,
+    ) -> None:
+        for field, value, least in (("context_tokens", context_tokens, 1), ("slots", slots, 1), ("port", port, 0)):
+            if type(value) is not int or value < least:
+                raise InvalidValue.of(field, value, f"a whole number from {least} up")
+        self.name = name or Path(weights).stem
+        self._settings = {
+            "weights": str(Path(weights)),
+            "name": self.name,
+            "context_tokens": context_tokens,
+            "slots": slots,
+            "threads": threads or max(1, (os.cpu_count() or 2) // 2),
+            "template": template,
+            "port": port,
+        }
+        self._child: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """The address, `http://127.0.0.1:…`; empty while it does not run."""
+        return self._url
+
+    def __enter__(self) -> "LocalServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+    def start(self) -> str:
+        """Start the server and return its address when it answers; blocks for a second or so."""
+        if self._child is not None:
+            return self._url
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise MissingExtra("a model on this machine", "local")
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the child
+        command = [sys.executable, "-m", __name__, json.dumps(self._settings)]
+        self._child = subprocess.Popen(  # noqa: S603  # our own words alone
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=_environment()
+        )
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            if line.startswith(READY.encode()):
+                self._url = line.decode().removeprefix(READY).strip()
+                return self._url
+        said = self._last_words()
+        self.close()
+        raise DragomanError(f"the model's server did not start: {said}", code=ErrorCode.SERVER_ERROR)
+
+    def close(self) -> None:
+        """Stop the server. May be called again."""
+        child, self._child, self._url = self._child, None, ""
+        if child is not None:
+            with child:
+                child.terminate()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def model(self, api: str = "llamacpp", **config: Any) -> "Model":
+        """Return the model behind one of the server's APIs: `llamacpp`, `llamacpp-responses`, `llamacpp-anthropic`."""
+        from ..models import model
+
+        if api not in _PATHS:
+            raise InvalidValue.of("api", api, f"one of {', '.join(_PATHS)}")
+        if not self._url:
+            raise InvalidValue("the server does not run: start it first")
+        return model(f"{api}:{self.name}", base_url=self._url + _PATHS[api], api_key="none", **config)
+
+    def _last_words(self) -> str:
+        assert self._log is not None
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        errors = [line for line in lines if "error" in line.lower()]
+        return (errors or lines or ["it said nothing"])[-1][:300]
+
+
+def _environment() -> dict[str, str]:
+    """What the child needs to start: no key of ours is its business."""
+    kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "SYSTEMROOT", "PYTHONPATH", "VIRTUAL_ENV")
+    return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def serve(settings: dict[str, Any]) -> None:
+    """Serve until standard input ends; what the child process does."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = settings["weights"]
+    params.model_alias = [settings["name"]]
+    params.port = settings["port"]
+    params.n_ctx = settings["context_tokens"]
+    params.n_parallel = settings["slots"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
+    params.use_jinja = True
+    params.offline = True
+    params.endpoint_metrics = True
+    if settings["template"] is not None:
+        params.chat_template = settings["template"]
+    server = xllamacpp.Server(params)
+    sys.stdout.write(f"{READY}{server.listening_address}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    serve(json.loads(sys.argv[1]))
