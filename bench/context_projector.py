@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dragoman.context import ContextBuildInput, ContextManager, EstimateCounter
+from dragoman.context import INJECTED_KEY, ContextBuildInput, ContextManager, EstimateCounter
 from dragoman.history import AgentState, HistoryToolCallResult, ModelInputEntry, ToolStartedEntry
 from dragoman.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
 from dragoman.request import ContextConfig
@@ -57,7 +57,7 @@ def append_recorded(state: AgentState, message: Record) -> None:
         said = tuple(_part(part) for part in parts)
         if any(not isinstance(part, Text) or part.text.strip() for part in said):
             injected = bool((message.get("meta") or {}).get("injected"))
-            state.append_model_input(ModelInputEntry.of(*said, metadata={"injected": True} if injected else {}))
+            state.append_model_input(ModelInputEntry.of(*said, metadata={INJECTED_KEY: True} if injected else {}))
 
 
 def _part(part: Record) -> Part:

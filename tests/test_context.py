@@ -6,6 +6,8 @@ import pytest
 
 from dragoman import (
     ErrorCode,
+    FileRef,
+    Image,
     InvalidValue,
     Message,
     ModelInfo,
@@ -18,6 +20,7 @@ from dragoman import (
 )
 from dragoman.context import MARKER, RECALL_TOOL, ContextBuildInput, ContextManager, EstimateCounter, recall
 from dragoman.history import (
+    HistoryToolCallResult,
     InterruptionEntry,
     LevelOfDetail,
     LevelOfDetailSections,
@@ -121,12 +124,12 @@ def test_what_stands_in_the_ledger_keeps_its_indentation() -> None:
 def test_each_passage_of_the_ledger_says_which_entry_and_tool_it_is_from() -> None:
     conversation = long_conversation()
     headers = [line for line in ledger_of(conversation).split("\n") if line.startswith(f"{MARKER}#")]
-    assert headers
+    named = set()
     for header in headers:
         serial, _, tool = header.removeprefix(f"{MARKER}#").partition(" ")
-        entry = conversation.entries[int(serial)]
-        assert tool == ("read_file" if entry.kind == "tool_result" else tool)
+        named.add((conversation.entries[int(serial)].kind, tool))
         assert recall(conversation.entries, {"entry": int(serial)})
+    assert named == {("model_input", ""), ("tool_result", "read_file")}
 
 
 def test_a_tool_name_of_several_lines_does_not_get_a_line_of_its_own() -> None:
@@ -210,9 +213,54 @@ def test_recall_returns_what_had_arrived_of_an_answer() -> None:
     conversation = Conversation()
     conversation.say("go")
     entry = conversation.state.append(
-        InterruptionEntry(ErrorCode.STREAM_TRUNCATED, "cut", Message.assistant("Half of"))
+        InterruptionEntry(
+            ErrorCode.STREAM_TRUNCATED, "cut", Message.assistant("Half of", ToolCall.parse("c", "write_file", '{"x'))
+        )
     )
+    conversation.say("Go on.")
     assert recall(conversation.entries, {"entry": entry.serial}) == "Half of"
+
+
+@pytest.mark.parametrize("next_entry", ["nothing", "an answer", "another one that broke off"])
+def test_recall_refuses_an_answer_that_broke_off_and_was_never_shown(next_entry: str) -> None:
+    conversation = Conversation()
+    conversation.say("go")
+    broken_off = InterruptionEntry(ErrorCode.STREAM_TRUNCATED, "cut", Message.assistant("Half of"))
+    entry = conversation.state.append(broken_off)
+    if next_entry == "an answer":
+        conversation.answer("The whole.")
+    elif next_entry == "another one that broke off":
+        conversation.state.append(InterruptionEntry(ErrorCode.TIMEOUT, "cut"))
+        conversation.say("Go on.")
+    with pytest.raises(ToolError, match="no entry"):
+        recall(conversation.entries, {"entry": entry.serial})
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (FileRef(data="naïve\nnotes".encode(), mime_type="text/plain", name="notes.txt"), "naïve\nnotes"),
+        (FileRef(data=b"%PDF", mime_type="application/pdf", name="bill.pdf"), "[bill.pdf, application/pdf, 4 bytes]"),
+        (FileRef(path="notes.txt", mime_type="text/plain", size=90), "[text/plain, 90 bytes]"),
+        (FileRef(file_id="file-1"), "[file]"),
+        (Image("image/png", b"\x89PNG"), "[image/png, 4 bytes]"),
+        (Image(url="https://example.org/a.png"), "[image]"),
+    ],
+    ids=["text", "document", "text elsewhere", "stored", "image", "image elsewhere"],
+)
+def test_recall_returns_the_text_of_a_file_and_describes_what_is_no_text(part: Image | FileRef, said: str) -> None:
+    conversation = Conversation()
+    entry = conversation.say(part)
+    assert recall(conversation.entries, {"entry": entry.serial}) == said
+    answer = conversation.answer(ToolCall("c", "screenshot", {}))
+    shown = HistoryToolCallResult(
+        tool_name="screenshot",
+        tool_call_id=answer.tool_calls[0].tool_call_id,
+        result=LevelOfDetailSections.of_text("Here:"),
+        attachments=(part,),
+    )
+    results = conversation.state.append_tool_results([shown])
+    assert recall(conversation.entries, {"entry": results.serial}) == f"Here:\n{said}"
 
 
 def test_recall_returns_the_text_of_a_providers_item() -> None:
@@ -299,6 +347,16 @@ def test_the_simple_policy_folds_nothing_and_has_nothing_to_recall() -> None:
     assert result.stats.over_budget
     assert (result.tool_specs, result.stats.epoch) == ((), None)
     assert result.stats.levels[LevelOfDetail.LIVE] + result.stats.levels[LevelOfDetail.SUMMARY] == 81
+
+
+def test_the_simple_policy_says_which_level_each_entry_has() -> None:
+    conversation = Conversation(2_000, policy="simple")
+    conversation.say("one")
+    conversation.answer("I see.")
+    conversation.say("two")
+    conversation.answer("I see.")
+    levels = conversation.build().stats.levels
+    assert levels == {LevelOfDetail.LIVE: 3, LevelOfDetail.SUMMARY: 1, LevelOfDetail.GIST: 0}
 
 
 def test_the_simple_policy_counts_its_request_as_it_is() -> None:

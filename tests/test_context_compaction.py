@@ -103,6 +103,63 @@ def test_a_compactor_that_has_nothing_to_ask_leaves_it_to_the_ledger() -> None:
     assert [entry.reason for entry in update.entries] == ["budget"]
 
 
+def test_what_earlier_epochs_folded_is_asked_about_as_the_model_was_shown_it() -> None:
+    conversation = Conversation(16_000)
+    conversation.manager = conversation.fresh_manager(compactor=ModelCompactor())
+    conversation.say("Rename settle_account.")
+    for _ in range(20):
+        go_on(conversation, 20)
+        conversation.wait(400)
+        assert conversation.build().stats.epoch == "cache expired"
+    while not updates(conversation).compaction:
+        shown = conversation.build().messages
+        go_on(conversation)
+    request = asked(conversation)
+    assert shown[0].text.startswith(f"{MARKER} what came before")
+    assert request.messages[:-1] == shown[: len(request.messages) - 1]
+    assert request.first_serial == 0
+    assert conversation.manager.estimate_tokens(request.messages) <= 16_000
+    compact(conversation, "All read.")
+    assert conversation.build().messages[0].text.endswith(f"{MARKER} summary\nAll read.")
+
+
+def test_texts_that_were_cut_to_fit_are_asked_about_as_they_were_shown() -> None:
+    conversation = Conversation(4_000)
+    conversation.manager = conversation.fresh_manager(compactor=ModelCompactor())
+    conversation.say("go")
+    conversation.call(file_text("big", 900))
+    shown = conversation.build()
+    assert shown.stats.cut
+    while not updates(conversation).compaction:
+        go_on(conversation)
+    request = asked(conversation)
+    assert request.messages[: len(shown.messages)] == shown.messages
+    assert conversation.manager.estimate_tokens(request.messages) <= 4_000
+
+
+def test_what_is_too_long_to_be_asked_about_is_left_to_the_ledger() -> None:
+    conversation = Conversation(2_000)
+    conversation.manager = conversation.fresh_manager(compactor=ModelCompactor())
+    conversation.say(file_text("big", 400))
+    conversation.say("What does it say?")
+    update = updates(conversation)
+    assert update.compaction is None
+    assert [entry.reason for entry in update.entries] == ["budget"]
+
+
+def test_what_a_summary_covers_is_not_asked_about_again() -> None:
+    conversation = Conversation(2_000)
+    conversation.manager = conversation.fresh_manager(compactor=ModelCompactor())
+    conversation.say("go")
+    conversation.say(file_text("big", 80))
+    conversation.state.append(CompactionEntry(0, 1, "Everything."))
+    conversation.build()
+    conversation.say(file_text("more", 80))
+    update = updates(conversation)
+    assert update.compaction is None
+    assert [entry.reason for entry in update.entries] == ["budget"]
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0])
 def test_a_share_outside_its_bounds_is_refused(share: float) -> None:
     with pytest.raises(InvalidValue, match="keptShare"):
@@ -179,7 +236,7 @@ def test_the_next_summary_is_asked_with_the_last_one_and_takes_its_place() -> No
     while not updates(conversation).compaction:
         go_on(conversation)
     request = asked(conversation)
-    assert request.messages[0] == Message.user(f"{MARKER} summary\nThe first summary.")
+    assert request.messages[0].text.endswith(f"{MARKER} summary\nThe first summary.")
     assert request.first_serial == first.first_serial
     assert request.last_serial > first.last_serial
     compact(conversation, "Both, in one.")

@@ -17,9 +17,10 @@ from dragoman import (
     Text,
     Thinking,
     ToolCall,
+    ToolResult,
 )
-from dragoman.context import MARKER, EstimateCounter, recall
-from dragoman.history import InterruptionEntry, LevelOfDetail, ModelInputEntry
+from dragoman.context import INJECTED_KEY, MARKER, EstimateCounter, recall
+from dragoman.history import HistoryToolCallResult, InterruptionEntry, LevelOfDetail, ModelInputEntry
 from dragoman.providers import find_dialect
 from dragoman.testing.validators import validate_request
 from tests.context_cases import (
@@ -136,8 +137,15 @@ def test_pictures_and_files_that_do_not_fit_are_left_out_with_a_word() -> None:
     assert not result.stats.over_budget
     (message,) = result.messages
     said = [part.text for part in message.parts if isinstance(part, Text)]
-    assert said[0] == "Compare these."
-    assert [text for text in said if f"#{entry.serial} " in text and text.startswith(MARKER)] == said[1:]
+    picture = f"{MARKER} an image left out to fit; #{entry.serial} describes it"
+    assert said == [
+        "Compare these.",
+        picture,
+        picture,
+        picture,
+        f"{MARKER} a file left out to fit; #{entry.serial} has it",
+    ]
+    assert recall(conversation.entries, {"entry": entry.serial}).endswith("a" * 90_000)
 
 
 def test_a_picture_alone_that_does_not_fit_leaves_no_empty_message() -> None:
@@ -266,8 +274,13 @@ def test_thinking_stays_with_the_calls_that_stand_whole() -> None:
 
 def test_pictures_in_results_are_shown_while_they_stand_whole() -> None:
     conversation = Conversation(20_000)
-    conversation.say("Look.", PNG)
-    assert PNG in conversation.build().messages[0].parts
+    conversation.say("Look.")
+    call = conversation.answer(ToolCall("c", "screenshot", {})).tool_calls[0]
+    shown = HistoryToolCallResult.of_result(ToolResult(call.tool_call_id, (Text("Here:"), PNG)), "screenshot")
+    conversation.state.append_tool_results([shown])
+    (result,) = conversation.build().messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert result.content == (Text("Here:"), PNG)
 
 
 def test_an_input_that_is_only_a_picture_can_be_folded() -> None:
@@ -281,7 +294,7 @@ def test_an_input_that_is_only_a_picture_can_be_folded() -> None:
 def test_what_a_host_put_in_is_no_request_of_a_person() -> None:
     notice = "\n".join(f"reminder_{number}: keep_the_changelog_up_to_date" for number in range(12))
     ledgers = []
-    for metadata in ({}, {"injected": True}):
+    for metadata in ({}, {INJECTED_KEY: True}):
         conversation = Conversation()
         conversation.say("Fix it.")
         conversation.say(ModelInputEntry.of(notice, metadata=metadata))

@@ -20,6 +20,7 @@ from dragoman.history import (
     EpochEntry,
     HistoryEntry,
     LevelOfDetail,
+    ModelOutputEntry,
     ResetEntry,
     ToolResultsEntry,
     context_messages,
@@ -28,6 +29,7 @@ from dragoman.history import (
     to_messages,
 )
 from dragoman.request import ContextConfig
+from dragoman.target import TargetRules
 from dragoman.testing.histories import legal_histories, random_history
 from dragoman.testing.strategies import json_objects
 from tests.context_cases import (
@@ -213,7 +215,13 @@ def test_every_line_that_is_shown_is_one_of_the_history_or_a_marker(case: Case) 
 def test_the_estimate_is_what_the_request_counts(case: Case) -> None:
     for built in case.walk(conversation := case.conversation()):
         result = built.result
-        counted = conversation.manager.estimate_tokens(result.messages, tools=result.tool_specs, system=result.system)
+        outputs = [entry for entry in built.entries if isinstance(entry, ModelOutputEntry)]
+        counted = conversation.manager.estimate_tokens(
+            result.messages,
+            tools=result.tool_specs,
+            system=result.system,
+            invocation=outputs[-1].invocation if outputs else None,
+        )
         if case.screen_in_result and newest_screen(built.entries) is not None:
             assert abs(result.estimate - counted) <= 8  # one message less, and a blank line between
         else:
@@ -270,11 +278,14 @@ def test_each_overflow_gives_a_smaller_request_until_nothing_is_left_to_give_up(
 
 # ---------------------------------------------------------------- whatever the host does
 
+# Two of them made what the histories say, so that its thinking may go back.
 MODELS = (
-    ModelInfo(provider="some", model_id="small", context_window=2_500),
-    ModelInfo(provider="some", model_id="large", context_window=60_000, prices=Prices(1.0, 4.0, 0.1, 1.25)),
+    ModelInfo(provider="anthropic", model_id="claude-a", context_window=2_500),
+    ModelInfo(provider="openai", model_id="gpt-c", context_window=60_000, prices=Prices(1.0, 4.0, 0.1, 1.25)),
     ModelInfo(provider="some", model_id="other", context_window=9_000, prices=Prices(1.0, 4.0)),
 )
+SPECIFICATIONS = {"anthropic": "messages", "openai": "responses", "some": "some"}
+RULES = (None, TargetRules(opaque_providers=frozenset({"openai"}), opaque_same_model=True), TargetRules(thinking=False))
 
 
 @settings(unhurried, max_examples=30)
@@ -291,12 +302,15 @@ def test_models_limits_summaries_and_time_may_change_between_any_two_calls(
             continue
         conversation.wait(choose.choice((0, 1, 400)))
         info = choose.choice(MODELS)
-        whom = ModelInvocationDescriptor(info.provider, "some", info.model_id)
-        fields: dict[str, Any] = {"model_info": info, "invocation": whom, "screen_in_result": choose.random() < 0.5}
+        whom = ModelInvocationDescriptor(info.provider, SPECIFICATIONS[info.provider], info.model_id)
+        aim: dict[str, Any] = {"invocation": whom, "rules": choose.choice(RULES)}
+        fields: dict[str, Any] = {"model_info": info, **aim, "screen_in_result": choose.random() < 0.5}
         given_now = conversation.given(**fields)
         update = conversation.manager.compute_context_updates(given_now, overflow=choose.random() < 0.1)
         if update.compaction is not None:
             assert broken_pairs(update.compaction.messages) == []
+            counted = conversation.manager.estimate_tokens(update.compaction.messages, **aim)
+            assert counted <= (info.context_window or 0)
             answer = Message.assistant(choose.choice(("Summed up.", "All of it.\n" * 400)))
             conversation.state.append(compaction_entry(update.compaction, answer))
         for epoch in update.entries:

@@ -1,6 +1,7 @@
 """What of a conversation a model is shown: how much fits a budget, at which level of detail. Pure."""
 
 from .compaction import CompactionRequest, Compactor, ModelCompactor, compaction_entry
+from .index import INJECTED_KEY
 from .ledger import MARKER
 from .manager import ContextBuildInput, ContextBuildResult, ContextManager, ContextStats, ContextUpdateResult
 from .recall import RECALL_TOOL, recall
@@ -9,6 +10,7 @@ from .tokens import EstimateCounter, TokenCounter, UsageCorrection, count_messag
 
 __all__ = [
     "ESTIMATE_KEY",
+    "INJECTED_KEY",
     "MARKER",
     "RECALL_TOOL",
     "CompactionRequest",

@@ -12,7 +12,7 @@ import msgspec
 from ..errors import InvalidValue
 from ..history import CompactionEntry
 from ..message import Message
-from .ledger import MARKER
+from .projection import Projection
 from .timeline import Timeline, Unit
 
 __all__ = ["CompactionRequest", "Compactor", "ModelCompactor", "compaction_entry"]
@@ -37,7 +37,10 @@ class Compactor(Protocol):
     """Says what of a conversation shall be summarised. Pure."""
 
     def plan(self, units: Sequence[Unit], *, system: str | None, budget: int) -> CompactionRequest | None:
-        """Return what to ask, or None to leave it to the extractive ledger."""
+        """Return what to ask, or None to leave it to the extractive ledger.
+
+        The units are those after the ledger, as the model is shown them. The ledger is put in front of what is asked.
+        """
         ...
 
 
@@ -84,15 +87,20 @@ def compaction_entry(request: CompactionRequest, answer: Message) -> CompactionE
     )
 
 
-def with_summary(request: CompactionRequest, earlier: CompactionEntry | None) -> CompactionRequest:
-    """Return the request with what an earlier summary said in front, so that the new one can take its place."""
-    if earlier is None or earlier.last_serial >= request.last_serial:
-        return request
-    told = Message.user(f"{MARKER} summary\n{earlier.summary}")
-    first_serial = min(earlier.first_serial, request.first_serial)
-    return msgspec.structs.replace(request, first_serial=first_serial, messages=(told, *request.messages))
+def plan_compaction(
+    compactor: Compactor, timeline: Timeline, projection: Projection, budget: int
+) -> CompactionRequest | None:
+    """Return a request for a summary of what the model was shown, or None where the ledger has to do.
 
-
-def unread_units(timeline: Timeline) -> Sequence[Unit]:
-    """Return the units that no summary covers yet."""
-    return timeline.units[timeline.units_covered() :]
+    It is no longer than a request may be: what earlier epochs folded stands in it as the ledger has it.
+    """
+    request = compactor.plan(projection.live_units(timeline), system=timeline.instruction, budget=budget)
+    covered = timeline.compaction
+    if request is None or (covered is not None and request.last_serial <= covered.last_serial):
+        return None
+    if projection.zones:
+        # The ledger is of everything from the first unit on, and so is a summary of it.
+        told = (zone.message for zone in projection.zones)
+        first_serial = min(timeline.serials[0], request.first_serial)
+        request = msgspec.structs.replace(request, first_serial=first_serial, messages=(*told, *request.messages))
+    return request if sum(map(timeline.count, request.messages)) <= budget else None

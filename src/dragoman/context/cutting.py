@@ -1,19 +1,19 @@
-"""Messages that are too long for a whole budget to messages that fit, saying what was left out.
+"""Units that are too long for a whole budget to units that fit, saying what was left out.
 
 The beginning and the end of a text stay, line by line; a marker says how much is missing and how it comes back.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from ..message import FileRef, Image, Message, Part, ResultPart, Role, Text, ToolCall, ToolResult
 from .ledger import MARKER
-from .lines import split_lines
+from .lines import file_text, split_lines
 from .timeline import Unit
 
-__all__ = ["cut_messages", "cut_text"]
+__all__ = ["cut_text", "cut_unit"]
 
 # How much of what may be shown is the beginning; the rest is the end.
 _HEAD_SHARE = 2 / 3
@@ -21,11 +21,16 @@ _HEAD_SHARE = 2 / 3
 _LEAST_FOR_MEDIA = 4_000
 
 
-def cut_messages(unit: Unit, cuts: Mapping[int, int]) -> Iterator[Message]:
-    """Yield the messages of a unit, each text in them at most as long as `cuts` says for its entry."""
-    for message, entry in zip(unit.messages, unit.owners(), strict=True):
+def cut_unit(unit: Unit, cuts: Mapping[int, int], count: Callable[[Message], int]) -> Unit:
+    """Return the unit, each text in it at most as long as `cuts` says for its entry, as `count` counts it."""
+    if not any(entry.serial in cuts for entry in unit.entries):
+        return unit
+    cut = Unit()
+    for entry, whole in unit.by_entry():
         size = cuts.get(entry.serial)
-        yield message if size is None else _cut_message(message, entry.serial, size)
+        messages = whole if size is None else [_cut_message(message, entry.serial, size) for message in whole]
+        cut.put(entry, messages, [count(message) for message in messages])
+    return cut
 
 
 def cut_text(text: str, serial: int, size: int) -> str:
@@ -48,7 +53,7 @@ def cut_text(text: str, serial: int, size: int) -> str:
 def _cut_message(message: Message, serial: int, size: int) -> Message:
     parts = tuple(cut for part in message.parts if (cut := _cut_part(part, serial, size)) is not None)
     if message.role is Role.USER and not parts:
-        parts = (Text(f"{MARKER} left out to fit; #{serial} has it"),)
+        parts = (Text(f"{MARKER} left out to fit; #{serial} describes it"),)
     return msgspec.structs.replace(message, parts=parts)
 
 
@@ -60,7 +65,7 @@ def _cut_part(part: Part, serial: int, size: int) -> Part | None:
     if isinstance(part, ToolResult):
         return msgspec.structs.replace(part, content=_cut_content(part.content, serial, size))
     if isinstance(part, (Image, FileRef)) and size < _LEAST_FOR_MEDIA:
-        return Text(f"{MARKER} a {part.kind} left out to fit; #{serial} has it") if _may_be_text(part) else None
+        return Text(_media_marker(part, serial)) if _may_be_text(part) else None
     return part
 
 
@@ -92,6 +97,12 @@ def _cut_content(
         return {name: _cut_value(value, serial, size) for name, value in content.items()}
     cut = (_cut_part(part, serial, size) for part in content)
     return tuple(part for part in cut if part is not None)  # type: ignore[misc]  # parts of a result stay such
+
+
+def _media_marker(part: Image | FileRef, serial: int) -> str:
+    """What stands for media; of those that are no text, recall can only say what they were."""
+    what = "an image" if isinstance(part, Image) else "a file"
+    return f"{MARKER} {what} left out to fit; #{serial} {'describes' if file_text(part) is None else 'has'} it"
 
 
 def _may_be_text(part: Image | FileRef) -> bool:

@@ -22,7 +22,10 @@ from ..history import (
 from ..message import ProviderItem, Text, ToolCall
 from .lines import argument_lines, key_of, names_in, split_lines
 
-__all__ = ["KINDS", "Block", "HistoryIndex"]
+__all__ = ["INJECTED_KEY", "KINDS", "Block", "HistoryIndex"]
+
+# The metadata key that marks an input as the host's own words: no person asked for what it says.
+INJECTED_KEY = "injected"
 
 # What a tool does, by the first of these that its name contains. A tool that says none of them is `other`.
 TOOL_CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -125,7 +128,7 @@ class HistoryIndex:
 
     def _add_input(self, entry: ModelInputEntry) -> None:
         text = to_plain_text(without_live_screen(entry.sections.get_sections(LevelOfDetail.SUMMARY))[0])
-        kind = "host" if entry.metadata.get("injected") else "user"
+        kind = "host" if entry.metadata.get(INJECTED_KEY) else "user"
         block = Block(entry.serial, 0, kind, "", None)
         self._add(block, split_lines(text))
         if kind == "user":

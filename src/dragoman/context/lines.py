@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from ..jsontext import encode_json
-from ..message import ToolCall
+from ..message import FileRef, Image, ToolCall
 
-__all__ = ["argument_lines", "key_of", "names_in", "split_lines"]
+__all__ = ["argument_lines", "file_text", "key_of", "names_in", "split_lines"]
 
 # Longer lines (JSON or logs on one line) are cut into pieces at a delimiter, between half of this and all of it.
 PIECE_SIZE = 400
@@ -52,6 +52,13 @@ def argument_lines(call: ToolCall) -> list[str]:
 def argument_text(value: Any) -> str:
     """Return an argument as it is shown: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else encode_json(value).decode()
+
+
+def file_text(part: Image | FileRef) -> str | None:
+    """Return the text of a text file that is here, None for all other media."""
+    if isinstance(part, Image) or part.data is None or not (part.mime_type or "").startswith("text/"):
+        return None
+    return part.data.decode("utf-8", "replace")
 
 
 @lru_cache(maxsize=65_536)

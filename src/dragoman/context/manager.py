@@ -6,6 +6,7 @@ before. What it remembers between calls only saves time: each entry is read once
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,8 @@ from ..history import (
     EpochEntry,
     HistoryEntry,
     LevelOfDetail,
-    SystemInstructionEntry,
+    ModelInputAtDetail,
+    ToolResultsAtDetail,
     context_messages,
     newest_live,
     to_messages,
@@ -23,12 +25,13 @@ from ..history.contextmessages import with_text_in_result
 from ..jsontext import encode_json
 from ..message import Message, ModelInvocationDescriptor, Role, utc_time
 from ..request import ContextConfig, ModelInfo
+from ..target import TargetRules
 from ..toolspec import ToolSpec
-from .compaction import CompactionRequest, Compactor, unread_units, with_summary
+from .compaction import CompactionRequest, Compactor, plan_compaction
 from .projection import PROJECTION_VERSION, Projection, Settings, find_epoch_reason, read_projection, start_epoch
 from .recall import RECALL_TOOL
-from .timeline import Timeline
-from .tokens import MESSAGE_OVERHEAD, TOOL_OVERHEAD, TokenCounter, count_message, find_counter
+from .timeline import COUNTER_KEY, ESTIMATE_KEY, Aim, Timeline
+from .tokens import MESSAGE_OVERHEAD, TOOL_OVERHEAD, TokenCounter, find_counter
 
 __all__ = [
     "ContextBuildInput",
@@ -50,6 +53,8 @@ _LOOKBACK = 18
 class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
     """What a context is built from. `model_info` gives window and prices, `invocation` whom the request is for.
 
+    Without an invocation it is for whoever answered last. `rules`, those of the target's dialect, tell whose thinking
+    is sent back and counts; without them it is that of the same provider.
     `screen_in_result` is for targets that take no user turn after results: the LiveScreen then stands in the last one.
     """
 
@@ -58,6 +63,7 @@ class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     model_info: ModelInfo | None = None
     invocation: ModelInvocationDescriptor | None = None
+    rules: TargetRules | None = None
     cache_seconds: float = 300.0
     screen_in_result: bool = False
 
@@ -91,8 +97,8 @@ class ContextStats(msgspec.Struct, frozen=True, kw_only=True):
 class ContextBuildResult(msgspec.Struct, frozen=True, kw_only=True):
     """A request's content, and the entries that must be appended before the next one is built.
 
-    `cache_anchors` are indices into `messages`, as `Model.stream` takes them. `estimate` belongs into the metadata of
-    the answer, under `contextTokens`, so that reported usage can correct the count.
+    `cache_anchors` are indices into `messages`, as `Model.stream` takes them. `estimate` is what the request counts
+    without correction.
     """
 
     messages: tuple[Message, ...]
@@ -102,6 +108,11 @@ class ContextBuildResult(msgspec.Struct, frozen=True, kw_only=True):
     stats: ContextStats
     estimate: int
     entries: tuple[EpochEntry, ...] = ()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What belongs into the metadata of the answer, so that reported usage can correct the count."""
+        return {ESTIMATE_KEY: self.estimate, COUNTER_KEY: self.stats.counter}
 
 
 class ContextUpdateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,10 +152,20 @@ class ContextManager:
         self._folded_levels: tuple[Projection, int, int] | None = None
 
     def estimate_tokens(
-        self, messages: Iterable[Message], *, tools: Iterable[ToolSpec] = (), system: str | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: Iterable[ToolSpec] = (),
+        system: str | None = None,
+        invocation: ModelInvocationDescriptor | None = None,
+        rules: TargetRules | None = None,
     ) -> int:
-        """Return what a request of these would count, by this manager's counter, without correction."""
-        return _request_tokens(messages, tools, system, self._counter or find_counter())
+        """Return what a request of these would count, by this manager's counter, without correction.
+
+        Thinking counts as in `ContextBuildInput`; without an invocation it counts nothing.
+        """
+        aim, counter = Aim(invocation, rules), self._counter_for(invocation)
+        return sum(aim.count(message, counter) for message in messages) + _frame_tokens(tools, system, counter)
 
     def build_context(self, given: ContextBuildInput) -> ContextBuildResult:
         """Return the request for the next call; append `result.entries` before you build the next one."""
@@ -178,22 +199,21 @@ class ContextManager:
         if reason is None or self._config.policy == "simple":
             return ContextUpdateResult()
         if reason == "budget" and self._compactor is not None:
-            units = unread_units(timeline)
-            request = self._compactor.plan(units, system=timeline.instruction, budget=moment.settings.budget)
+            request = plan_compaction(self._compactor, timeline, before, moment.settings.budget)
             if request is not None:
-                return ContextUpdateResult(compaction=with_summary(request, timeline.compaction))
+                return ContextUpdateResult(compaction=request)
         after, entry = self._start(moment, reason)
         return ContextUpdateResult(entries=(entry,) if after != before else ())
 
     # ------------------------------------------------------------ steps
 
     def _look(self, given: ContextBuildInput) -> _Moment:
-        timeline, target = self._timeline, given.invocation
-        counter = self._counter or find_counter(*((target.provider, target.model) if target else (None, None)))
+        timeline, counter = self._timeline, self._counter_for(given.invocation)
         if timeline is None or timeline.counter.name != counter.name or not timeline.follows(given.entries):
             timeline = self._timeline = Timeline(counter)
             self._read, self._started, self._folded_levels = (None, Projection()), None, None
         timeline.extend(given.entries)
+        timeline.aim_at(Aim(given.invocation or timeline.invocation, given.rules))
         projection = self._current(timeline)
         tools = given.tools
         # Offered from the start: a tool that came later would move the cached prefix. Some models take no tools at all.
@@ -207,6 +227,9 @@ class ContextManager:
         if projection.limit is not None:
             budget = min(budget, projection.limit)
         return _Moment(timeline, projection, _settings(given, max(budget, LEAST_BUDGET)), fixed, tools)
+
+    def _counter_for(self, target: ModelInvocationDescriptor | None) -> TokenCounter:
+        return self._counter or find_counter(*((target.provider, target.model) if target else (None, None)))
 
     def _current(self, timeline: Timeline) -> Projection:
         """What the newest epoch chose; nothing, if it cannot be read here."""
@@ -231,8 +254,8 @@ class ContextManager:
 
     def _fixed_tokens(self, timeline: Timeline, tools: Sequence[ToolSpec]) -> int:
         """What a request holds beside the conversation: instruction, tools, LiveScreen."""
-        shown = (Message.user(timeline.screen),) if timeline.screen else ()
-        return _request_tokens(shown, tools, timeline.instruction, timeline.counter)
+        screen = timeline.count(Message.user(timeline.screen)) if timeline.screen else 0
+        return screen + _frame_tokens(tools, timeline.instruction, timeline.counter)
 
     def _start(self, moment: _Moment, reason: str) -> tuple[Projection, EpochEntry]:
         after = start_epoch(moment.timeline, moment.projection, moment.settings, rewrite=reason != "budget")
@@ -262,9 +285,7 @@ class ContextManager:
         entry: EpochEntry | None,
     ) -> ContextBuildResult:
         timeline = moment.timeline
-        messages = [zone.message for zone in projection.zones]
-        ledger = len(messages)
-        messages += projection.live_messages(timeline)
+        messages, ledger = projection.messages(timeline), len(projection.zones)
         if timeline.screen and given.screen_in_result and messages[-1].role is Role.TOOL:
             anchors = _anchors(messages[:-1], ledger)
             messages[-1] = with_text_in_result(messages[-1], timeline.screen)
@@ -312,16 +333,20 @@ class ContextManager:
     ) -> ContextBuildResult:
         """The rule of seed 004: the newest input or results live, all others their summaries."""
         timeline = moment.timeline
-        instruction = SystemInstructionEntry(timeline.instruction) if timeline.instruction else None
         context = context_messages(given.entries, policy=newest_live)
         messages = to_messages(context, screen_in_result=given.screen_in_result)
-        size = _request_tokens(messages, moment.tools, timeline.instruction, timeline.counter)
-        live = sum(1 for unit in timeline.units[-1:] for _ in unit.entries)
-        rest = sum(len(unit.entries) for unit in timeline.units[:-1])
+        size = sum(map(timeline.count, messages))
+        size += _frame_tokens(moment.tools, timeline.instruction, timeline.counter)
+        levels = dict.fromkeys(LevelOfDetail, 0)
+        for each in context:
+            if isinstance(each, (ModelInputAtDetail, ToolResultsAtDetail)):
+                levels[each.detail] += 1
+            else:  # what a model said has one level
+                levels[LevelOfDetail.LIVE] += 1
         return ContextBuildResult(
             messages=messages,
             tool_specs=moment.tools,
-            system=instruction.instruction if instruction else None,
+            system=timeline.instruction,
             cache_anchors=(),
             estimate=size,
             stats=ContextStats(
@@ -329,7 +354,7 @@ class ContextManager:
                 budget=self._total(given.model_info),
                 counter=timeline.counter.name,
                 correction=timeline.correction.ratio,
-                levels={LevelOfDetail.LIVE: live, LevelOfDetail.SUMMARY: rest, LevelOfDetail.GIST: 0},
+                levels=levels,
             ),
         )
 
@@ -348,11 +373,9 @@ def _settings(given: ContextBuildInput, budget: int) -> Settings:
     )
 
 
-def _request_tokens(
-    messages: Iterable[Message], tools: Iterable[ToolSpec], system: str | None, counter: TokenCounter
-) -> int:
-    size = sum(count_message(message, counter) for message in messages)
-    size += sum(_tool_tokens(tool, counter) for tool in tools)
+def _frame_tokens(tools: Iterable[ToolSpec], system: str | None, counter: TokenCounter) -> int:
+    """What a request holds beside its messages."""
+    size = sum(_tool_tokens(tool, counter) for tool in tools)
     return size + (counter.count(system) + MESSAGE_OVERHEAD if system else 0)
 
 

@@ -16,17 +16,17 @@ from ..errors import UnreadableData
 from ..history import EpochEntry
 from ..message import Message, ModelInvocationDescriptor
 from .choosing import Candidate, Rates, Shown, choose
-from .cutting import cut_messages, cut_text
+from .cutting import cut_text, cut_unit
 from .index import HistoryIndex
 from .ledger import Zone, ZoneText, shown_in, write_zone
-from .timeline import Timeline
+from .timeline import Timeline, Unit
 from .tokens import count_message
 from .worth import Judge
 
 __all__ = ["PROJECTION_VERSION", "Projection", "Settings", "find_epoch_reason", "read_projection", "start_epoch"]
 
 # Raised whenever the same choices would be shown differently.
-PROJECTION_VERSION = 1
+PROJECTION_VERSION = 2
 
 # Shares of the budget. Newest units that stay whole; what the ledger may take; how full a context must be for an epoch
 # to be worth its while when the cache is gone anyway.
@@ -90,20 +90,23 @@ class Projection(msgspec.Struct, frozen=True):
         """The tokens of all zones."""
         return sum(zone.tokens for zone in self.zones)
 
-    def live_messages(self, timeline: Timeline) -> Iterator[Message]:
-        """Yield the messages of the units that stay whole, cut where that was chosen."""
-        for unit in timeline.units[self.live_from :]:
-            yield from cut_messages(unit, self.cuts) if self.cuts else unit.messages
+    def live_units(self, timeline: Timeline) -> Sequence[Unit]:
+        """Return the units that stay whole, cut where that was chosen."""
+        units = timeline.units[self.live_from :]
+        return [cut_unit(unit, self.cuts, timeline.count) for unit in units] if self.cuts else units
+
+    def messages(self, timeline: Timeline) -> list[Message]:
+        """Return what a model is shown: the ledger, then the live units."""
+        return [
+            *(zone.message for zone in self.zones),
+            *(message for unit in self.live_units(timeline) for message in unit.messages),
+        ]
 
     def tokens(self, timeline: Timeline) -> int:
         """Return what the request counts, ledger and live units together."""
-        live = timeline.tokens_from(self.live_from)
-        if self.cuts:
-            for unit in timeline.units[self.live_from :]:
-                if any(entry.serial in self.cuts for entry in unit.entries):
-                    cut = sum(count_message(message, timeline.counter) for message in cut_messages(unit, self.cuts))
-                    live += cut - unit.tokens
-        return self.ledger_tokens + live
+        if not self.cuts:
+            return self.ledger_tokens + timeline.tokens_from(self.live_from)
+        return self.ledger_tokens + sum(unit.tokens for unit in self.live_units(timeline))
 
     def choices(self, timeline: Timeline) -> dict[str, Any]:
         """Return the projection as an epoch entry keeps it."""

@@ -1,13 +1,15 @@
 """Entries to units, as they come: what a projection folds or shows whole, with its messages and tokens.
 
 A unit is an input, an answer, or calls with all their results, so that pairs cannot be parted. Grows with the history;
-each entry is looked at once. Knows no budget.
+each entry is looked at once. What of a message counts depends on whom the request is for. Knows no budget.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import repeat
+from itertools import accumulate
+
+import msgspec
 
 from ..history import (
     CompactionEntry,
@@ -23,14 +25,37 @@ from ..history import (
     live_screen_of,
 )
 from ..history.entries import interrupted_messages
-from ..message import Message, ModelInvocationDescriptor
+from ..message import Message, ModelInvocationDescriptor, Thinking
+from ..target import TargetRules
 from .index import HistoryIndex
 from .tokens import TokenCounter, UsageCorrection, count_message
 
-__all__ = ["ESTIMATE_KEY", "Timeline", "Unit"]
+__all__ = ["COUNTER_KEY", "ESTIMATE_KEY", "Aim", "Timeline", "Unit"]
 
-# The metadata key under which a model output keeps what its request was counted as.
+# The metadata keys under which a model output keeps what its request was counted as, and which counter it was.
 ESTIMATE_KEY = "contextTokens"
+COUNTER_KEY = "contextCounter"
+
+
+class Aim(msgspec.Struct, frozen=True):
+    """Whom a request is for, which decides whose thinking goes back. Without rules all of one provider's does."""
+
+    invocation: ModelInvocationDescriptor | None = None
+    rules: TargetRules | None = None
+
+    def takes_thinking_of(self, message: Message) -> bool:
+        """Whether the handoff would send the thinking of a message."""
+        meta, target = message.meta, self.invocation
+        origin = None if meta is None or meta.interrupted else meta.invocation
+        if origin is None or target is None:
+            return False
+        if self.rules is None:
+            return (origin.provider, origin.specification) == (target.provider, target.specification)
+        return self.rules.thinking and self.rules.takes_opaque_from(origin, target.specification, target.model)
+
+    def count(self, message: Message, counter: TokenCounter) -> int:
+        """Return what a message adds to the request."""
+        return count_message(message, counter, include_thinking=self.takes_thinking_of(message))
 
 
 class Unit:
@@ -61,10 +86,12 @@ class Unit:
         self.messages += messages
         self.sizes += sizes
 
-    def owners(self) -> Iterator[HistoryEntry]:
-        """Yield for each message the entry that it is from."""
+    def by_entry(self) -> Iterator[tuple[HistoryEntry, Sequence[Message]]]:
+        """Yield each entry with its messages."""
+        end = 0
         for entry, count in zip(self.entries, self._counts, strict=True):
-            yield from repeat(entry, count)
+            end += count
+            yield entry, self.messages[end - count : end]
 
 
 class Timeline:
@@ -75,7 +102,9 @@ class Timeline:
         self.read = 0
         self._last: HistoryEntry | None = None
         self.instruction: str | None = None
-        self.correction = UsageCorrection()
+        self.invocation: ModelInvocationDescriptor | None = None  # who answered last
+        self._aim = Aim()
+        self._corrections: dict[ModelInvocationDescriptor | None, UsageCorrection] = {}  # by whose usage it was
         self._begin(0)
 
     def _begin(self, serial: int) -> None:
@@ -85,6 +114,8 @@ class Timeline:
         self.serials: list[int] = []  # each unit's first serial
         self.index = HistoryIndex()
         self._indexed = 0
+        self._said: list[int] = []  # each unit's tokens without thinking: the same whomever a request is for
+        self._thoughtful: list[tuple[int, int]] = []  # where messages with thinking are: the unit, the place in it
         self.epoch: EpochEntry | None = None
         self.compactions: dict[int, CompactionEntry] = {}  # by their serials, those that cover something
         self.last_output: ModelOutputEntry | None = None
@@ -106,6 +137,30 @@ class Timeline:
         self.read = len(entries)
         self._last = entries[-1] if entries else None
 
+    def aim_at(self, aim: Aim) -> None:
+        """Count everything as it is for a request to this model, from now on."""
+        if aim == self._aim:
+            return
+        before, self._aim = self._aim, aim
+        changed = False
+        for number, place in self._thoughtful:
+            unit = self.units[number]
+            message = unit.messages[place]
+            if before.takes_thinking_of(message) != aim.takes_thinking_of(message):
+                unit.sizes[place] = self.count(message)
+                changed = True
+        if changed:
+            self.ends = [0, *accumulate(unit.tokens for unit in self.units)]
+
+    def count(self, message: Message) -> int:
+        """Return what a message adds to a request to the model that is aimed at."""
+        return self._aim.count(message, self.counter)
+
+    @property
+    def correction(self) -> UsageCorrection:
+        """What usage has taught of the model that the request is for, where this counter counted."""
+        return self._corrections.get(self._aim.invocation, UsageCorrection())
+
     def first_unit_from(self, serial: int) -> int:
         """Return the number of the first unit that begins at this serial or later."""
         return bisect_left(self.serials, serial)
@@ -120,7 +175,7 @@ class Timeline:
             unit = self.units[self._indexed]
             if unit is self._open:  # its results are still to come
                 break
-            share = unit.tokens // len(unit.entries)
+            share = self._said[self._indexed] // len(unit.entries)
             for entry in unit.entries:
                 self.index.add(entry, share)
             self._indexed += 1
@@ -153,11 +208,6 @@ class Timeline:
     def next_serial(self) -> int:
         """The serial of the entry to come."""
         return self._last.serial + 1 if self._last is not None else 0
-
-    @property
-    def invocation(self) -> ModelInvocationDescriptor | None:
-        """Who answered last."""
-        return self.last_output.invocation if self.last_output else None
 
     def _add(self, entry: HistoryEntry) -> None:
         if isinstance(entry, ContextualHistoryEntry):
@@ -195,21 +245,29 @@ class Timeline:
 
     def _note_output(self, entry: ModelOutputEntry) -> None:
         self.last_output = entry
+        self.invocation = entry.invocation
         self.asked_at = self._newest_at
         self.answers += 1
-        estimate = entry.metadata.get(ESTIMATE_KEY)
-        if type(estimate) is int and estimate > 0 and entry.usage is not None:
-            self.correction = self.correction.updated_by(estimate, entry.usage.input_tokens)
+        estimate, counter = entry.metadata.get(ESTIMATE_KEY), entry.metadata.get(COUNTER_KEY, self.counter.name)
+        if type(estimate) is int and estimate > 0 and counter == self.counter.name and entry.usage is not None:
+            learned = self._corrections.get(entry.invocation, UsageCorrection())
+            self._corrections[entry.invocation] = learned.updated_by(estimate, entry.usage.input_tokens)
 
     def _new_unit(self) -> Unit:
         unit = Unit()
         self.units.append(unit)
         self.ends.append(self.ends[-1])
+        self._said.append(0)
         return unit
 
     def _put(self, unit: Unit, entry: HistoryEntry, messages: Sequence[Message]) -> None:
         if not unit.entries:
             self.serials.append(entry.serial)
         sizes = [count_message(message, self.counter) for message in messages]
+        self._said[-1] += sum(sizes)
+        for place, message in enumerate(messages):
+            if any(isinstance(part, Thinking) for part in message.parts):
+                self._thoughtful.append((len(self.units) - 1, len(unit.messages) + place))
+                sizes[place] = self.count(message)
         unit.put(entry, messages, sizes)
         self.ends[-1] += sum(sizes)

@@ -15,6 +15,7 @@ import msgspec
 from ..errors import InvalidValue
 from ..jsontext import encode_json, join_surrogates
 from ..message import FileRef, Image, Message, Part, ProviderItem, Text, Thinking, ToolCall, ToolResult, UnknownPart
+from .lines import file_text
 
 __all__ = [
     "MEDIA_TOKENS",
@@ -229,7 +230,7 @@ def count_message(message: Message, counter: TokenCounter, *, include_thinking: 
     """Return what a message adds to a request, as `counter` sees it.
 
     Counted are text; the name and the argument text of a call; what a result says; the text of a provider's item, or
-    its JSON where it has no text. Thinking counts only if it is asked for, because most of it is not sent back. A text
+    its JSON where it has no text. Thinking counts only if it is asked for: to most targets it is not sent back. A text
     file with its data counts as its text, other media as `MEDIA_TOKENS` says, wherever their bytes are. Each message
     has `MESSAGE_OVERHEAD` beside that, each call and each result `TOOL_OVERHEAD`. Opaque provider data counts nothing.
     """
@@ -305,9 +306,10 @@ def _count_result(result: ToolResult, counter: TokenCounter) -> int:
 
 
 def _count_media(part: Image | FileRef, counter: TokenCounter) -> int:
+    text = file_text(part)
+    if text is not None:
+        return counter.count(text)
     kind = "image" if isinstance(part, Image) else (part.mime_type or "").partition("/")[0]
-    if kind == "text" and part.data is not None:
-        return counter.count(part.data.decode("utf-8", "replace"))
     return MEDIA_TOKENS.get(kind, MEDIA_TOKENS["document"])
 
 
