@@ -17,6 +17,7 @@ from .events import (
 )
 from .hooks import Hooks, ModelCall
 from .loop import TRANSITIONS, AgentLoop
+from .observing import TelemetryHooks
 
 __all__ = [
     "TRANSITIONS",
@@ -39,6 +40,7 @@ __all__ = [
     "RunEvent",
     "RunResult",
     "StatusEvent",
+    "TelemetryHooks",
     "ToolResultEvent",
     "ToolStartedEvent",
 ]

@@ -30,7 +30,7 @@ from .budget import Budget
 from .calling import Contexts, ModelCaller
 from .events import EventLog, RunEvent
 from .hooks import Hooks
-from .logs import LogHooks
+from .observing import observers
 from .output import OutputReader
 from .runner import Runner, last_message, owes_answer
 from .scope import Scope
@@ -138,6 +138,7 @@ class AgentRun(Generic[OutputT]):
 class _Options(TypedDict, total=False):
     """What an agent may be given beside its model and the type of its output."""
 
+    name: str
     tools: Iterable[ToolLike]
     instructions: str | None
     session: Session | None
@@ -153,6 +154,7 @@ class Agent(Generic[OutputT]):
 
     `model` is a model, a name such as `anthropic:claude-opus-4-5`, or a router. Without a session the agent keeps one
     in memory. `runtime` is handed to tools; `approval` decides about calls that need it, or leaves them to a person.
+    `name` is what traces call the agent.
     """
 
     @overload
@@ -168,6 +170,7 @@ class Agent(Generic[OutputT]):
         model: AnyModel | ProviderRouter | str,
         *,
         output_type: Any = str,
+        name: str = "",
         tools: Iterable[ToolLike] = (),
         instructions: str | None = None,
         session: Session | None = None,
@@ -186,7 +189,7 @@ class Agent(Generic[OutputT]):
         self._runtime = runtime
         self._approval = approval
         self._output: OutputReader[OutputT] = OutputReader(output_type)
-        self._hooks = (LogHooks(self._config.observability), *hooks)
+        self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
         self._contexts = Contexts(self._config.context, compactor)
         self._said: deque[ModelInputEntry] = deque()  # what no model call has taken up yet
         self._run: AgentRun[OutputT] | None = None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..context import ESTIMATE_KEY, Compactor, ContextBuildInput, ContextManager, compaction_entry
+from ..context import Compactor, ContextBuildInput, ContextManager, compaction_entry
 from ..errors import InvalidValue, ModelError
 from ..message import Message, ModelInvocationDescriptor
 from ..request import ContextConfig
@@ -68,9 +68,12 @@ class ModelCaller:
 
     @property
     def partial(self) -> Message | None:
-        """What has arrived of an answer that is not whole; None if nothing has."""
-        partial = self._stream.assembly.partial if self._stream is not None else None
-        return partial if partial is not None and partial.parts else None
+        """What has arrived of an answer that nobody has been handed; None if nothing has."""
+        if self._stream is None:
+            return None
+        assembly = self._stream.assembly
+        arrived = assembly.message or assembly.partial  # whole, if the run is stopped before the answer is recorded
+        return arrived if arrived is not None and arrived.parts else None
 
     async def call(self, action: CallModel) -> Answered | Failed:
         """Ask the model whose turn it is."""
@@ -80,7 +83,7 @@ class ModelCaller:
                 self._models = self._route()
             model = self._asked = self._models[action.choice]
             call, metadata = await self._prepare(model, action)
-            call = await scope.hook("before_model", call) or call
+            call = await scope.hook("before_model", call)
             self._stream = model.stream(
                 call.messages,
                 call.tools,
@@ -109,11 +112,11 @@ class ModelCaller:
 
     async def compact(self) -> Compacted:
         """Ask for a summary if the context wants one now; without an answer the context is folded without it."""
-        model = self._route()[0]
-        request = self._contexts.for_model(model).compute_context_updates(self._given(model)).compaction
         usage = None
-        if request is not None:
-            try:
+        try:
+            model = self._route()[0]
+            request = self._contexts.for_model(model).compute_context_updates(self._given(model)).compaction
+            if request is not None:
                 stream = model.stream(request.messages, (), request.system or "", max_tokens=request.max_tokens)
                 try:
                     async for _ in stream:
@@ -123,8 +126,8 @@ class ModelCaller:
                 answer, usage = stream.assembly.message, stream.assembly.usage
                 if answer is not None:
                     await self._scope.append(compaction_entry(request, answer))
-            except (InvalidValue, ModelError):
-                pass
+        except (InvalidValue, ModelError):  # what is wrong with the model itself is said when it is called
+            pass
         return Compacted(self._scope.state, usage)
 
     async def _read(self, stream: AnyStream, call: ModelCall) -> Assembly:
@@ -140,7 +143,7 @@ class ModelCaller:
             await stream.aclose()
         return stream.assembly
 
-    async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ModelCall, dict[str, Any]]:
+    async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ModelCall, Mapping[str, Any]]:
         """The call with the context of now, and what shall be noted beside its answer."""
         scope = self._scope
         built = self._contexts.for_model(model).build_context(self._given(model))
@@ -158,7 +161,7 @@ class ModelCaller:
             cache_anchors=built.cache_anchors,
             params={**self._params, **self._output.params(model)},
         )
-        return call, {ESTIMATE_KEY: built.estimate}
+        return call, built.metadata
 
     def _given(self, model: AnyModel) -> ContextBuildInput:
         return ContextBuildInput(
@@ -167,6 +170,7 @@ class ModelCaller:
             tools=self._specs if model.supports("tools") else (),
             model_info=model.model_info(),
             invocation=model.invocation,
+            rules=model.rules,
             screen_in_result=not model.rules.user_after_tool,
         )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from ..delta import MessageDelta
+from ..errors import InvalidValue
 from ..history import AgentStatus, HistoryToolCallResult, ToolCallRequest
 from ..message import Message
 from .actions import RunError
@@ -100,6 +101,7 @@ class EventLog:
         self._events: list[RunEvent] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._is_closed = False
+        self._error: Exception | None = None
 
     def __len__(self) -> int:
         return len(self._events)
@@ -110,20 +112,25 @@ class EventLog:
         if self._waiting:
             self._wake()
 
-    def close(self) -> None:
-        """Say that no more events come."""
+    def close(self, error: Exception | None = None) -> None:
+        """Say that no more events come; with an error, that there was no run, and why. Readers are told by raising."""
         self._is_closed = True
+        self._error = error
         self._wake()
 
     async def follow(self, after: int = -1) -> AsyncIterator[RunEvent]:
         """Yield the events after that `seq`, those that are there and then those that come, to the last."""
         import asyncio
 
+        if type(after) is not int or after < -1:
+            raise InvalidValue.of("after", after, "the seq of an event, or -1 for all")
         place = after + 1
         while True:
             while place < len(self._events):
                 yield self._events[place]
                 place += 1
+            if self._error is not None:
+                raise self._error
             if self._is_closed:
                 return
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

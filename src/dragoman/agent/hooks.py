@@ -31,7 +31,11 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hooks:
-    """Override what you want to know of. A hook that raises is logged and changes nothing."""
+    """Override what you want to know of. A hook that raises is logged and changes nothing.
+
+    `before_run`, `before_model` and `before_tool` run in the context (`contextvars`) of what they come before: a
+    variable that they set is seen inside, and not beside it.
+    """
 
     async def before_run(self, session_id: str, run_id: str) -> None:
         """A run begins, or goes on."""

@@ -63,7 +63,7 @@ _ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.ABORTED})
 TRANSITIONS: dict[AgentStatus, frozenset[AgentStatus]] = {
     _S.IDLE: frozenset({_S.PREPARING}),
     _S.PREPARING: frozenset({_S.MODEL_RUNNING, _S.TOOL_RUNNING, *_ENDED}),
-    _S.MODEL_RUNNING: frozenset({_S.PREPARING, _S.TOOL_RUNNING, _S.ABORTED}),
+    _S.MODEL_RUNNING: frozenset({_S.PREPARING, _S.TOOL_RUNNING, _S.FAILED, _S.ABORTED}),
     _S.TOOL_RUNNING: frozenset({_S.PREPARING, _S.AWAITING_HUMAN, _S.FAILED, _S.ABORTED}),
     _S.AWAITING_HUMAN: frozenset({_S.PREPARING, _S.ABORTED}),
     _S.COMPLETED: frozenset({_S.PREPARING}),
@@ -109,12 +109,15 @@ class AgentLoop:
         self._chance = chance
         self._compacts = compacts
         self._output_attempts = output_attempts  # so often a wrong output may be corrected; None checks nothing
+        self._held: tuple[HistoryEntry, ...] = ()  # what cannot be said before the open calls are answered
 
     def run(self, inputs: Iterable[HistoryEntry] = ()) -> Generator[Action, Outcome, Ending]:
         """Yield what to do until the run has ended, or waits for a person. `inputs` is what the run begins with."""
         entries = tuple(inputs)
         self._owes_answer = self._owes_answer or bool(entries)
         self._move(_S.PREPARING)
+        if self._state.open_calls:
+            self._held, entries = entries, ()
         if not self._state.current_run_id:
             entries = (RunStartedEntry(run_id=self.run_id), *entries)
         if entries:
@@ -136,9 +139,9 @@ class AgentLoop:
 
     def _get_answer(self) -> Steps:
         """Get one answer and record it, or end."""
-        limit = self._budget.reached()
+        limit = self._limit_reached()
         if limit is not None:
-            return (yield from self._end(_S.FAILED, RunError(ErrorCode.LIMIT_REACHED, limit)))
+            return (yield from self._end(_S.FAILED, limit))
         if self._compacts:
             outcome = yield from self._do(Compact())
             if isinstance(outcome, Aborted):
@@ -162,6 +165,9 @@ class AgentLoop:
         attempt = choice = 0
         has_shrunk = False
         while True:
+            limit = self._limit_reached()  # what has failed, and a summary, were not free either
+            if limit is not None:
+                return (yield from self._end(_S.FAILED, limit))
             self._move(_S.MODEL_RUNNING)
             outcome = yield from self._do(CallModel(self.call_index, attempt, choice))
             if isinstance(outcome, Answered):
@@ -221,18 +227,19 @@ class AgentLoop:
     def _take_inputs(self) -> Generator[Action, Outcome, None]:
         outcome = yield from self._do(TakeInputs())
         assert isinstance(outcome, Taken)
-        if outcome.entries:
+        entries, self._held = (*self._held, *outcome.entries), ()
+        if entries:
             self._owes_answer = True
-            yield from self._append(*outcome.entries)
+            yield from self._append(*entries)
 
     # ------------------------------------------------------------ the tools' turn
 
     def _answer_calls(self) -> Steps:
         """Have every open call answered and the answers recorded; or wait for a person, or end."""
         self._move(_S.TOOL_RUNNING)
-        limit = self._budget.reached(before_tools=True)
+        limit = self._limit_reached(before_tools=True)
         if limit is not None:
-            return (yield from self._end(_S.FAILED, RunError(ErrorCode.LIMIT_REACHED, limit)))
+            return (yield from self._end(_S.FAILED, limit))
         self._budget.note_tool_round()
         verdicts = yield from self._settle_calls()
         to_ask = tuple(call for call, verdict in verdicts if isinstance(verdict, NeedsApproval))
@@ -300,6 +307,10 @@ class AgentLoop:
     def _move(self, to: AgentStatus) -> None:
         if to is not self.status:
             self.status = moved(self.status, to)
+
+    def _limit_reached(self, *, before_tools: bool = False) -> RunError | None:
+        words = self._budget.reached(before_tools=before_tools)
+        return None if words is None else RunError(ErrorCode.LIMIT_REACHED, words)
 
     def _note_usage(self, message: Message | None) -> None:
         if message is not None and message.meta is not None:

@@ -172,7 +172,7 @@ class Runner:
             return Aborted(self._scope.state)
         task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait(
+            ended, _ = await asyncio.wait(
                 (task, self._abort), timeout=self._budget.seconds_left, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
@@ -181,9 +181,16 @@ class Runner:
                 await asyncio.wait((task,))
         if not task.cancelled():
             return task.result()
-        limit = None if self._abort.done() else self._budget.reached()
-        error = None if limit is None else RunError(ErrorCode.LIMIT_REACHED, limit)
-        return Aborted(self._scope.state, self._caller.partial, error)
+        # await self._scope.settle()
+        return Aborted(self._scope.state, self._caller.partial, self._why_stopped(is_late=not ended))
+
+    def _why_stopped(self, *, is_late: bool) -> RunError | None:
+        """Why something was cancelled; None if the run was aborted."""
+        if self._abort.done():
+            return None
+        if is_late:
+            return RunError(ErrorCode.LIMIT_REACHED, self._budget.reached() or "the time of the run is over")
+        return RunError(ErrorCode.CANCELLED, "what the run was doing was cancelled, and not by the run")
 
     def _tell_status(self, status: AgentStatus) -> None:
         if status is not self._told:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..history import DerivedState, HistoryEntry, ModelInputEntry, ModelOutputEntry
+from ..history import DerivedState, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolFinishedEntry
 from ..models.streams import log_bug
 from ..store import Session
-from .events import EventLog, MessageEvent, RunEvent
+from .events import EventLog, MessageEvent, RunEvent, ToolResultEvent
 from .hooks import Hooks
 
 __all__ = ["Scope"]
@@ -28,14 +28,20 @@ class Scope:
         return self.session.state.derived
 
     async def append(self, *entries: HistoryEntry) -> tuple[HistoryEntry, ...]:
-        """Record entries, all or none, and tell of the messages among them."""
+        """Record entries, all or none, and tell of the messages and results among them."""
         recorded = await self.session.append(*entries)
         if self._log is not None:
             for entry in recorded:
                 if isinstance(entry, (ModelInputEntry, ModelOutputEntry)):
                     for message in entry.messages():
                         self.tell(MessageEvent, message)
+                elif isinstance(entry, ToolFinishedEntry):
+                    self.tell(ToolResultEvent, entry.result)
         return recorded
+
+    async def settle(self) -> None:
+        """Wait for an append whose caller was cancelled, so that `state` is what is recorded."""
+        await self.session.append()
 
     @property
     def is_followed(self) -> bool:
@@ -48,13 +54,13 @@ class Scope:
             self._log.add(event(self.run_id, self.call_index, len(self._log), *fields))
 
     async def hook(self, name: str, *arguments: Any) -> Any:
-        """Call a hook of everybody; return what the last one returned that returned anything."""
-        answer = None
+        """Call a hook of everybody. What one returns is the first argument of the next, and returned in the end."""
+        answer, *others = arguments
         for hooks in self._hooks:
             try:
-                said = await getattr(hooks, name)(*arguments)
+                said = await getattr(hooks, name)(answer, *others)
             except Exception as error:  # noqa: BLE001  # a user's hook: whatever it does, the run goes on
                 log_bug(error, f"the hook {name}")
                 continue
-            answer = said if said is not None else answer
+            answer = answer if said is None else said
         return answer

@@ -120,9 +120,11 @@ class ToolRunner:
 
     async def _finished(self, ready: ReadyCall, result: HistoryToolCallResult) -> None:
         open_call = self._scope.state.open_call(ready.call.tool_call_id)
-        if open_call is not None and open_call.result is None:  # else the tool has recorded it with what it changed
+        if open_call is not None and open_call.result is not None:  # the tool has recorded it with what it changed
+            result = open_call.result
+            self._scope.tell(ToolResultEvent, result)
+        elif open_call is not None:
             await self._scope.append(ToolFinishedEntry(result))
-        self._scope.tell(ToolResultEvent, result)
         await self._scope.hook("after_tool", ready.call, self._context(ready), result)
 
     def _ready(self, call: OpenCall) -> ReadyCall:

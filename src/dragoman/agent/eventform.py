@@ -1,0 +1,93 @@
+"""The JSON form of run events: what `dragoman chat --json` prints and what a browser is sent.
+
+An event is `{"kind", "runId", "callIndex", "seq", "payload"}`. In the payload a delta and a message are in their
+published form, a result is as in the entry that keeps it, an error has a code, a message and whether a retry may help.
+"""
+
+from typing import Any, assert_never
+
+import msgspec
+
+from ..errors import InvalidValue
+from ..history import HistoryToolCallResult, ToolCallRequest, ToolFinishedEntry, entry_to_json
+from ..jsonform import message_to_object, to_json
+from ..jsontext import decode_json, encode_json
+from .actions import RunError
+from .events import (
+    ApprovalAskedEvent,
+    DeltaEvent,
+    ErrorEvent,
+    FinishedEvent,
+    MessageEvent,
+    RunEvent,
+    StatusEvent,
+    ToolResultEvent,
+    ToolStartedEvent,
+)
+
+__all__ = ["event_to_json"]
+
+_AnyEvent = (
+    StatusEvent
+    | DeltaEvent
+    | MessageEvent
+    | ToolStartedEvent
+    | ToolResultEvent
+    | ApprovalAskedEvent
+    | ErrorEvent
+    | FinishedEvent
+)
+
+
+def event_to_json(event: RunEvent) -> bytes:
+    """Return the event as compact JSON; the same event always gives the same bytes."""
+    if not isinstance(event, _AnyEvent):
+        raise InvalidValue.of("event_to_json: the value", event, "an event of one of the classes in dragoman.agent")
+    written = {
+        "kind": event.kind,
+        "runId": event.run_id,
+        "callIndex": event.call_index,
+        "seq": event.seq,
+        "payload": _payload(event),
+    }
+    return encode_json(written)
+
+
+def _payload(event: _AnyEvent) -> dict[str, Any]:
+    match event:
+        case StatusEvent():
+            return {"status": event.status.value}
+        case DeltaEvent():
+            return {"delta": msgspec.Raw(to_json(event.delta))}
+        case MessageEvent():
+            return {"message": message_to_object(event.message)}
+        case ToolStartedEvent() | ApprovalAskedEvent():
+            return {"call": _call_object(event.call)}
+        case ToolResultEvent():
+            return {"result": _result_object(event.result)}
+        case ErrorEvent():
+            return {"error": _error_object(event.error)}
+        case FinishedEvent(error=None):
+            return {"status": event.status.value}
+        case FinishedEvent():
+            assert event.error is not None
+            return {"status": event.status.value, "error": _error_object(event.error)}
+        case _:
+            assert_never(event)
+
+
+def _call_object(call: ToolCallRequest) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(call)
+    return {name: value for name, value in written.items() if value is not None}
+
+
+def _result_object(result: HistoryToolCallResult) -> Any:
+    entry = ToolFinishedEntry(result, serial=0, entry_id="-")
+    return decode_json(entry_to_json(entry))["payload"]["result"]
+
+
+def _error_object(error: RunError) -> dict[str, Any]:
+    written: dict[str, Any] = {"code": error.code.value, "message": error.message, "retryable": error.retryable}
+    if error.retry_after is not None:
+        written["retryAfter"] = error.retry_after
+    return written
