@@ -1,0 +1,41 @@
+"""What agents can do: functions made tools, their arguments read and checked, calls run.
+
+Everything is loaded when it is first asked for, asyncio when the first tool is run.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..lazynames import lazy_names
+
+if TYPE_CHECKING:
+    from .arguments import ToolArgumentParser, check_arguments, coerce_arguments
+    from .batches import ReadyCall
+    from .definition import Approval, FunctionTool, ToolDefinition, ToolOutput, tool
+    from .executor import ToolExecutor
+    from .registry import ToolLike, ToolRegistry
+    from .schema import TypeSchema
+    from .toolcontext import ToolContext
+
+__all__ = [
+    "Approval",
+    "FunctionTool",
+    "ReadyCall",
+    "ToolArgumentParser",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolExecutor",
+    "ToolLike",
+    "ToolOutput",
+    "ToolRegistry",
+    "TypeSchema",
+    "check_arguments",
+    "coerce_arguments",
+    "tool",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        modules=("toolcontext", "definition", "registry", "schema", "arguments", "batches", "executor"),
+    )

@@ -1,0 +1,286 @@
+"""A tool: what a model is told of it, how it is run, and under which conditions. Functions become tools by `@tool`.
+
+Runs nothing (`executor` does). What can be wrong with a tool is found when it is made.
+"""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, overload
+
+import msgspec
+
+from ..errors import InvalidValue
+from ..history.sections import LevelOfDetailSections, Section
+from ..history.toolresults import ATTACHMENT_KINDS, Attachment
+from ..message import require_part
+from ..toolspec import ToolSpec
+from .checking import SchemaChecker
+from .signature import Parameters, read_signature
+from .toolcontext import ToolContext
+
+__all__ = ["Approval", "FunctionTool", "ToolContext", "ToolDefinition", "ToolOutput", "tool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Approval: TypeAlias = bool | Callable[[dict[str, Any], ToolContext[Any]], bool]
+Execute: TypeAlias = Callable[[dict[str, Any], ToolContext[Any]], Any | Awaitable[Any]]
+
+
+class _Content(msgspec.Struct, frozen=True):
+    content: str | Sequence[Section]
+
+
+class ToolOutput(_Content, frozen=True, kw_only=True):
+    """What a tool returns to say more than a value: shorter versions of its text, pictures and files beside it.
+
+    Texts, or sequences of sections. Without a summary the content stands for it, without a gist the summary does.
+    """
+
+    summary: str | Sequence[Section] | None = None
+    gist: str | Sequence[Section] | None = None
+    attachments: Sequence[Attachment] = ()
+
+    def __post_init__(self) -> None:
+        self.levels()
+        if not isinstance(self.attachments, (tuple, list)):
+            raise InvalidValue.of_content("tool output: attachments", self.attachments, "a sequence of parts")
+        for part in self.attachments:
+            require_part("tool output: attachments", part, ATTACHMENT_KINDS)
+
+    def levels(self) -> LevelOfDetailSections:
+        """Return the text at its three levels of detail."""
+        live = _as_sections("content", self.content)
+        summary = live if self.summary is None else _as_sections("summary", self.summary)
+        gist = summary if self.gist is None else _as_sections("gist", self.gist)
+        return LevelOfDetailSections(live, summary, gist)
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """A tool. `execute(arguments, context)` gets the arguments as JSON has them; it may be sync or async.
+
+    `timeout_ms` None is the executor's. `requires_approval` may be a function of the arguments and the context.
+    `requires_runtime` and `requires_agent` say that it cannot do without. An `idempotent` tool may be run again after
+    a crash. Tools that share a `concurrency` class run one at a time, in the order of the calls; the empty class runs
+    beside all others. `strict` is passed on to the provider.
+    """
+
+    name: str
+    execute: Execute
+    description: str | None = None
+    parameter_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    timeout_ms: int | None = None
+    requires_approval: Approval = False
+    requires_runtime: bool = False
+    requires_agent: bool = False
+    idempotent: bool = False
+    concurrency: str = ""
+    strict: bool | None = None
+
+    def __post_init__(self) -> None:
+        named = f"tool {self.spec.name!r}"
+        if not callable(self.execute):
+            raise InvalidValue.of(f"{named}: execute", self.execute, "a function of arguments and context")
+        if self.timeout_ms is not None and (type(self.timeout_ms) is not int or self.timeout_ms < 1):
+            raise InvalidValue.of(f"{named}: timeout_ms", self.timeout_ms, "a whole number of milliseconds from 1 up")
+        for field in ("requires_runtime", "requires_agent", "idempotent"):
+            if type(getattr(self, field)) is not bool:
+                raise InvalidValue.of(f"{named}: {field}", getattr(self, field), "true or false")
+        if type(self.concurrency) is not str:
+            raise InvalidValue.of(f"{named}: concurrency", self.concurrency, "text")
+        approval = self.requires_approval
+        if type(approval) is not bool and (not callable(approval) or is_async(approval)):
+            allowed = "true, false or a plain function of arguments and context"
+            raise InvalidValue.of(f"{named}: requires_approval", approval, allowed)
+        _ = self.checker
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """The tool as a model sees it."""
+        return ToolSpec(self.name, self.description, self.parameter_schema, self.strict)
+
+    @cached_property
+    def checker(self) -> SchemaChecker:
+        """What checks arguments against the schema."""
+        return SchemaChecker(self.parameter_schema, f"parameterSchema of tool {self.name!r}")
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `execute` is a coroutine function; any other runs in a thread."""
+        return is_async(self.execute)
+
+    def needs_approval(self, arguments: dict[str, Any], context: ToolContext[Any]) -> bool:
+        """Return whether a person must agree to this call. A function that fails to say so means yes."""
+        if isinstance(self.requires_approval, bool):
+            return self.requires_approval
+        try:
+            return bool(self.requires_approval(arguments, context))
+        except Exception:  # noqa: BLE001  # a user's function: in doubt a person is asked
+            return True
+
+    def find_problems(self, arguments: dict[str, Any]) -> list[str]:
+        """Return what is wrong with the arguments, at most five lines that a model can act on."""
+        return self.checker.problems(arguments)
+
+
+class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=False, dict=True):
+    """A tool made of a function; it can still be called like the function."""
+
+    function: Callable[P, R]
+    parameters: Parameters
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, with Python values."""
+        return self.function(*args, **kwargs)
+
+    def find_problems(self, arguments: dict[str, Any]) -> list[str]:
+        """Return what is wrong with the arguments; what the schema cannot say is tried."""
+        return self.checker.problems(arguments) or self.parameters.problems(arguments)
+
+
+class _Settings(TypedDict, total=False):
+    timeout_ms: int | None
+    requires_approval: Approval
+    requires_runtime: bool
+    requires_agent: bool
+    idempotent: bool
+    concurrency: str
+    strict: bool | None
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]:
+    """As `@tool`."""
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_ms: int | None = None,
+    requires_approval: Approval = False,
+    requires_runtime: bool = False,
+    requires_agent: bool = False,
+    idempotent: bool = False,
+    concurrency: str = "",
+    strict: bool | None = None,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]:
+    """As `@tool(timeout_ms=…)`."""
+
+
+@overload
+def tool(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_ms: int | None = None,
+    requires_approval: Approval = False,
+    requires_runtime: bool = False,
+    requires_agent: bool = False,
+    idempotent: bool = False,
+    concurrency: str = "",
+    strict: bool | None = None,
+) -> FunctionTool[P, R]:
+    """As `tool(function, timeout_ms=…)`."""
+
+
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_ms: int | None = None,
+    requires_approval: Approval = False,
+    requires_runtime: bool = False,
+    requires_agent: bool = False,
+    idempotent: bool = False,
+    concurrency: str = "",
+    strict: bool | None = None,
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
+    """Make a tool of a typed function, as `@tool` or `@tool(timeout_ms=…)`.
+
+    The name is the function's, the description its docstring's first paragraph, the schema comes from its type hints;
+    parameters are described in `Annotated[int, "…"]` or in the docstring. A parameter annotated with ToolContext is
+    given by the caller and not shown to models. Raises InvalidValue for a parameter that no model can give.
+    """
+    frame = sys._getframe(1)
+    # Types that were defined inside the function around this one, for annotations written as text.
+    namespace = None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+    settings = _Settings(
+        timeout_ms=timeout_ms,
+        requires_approval=requires_approval,
+        requires_runtime=requires_runtime,
+        requires_agent=requires_agent,
+        idempotent=idempotent,
+        concurrency=concurrency,
+        strict=strict,
+    )
+    if function is not None:
+        return make_tool(function, name=name, description=description, namespace=namespace, settings=settings)
+
+    def decorate(function: Callable[P, R]) -> FunctionTool[P, R]:
+        return make_tool(function, name=name, description=description, namespace=namespace, settings=settings)
+
+    return decorate
+
+
+def make_tool(
+    function: Callable[P, R],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    namespace: Mapping[str, Any] | None = None,
+    settings: _Settings | None = None,
+) -> FunctionTool[P, R]:
+    """Return the tool of a function."""
+    if not callable(function) or isinstance(function, type):
+        raise InvalidValue.of("tool", function, "a function")
+    called = name or getattr(function, "__name__", "")
+    if not called or called == "<lambda>":
+        raise InvalidValue(f"a {type(function).__name__} without a name needs one: tool(…, name='…')")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidValue(f"tool {called!r} must return once: a function that yields is no tool")
+    parameters = read_signature(function, called, namespace)
+    return FunctionTool(
+        name=called,
+        description=parameters.docstring.summary if description is None else description,
+        parameter_schema=parameters.schema,
+        execute=_execute(function, parameters),
+        function=function,
+        parameters=parameters,
+        **(settings or {}),
+    )
+
+
+def is_async(function: object) -> bool:
+    """Whether a call of this gives a coroutine: of a function, a partial, or an object that can be called."""
+    called = inspect.getattr_static(type(function), "__call__", None)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _execute(function: Callable[..., Any], parameters: Parameters) -> Execute:
+    if is_async(function):
+
+        async def execute(arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
+            return await function(**parameters.bind(arguments, context))
+
+        return execute
+
+    def execute_plainly(arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
+        return function(**parameters.bind(arguments, context))
+
+    return execute_plainly
+
+
+def _as_sections(field: str, given: object) -> tuple[Section, ...]:
+    if isinstance(given, str):
+        return (Section("", given),)
+    if not isinstance(given, (tuple, list)):
+        raise InvalidValue.of_content(f"tool output: {field}", given, "text or sections")
+    return tuple(given)

@@ -1,0 +1,223 @@
+"""Calls of tools to their results: checked, run side by side up to a limit, each with exactly one result.
+
+asyncio is loaded when the first tool is run.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ErrorCode, InvalidValue, ToolError
+from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from ..history.widgets import describe_failure
+from ..jsontext import require_json_object
+from .batches import Batch, MakeContext, OnFinished, OnStarted, ReadyCall
+from .coercion import coerce_arguments
+from .definition import ToolDefinition
+from .jsonvalues import NotJson
+from .limits import quote
+from .registry import ToolRegistry
+from .results import Answer
+from .running import Abandoned, Failure, Outcome, ToolRun
+from .toolcontext import ToolContext
+
+__all__ = ["ReadyCall", "ToolExecutor"]
+
+_MOST_NAMED = 30  # tools that the answer to an unknown one lists
+_TOOL_CODES = frozenset(code for codes in STATUS_CODES.values() for code in codes if code is not None)
+
+
+class ToolExecutor:
+    """Runs the tools of a registry.
+
+    `timeout_ms` counts for tools that have none of their own. A result of more than `result_limit_characters` is kept
+    whole and gets a short summary. A cancelled tool has `grace_ms` to end, then it is left to itself.
+    """
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        *,
+        parallel_limit: int = 8,
+        timeout_ms: int | None = None,
+        result_limit_characters: int = 20_000,
+        grace_ms: int = 2_000,
+    ) -> None:
+        if not isinstance(registry, ToolRegistry):
+            raise InvalidValue.of("registry", registry, "a ToolRegistry")
+        for name, value in (
+            ("parallel_limit", parallel_limit),
+            ("timeout_ms", timeout_ms),
+            ("result_limit_characters", result_limit_characters),
+            ("grace_ms", grace_ms),
+        ):
+            if (value is not None or name != "timeout_ms") and (type(value) is not int or value < 1):
+                raise InvalidValue.of(name, value, "a whole number from 1 up")
+        self._registry = registry
+        self._parallel_limit = parallel_limit
+        self._timeout_ms = timeout_ms
+        self._result_limit = result_limit_characters
+        self._grace = grace_ms / 1_000
+        self._abandoned: Abandoned = set()
+
+    @property
+    def registry(self) -> ToolRegistry:
+        """The tools."""
+        return self._registry
+
+    def prepare(
+        self, call: ToolCallRequest, arguments: dict[str, Any] | None = None
+    ) -> ReadyCall | HistoryToolCallResult:
+        """Return the call ready to be run, or the result that says why it cannot be. Runs nothing.
+
+        `arguments` replace those of the call: what a person changed when approving it.
+        """
+        definition = self._registry.find(call.tool_name)
+        if definition is None:
+            return HistoryToolCallResult.of_text(call, self._unknown(call.tool_name), error_code=ErrorCode.UNKNOWN_TOOL)
+        given = call.arguments if arguments is None else arguments
+        if given is None:
+            reason = call.parse_error or "there are none"
+            return _refused(call, f"The arguments of {call.tool_name} could not be read: {reason}.")
+        try:
+            require_json_object(given, "arguments")
+            given, warnings = coerce_arguments(given, definition.parameter_schema)
+            problems = definition.find_problems(given)
+        except InvalidValue as error:
+            problems = [str(error)]
+        except RecursionError:
+            problems = ["arguments: nested too deeply"]
+        if problems:
+            lines = "\n".join(f"- {problem}" for problem in problems)
+            return _refused(call, f"The arguments of {call.tool_name} do not fit:\n{lines}")
+        return ReadyCall(call=call, definition=definition, arguments=given, warnings=tuple(warnings))
+
+    async def run(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult:
+        """Return the result of a call; raises nothing but CancelledError, after the tool has been cancelled too."""
+        import asyncio
+
+        started = time.perf_counter()
+        run = self._begin(ready, context)
+        try:
+            outcome = await run.wait(self._seconds(ready.definition))
+        except asyncio.CancelledError:
+            await run.stop(self._grace)
+            raise
+        if outcome is None:
+            return self._timed_out(ready, started, stopped=await run.stop(self._grace))
+        return _result(ready, outcome, started)
+
+    async def run_all(
+        self,
+        calls: Sequence[ReadyCall],
+        make_context: MakeContext,
+        *,
+        on_started: OnStarted | None = None,
+        on_finished: OnFinished | None = None,
+    ) -> list[HistoryToolCallResult]:
+        """Return the results of several calls, in call order, exactly one for each.
+
+        Calls run side by side up to the limit; those whose tools share a concurrency class one at a time, in order.
+        `on_started` has ended before its tool begins, `on_finished` is called as soon as a result is in; callbacks
+        never overlap. If one raises, all other calls are cancelled and it propagates. Cancelled, this cancels what
+        runs, waits for it, and tells `on_finished` every result that came in.
+        """
+        batch = Batch(
+            calls,
+            run=self._run_or_none,
+            limit=self._parallel_limit,
+            make_context=make_context,
+            on_started=on_started,
+            on_finished=on_finished,
+        )
+        return await batch.finish()
+
+    async def _run_or_none(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult | None:
+        """The result of a call, or None if it was cancelled before there was one. Does not raise."""
+        import asyncio
+
+        started = time.perf_counter()
+        run = self._begin(ready, context)
+        try:
+            outcome = await run.wait(self._seconds(ready.definition))
+        except asyncio.CancelledError:
+            # A tool that ended all the same has done its work: what it says is true, and is kept.
+            if run.outcome is None:
+                await run.stop(self._grace)
+                return _result(ready, run.outcome, started) if isinstance(run.outcome, Answer) else None
+            outcome = run.outcome
+        if outcome is None:
+            return self._timed_out(ready, started, stopped=await run.stop(self._grace))
+        return _result(ready, outcome, started)
+
+    def _begin(self, ready: ReadyCall, context: ToolContext[Any]) -> ToolRun:
+        # A copy, so that a tool that changes its arguments does not change what is recorded.
+        arguments = _copied(ready.arguments)
+        return ToolRun(ready.definition, arguments, context, result_limit=self._result_limit, abandoned=self._abandoned)
+
+    def _seconds(self, definition: ToolDefinition) -> float | None:
+        milliseconds = definition.timeout_ms or self._timeout_ms
+        return None if milliseconds is None else milliseconds / 1_000
+
+    def _timed_out(self, ready: ReadyCall, started: float, *, stopped: bool) -> HistoryToolCallResult:
+        name, seconds = ready.call.tool_name, self._seconds(ready.definition)
+        if ready.definition.is_async and stopped:
+            state = "It was cancelled."
+        else:
+            state = "It could not be stopped and may still be running: what it does may yet happen."
+        text = f"{name} did not end within {seconds:g} seconds. {state}"
+        elapsed = time.perf_counter() - started
+        return HistoryToolCallResult.of_text(
+            ready.call, text, error_code=ErrorCode.TOOL_TIMEOUT, elapsed_seconds=elapsed
+        )
+
+    def _unknown(self, name: str) -> str:
+        import difflib
+
+        names = self._registry.names
+        near = difflib.get_close_matches(name[:128], names, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"There is no tool {quote(name)}.{hint} There are: {', '.join(names[:_MOST_NAMED]) or 'none'}{more}."
+
+
+def _refused(call: ToolCallRequest, says: str) -> HistoryToolCallResult:
+    text = f"{says}\nNothing was run. Call it again with arguments that fit its schema."
+    return HistoryToolCallResult.of_text(call, text, error_code=ErrorCode.INVALID_ARGUMENTS)
+
+
+def _result(ready: ReadyCall, outcome: Outcome, started: float) -> HistoryToolCallResult:
+    elapsed = time.perf_counter() - started
+    if isinstance(outcome, Failure):
+        text, code = _describe(ready.call.tool_name, outcome.error)
+        return HistoryToolCallResult.of_text(ready.call, text, error_code=code, elapsed_seconds=elapsed)
+    return HistoryToolCallResult(
+        tool_name=ready.call.tool_name,
+        tool_call_id=ready.call.tool_call_id,
+        status=ToolExecutionStatus.SUCCESS,
+        result=outcome.levels,
+        elapsed_seconds=elapsed,
+        attachments=outcome.attachments,
+    )
+
+
+def _describe(name: str, error: BaseException) -> tuple[str, ErrorCode]:
+    """What the model is told of a failure. A tool's own ToolError is meant for it, other exceptions are not."""
+    if isinstance(error, ToolError):
+        return str(error) or f"{name} failed", error.code if error.code in _TOOL_CODES else ErrorCode.TOOL_FAILED
+    if isinstance(error, NotJson):
+        return f"{name} failed: it returned {error}", ErrorCode.TOOL_FAILED
+    try:
+        said = describe_failure(error)
+    except Exception:  # noqa: BLE001  # an exception that cannot even say what it is
+        said = type(error).__name__
+    return f"{name} failed: {said}", ErrorCode.TOOL_FAILED
+
+
+def _copied(value: Any) -> Any:
+    """The JSON value with containers of its own."""
+    if type(value) is dict:
+        return {name: _copied(item) for name, item in value.items()}
+    if type(value) is list:
+        return [_copied(item) for item in value]
+    return value

@@ -1,0 +1,81 @@
+"""Types that Pydantic describes and reads by itself, where the user has imported it. Never imports it otherwise."""
+
+import sys
+from typing import Any
+
+from ..errors import InvalidValue, redact
+from ..jsontext import encode_json
+from .limits import Mismatch
+from .namedschemas import Definitions
+from .nodes import Node, Seen
+from .subschemas import Schema, map_schemas
+
+__all__ = ["PydanticNode", "is_pydantic_field", "is_pydantic_type"]
+
+_SAID = 200  # characters of what a validator says
+
+
+def is_pydantic_type(annotation: object) -> bool:
+    """Whether Pydantic is loaded and knows this class: a model, a dataclass of its own, a type with its hook."""
+    return "pydantic" in sys.modules and (
+        hasattr(annotation, "__get_pydantic_core_schema__") or hasattr(annotation, "__pydantic_core_schema__")
+    )
+
+
+def is_pydantic_field(value: object) -> bool:
+    """Whether this is what `pydantic.Field(…)` returns."""
+    return type(value).__name__ == "FieldInfo" and type(value).__module__.partition(".")[0] == "pydantic"
+
+
+class PydanticNode(Node):
+    """A type as Pydantic sees it; `annotation` may be Annotated with whatever Pydantic understands."""
+
+    def __init__(self, annotation: Any) -> None:
+        from pydantic import TypeAdapter  # loaded already: the type is one of its own
+
+        self._name = getattr(annotation, "__name__", "Model")
+        self._key = ("pydantic", annotation if _is_hashable(annotation) else id(annotation))
+        try:
+            self._adapter: Any = TypeAdapter(annotation)
+            self._schema = _without_titles(self._adapter.json_schema())
+        except Exception as error:
+            raise InvalidValue(f"Pydantic makes no JSON Schema of {annotation!r}: {type(error).__name__}") from error
+
+    def schema(self, book: Definitions) -> dict[str, Any]:
+        if "properties" in self._schema:
+            return book.refer(self._key, self._name, lambda: book.adopt(self._schema))
+        return book.adopt(self._schema)
+
+    def convert(self, value: Any, seen: Seen) -> Any:  # noqa: ARG002
+        from pydantic import ValidationError
+
+        try:
+            # As JSON, because Pydantic reads times and ids from text there even where a model is strict.
+            return self._adapter.validate_json(encode_json(value))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            path = tuple(step for step in first["loc"] if isinstance(step, (str, int)))
+            raise Mismatch(f"is refused: {redact(first['msg'])[:_SAID]}", path) from None
+        except Exception as error:  # a user's validator: whatever it refuses, the model is told
+            raise Mismatch(f"is refused: {type(error).__name__}") from error
+
+    def rank(self, value: dict[str, Any]) -> int:
+        return sum(name in value for name in self._schema.get("properties", {}))
+
+
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without titles, which repeat names, and without OpenAPI's discriminator, which repeats references."""
+
+    def trimmed(part: Schema) -> Schema:
+        return part if isinstance(part, bool) else _without_titles(part)
+
+    kept = {keyword: value for keyword, value in schema.items() if keyword not in ("title", "discriminator")}
+    return map_schemas(kept, trimmed)
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

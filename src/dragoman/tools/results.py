@@ -1,0 +1,104 @@
+"""What a tool returned to what the history keeps: text at three levels of detail, and parts beside it.
+
+What is too long for a context is kept whole all the same; its summary is then its beginning and its end.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..history.sections import LevelOfDetailSections, Section, to_plain_text
+from ..history.toolresults import Attachment
+from ..jsontext import encode_json, join_surrogates
+from ..message import FileRef, Image, Text, UnknownPart
+from .definition import ToolOutput
+from .jsonvalues import NotJson, to_json_value
+
+__all__ = ["Answer", "read_answer", "shorten"]
+
+# How much of what a summary may show is the beginning; the rest is the end.
+_HEAD_SHARE = 2 / 3
+_PARTS = (Text, Image, FileRef, UnknownPart)
+
+
+class Answer(NamedTuple):
+    """What a tool said, as a result holds it."""
+
+    levels: LevelOfDetailSections
+    attachments: tuple[Attachment, ...] = ()
+
+
+def read_answer(value: Any, limit: int) -> Answer:
+    """Return what a tool's return value says; raise NotJson, which names its type, for one that says nothing.
+
+    Text is itself, None is empty, parts and outputs are what they say, everything else is written as JSON. A text of
+    more than `limit` characters gets a summary, unless the tool gave one.
+    """
+    if isinstance(value, ToolOutput):
+        has_summary = value.summary is not None
+        return Answer(value.levels() if has_summary else _limited(value.levels().live, limit), tuple(value.attachments))
+    if isinstance(value, LevelOfDetailSections):
+        return Answer(_limited(value.live, limit) if value.summary is value.live else value)
+    if isinstance(value, _PARTS):
+        value = (value,)
+    if isinstance(value, (list, tuple)) and any(isinstance(item, _PARTS) for item in value):
+        return _read_parts(value, limit)
+    return Answer(_limited((Section("", _as_text(value)),), limit))
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return the text if it has at most `limit` characters, else its beginning and end with a line between them."""
+    if len(text) <= limit:
+        return text
+    head = _cut_at_line(text, int(limit * _HEAD_SHARE))
+    tail = len(text) - (limit - int(limit * _HEAD_SHARE))
+    following = text.find("\n", tail)
+    if 0 <= following < len(text) - 1 and following - tail < limit // 10:
+        tail = following + 1
+    left_out = text[head:tail]
+    lines = left_out.count("\n")
+    what = f"{len(left_out)} of {len(text)} characters" + (f" ({lines} lines)" if lines else "")
+    return f"{text[:head].rstrip()}\n[… {what} left out …]\n{text[tail:]}"
+
+
+def _cut_at_line(text: str, place: int) -> int:
+    """The place of the last line break before `place`, if there is one near; else the place."""
+    line = text.rfind("\n", 0, place)
+    return line if line > place - place // 10 else place
+
+
+def _limited(sections: Sequence[Section], limit: int) -> LevelOfDetailSections:
+    levels = LevelOfDetailSections.create_uniform(tuple(sections))
+    whole = to_plain_text(levels.live)
+    if len(whole) <= limit:
+        return levels
+    short = (Section("", shorten(whole, limit)),)
+    return LevelOfDetailSections(levels.live, short, short)
+
+
+def _read_parts(items: Sequence[Any], limit: int) -> Answer:
+    sections: list[Section] = []
+    attachments: list[Attachment] = []
+    for item in items:
+        if isinstance(item, (Text, str)):
+            sections.append(Section("", item.text if isinstance(item, Text) else item))
+        elif isinstance(item, (Image, FileRef, UnknownPart)):
+            attachments.append(item)
+        else:
+            raise NotJson(f"a {type(item).__name__} among parts")
+    return Answer(_limited(sections, limit), tuple(attachments))
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return join_surrogates(str(value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise NotJson(f"{type(value).__name__}: text, or an Image or FileRef with the bytes, can be told")
+    plain = to_json_value(value)
+    try:
+        return encode_json(plain).decode()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise NotJson(f"a {type(value).__name__} that JSON cannot hold ({type(error).__name__})") from error

@@ -1,0 +1,138 @@
+"""One call of one tool: awaited in a task, or run in a thread of its own, until it ends, takes too long or is stopped.
+
+Never raises what the tool raises. A thread cannot be stopped, so it is a daemon: one that hangs never keeps the
+interpreter from exiting.
+"""
+
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from .definition import ToolDefinition
+from .results import Answer, read_answer
+from .toolcontext import ToolContext
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Abandoned", "Failure", "Outcome", "ToolRun"]
+
+# Tasks of tools that did not end when they were cancelled; held, because asyncio itself holds them only weakly.
+Abandoned: TypeAlias = "set[asyncio.Task[Any]]"
+
+
+class Failure(NamedTuple):
+    """What a tool raised."""
+
+    error: BaseException
+
+
+class _Awaitable(NamedTuple):
+    """What a function in a thread returned to be awaited outside of it."""
+
+    value: Awaitable[Any]
+
+
+Outcome: TypeAlias = Answer | Failure
+
+
+class ToolRun:
+    """A call under way; it begins when it is made, inside a running event loop."""
+
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        arguments: dict[str, Any],
+        context: ToolContext[Any],
+        *,
+        result_limit: int,
+        abandoned: Abandoned,
+    ) -> None:
+        import asyncio
+
+        self._definition = definition
+        self._arguments = arguments
+        self._context = context
+        self._result_limit = result_limit
+        self._abandoned = abandoned
+        self._task = asyncio.create_task(self._call(), name=f"tool {definition.name}")
+
+    async def wait(self, seconds: float | None) -> Outcome | None:
+        """Return how the tool ended, or None if it did not within that time."""
+        import asyncio
+
+        await asyncio.wait({self._task}, timeout=seconds)
+        return self.outcome
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the tool ended, or None while it has not."""
+        if not self._task.done():
+            return None
+        if self._task.cancelled():  # before its first step, or by somebody who cancels every task
+            import asyncio
+
+            return Failure(asyncio.CancelledError())
+        return self._task.result()
+
+    async def stop(self, grace: float) -> bool:
+        """Cancel the tool and give it that many seconds to end; return whether it did."""
+        import asyncio
+
+        self._task.cancel()
+        try:
+            await asyncio.wait({self._task}, timeout=grace)
+        finally:
+            if not self._task.done():
+                self._abandoned.add(self._task)
+                self._task.add_done_callback(self._abandoned.discard)
+        return self._task.done()
+
+    async def _call(self) -> Outcome:
+        try:
+            if self._definition.is_async:
+                value = await self._definition.execute(self._arguments, self._context)
+                return read_answer(value, self._result_limit)
+            outcome = await self._start_thread()
+            if isinstance(outcome, _Awaitable):
+                return read_answer(await outcome.value, self._result_limit)
+            return outcome
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit too: the run goes on
+            return Failure(error)
+
+    def _start_thread(self) -> "asyncio.Future[Outcome | _Awaitable]":
+        """Begin the function in a thread of its own; the future has what came of it."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome | _Awaitable] = loop.create_future()
+        copied = contextvars.copy_context()
+
+        def deliver(outcome: Outcome | _Awaitable) -> None:
+            if not future.done():
+                future.set_result(outcome)
+            elif isinstance(outcome, _Awaitable) and inspect.iscoroutine(outcome.value):
+                outcome.value.close()  # nobody waits for it any more
+
+        def run() -> None:
+            outcome = copied.run(self._call_plainly)
+            try:
+                loop.call_soon_threadsafe(deliver, outcome)
+            except RuntimeError:  # the loop has ended while the tool was running
+                pass
+
+        threading.Thread(target=run, name=f"tool {self._definition.name}", daemon=True).start()
+        return future
+
+    def _call_plainly(self) -> Outcome | _Awaitable:
+        try:
+            value = self._definition.execute(self._arguments, self._context)
+            if inspect.isawaitable(value):
+                return _Awaitable(value)
+            return read_answer(value, self._result_limit)
+        except BaseException as error:  # noqa: BLE001  # nothing may be lost in a thread
+            return Failure(error)

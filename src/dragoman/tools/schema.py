@@ -1,0 +1,67 @@
+"""Annotations to JSON Schemas, and JSON values to values of the annotated types.
+
+`TypeSchema.of(annotation)` is both at once. Knows no functions (`signature` does) and no models.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from ..errors import ErrorCode, InvalidValue, ToolError
+from .checking import SchemaChecker, problem_line
+from .limits import Mismatch
+from .namedschemas import Definitions
+from .nodes import Node
+from .reading import TypeReader
+
+__all__ = ["TypeSchema"]
+
+T = TypeVar("T")
+
+
+class TypeSchema(Generic[T]):
+    """A type as JSON sees it: `schema` describes its values, `convert` reads them."""
+
+    def __init__(self, node: Node) -> None:
+        book = Definitions()
+        self._node = node
+        self._schema = book.finish(node.schema(book))
+        self._checker: SchemaChecker | None = None
+
+    @classmethod
+    def of(cls, annotation: Any, *, namespace: Mapping[str, Any] | None = None) -> "TypeSchema[Any]":
+        """Return the schema of an annotation; raise InvalidValue for a type that JSON cannot say.
+
+        `namespace` is where names in annotations written as text are looked up, beside their own modules.
+        """
+        try:
+            return cls(TypeReader(namespace).read(annotation))
+        except RecursionError:
+            raise InvalidValue("the type is nested too deeply") from None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema, draft 2020-12."""
+        return self._schema
+
+    def problems(self, value: Any) -> list[str]:
+        """Return what is wrong with a JSON value, at most five lines that a model can act on."""
+        if self._checker is None:
+            self._checker = SchemaChecker(self._schema)
+        found = self._checker.problems(value)
+        if not found:
+            try:
+                self._node.convert(value, {})
+            except Mismatch as mismatch:
+                found = [problem_line(mismatch.path, mismatch.says)]
+            except RecursionError:
+                found = [problem_line((), "is nested too deeply")]
+        return found
+
+    def convert(self, value: Any) -> T:
+        """Return the value of the type; raise ToolError (invalid_arguments) that says what is wrong."""
+        try:
+            return self._node.convert(value, {})  # type: ignore[no-any-return]  # what the annotation says
+        except Mismatch as mismatch:
+            raise ToolError(problem_line(mismatch.path, mismatch.says), code=ErrorCode.INVALID_ARGUMENTS) from mismatch
+        except RecursionError:
+            raise ToolError("the value is nested too deeply", code=ErrorCode.INVALID_ARGUMENTS) from None

@@ -1,0 +1,185 @@
+"""A function's signature to the schema of its parameters, and a model's arguments to what the function is called with.
+
+Parameters annotated with `ToolContext` are given by the caller and hidden from the schema.
+"""
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import ErrorCode, InvalidValue, ToolError
+from .checking import problem_line
+from .classes import RawField, class_fields, is_typed_dict
+from .docstrings import Docstring, read_docstring
+from .limits import Mismatch
+from .metadata import NO_DEFAULT
+from .namedschemas import Definitions
+from .nodes import Field, ObjectNode
+from .pydantic_types import is_pydantic_field
+from .reading import TypeReader
+from .toolcontext import ToolContext
+
+__all__ = ["Parameters", "read_signature"]
+
+
+class Parameters:
+    """What a function takes: `schema` for the model, `bind` for the call, `docstring` for the description."""
+
+    def __init__(self, node: ObjectNode, context_names: tuple[str, ...], docstring: Docstring) -> None:
+        book = Definitions()
+        self._node = node
+        self._context_names = context_names
+        self.docstring = docstring
+        self.schema = book.finish(node.written(book))
+
+    def bind(self, arguments: Mapping[str, Any], context: "ToolContext[Any]") -> dict[str, Any]:
+        """Return the keyword arguments of the call; raise ToolError (invalid_arguments) that says what is wrong."""
+        try:
+            bound = self._node.convert_fields(dict(arguments), {})
+            for name in self._context_names:
+                if name in bound:
+                    raise Mismatch("is not known here", (name,))
+        except Mismatch as mismatch:
+            raise ToolError(problem_line(mismatch.path, mismatch.says), code=ErrorCode.INVALID_ARGUMENTS) from mismatch
+        except RecursionError:
+            raise ToolError("the arguments are nested too deeply", code=ErrorCode.INVALID_ARGUMENTS) from None
+        return bound | dict.fromkeys(self._context_names, context)
+
+    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return what only the conversion to Python types finds wrong."""
+        try:
+            self.bind(arguments, ToolContext())
+        except ToolError as error:
+            return [str(error)]
+        return []
+
+
+def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[str, Any] | None) -> Parameters:
+    """Return what the function takes; raise InvalidValue for a parameter that no model can give."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"tool {name!r}: its signature cannot be read") from error
+    docstring = read_docstring(inspect.getdoc(function))
+    hints = _type_hints(function, name, namespace)
+    reader = TypeReader({**_module_names(function), **(namespace or {})})
+    node = ObjectNode(name, dict, closed=True)
+    fields: list[Field] = []
+    context_names: list[str] = []
+    for parameter in signature.parameters.values():
+        where = f"tool {name!r}, parameter {parameter.name}"
+        annotation = _annotation(parameter, hints, where)
+        if _is_context(annotation):
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                raise InvalidValue(f"{where}: a ToolContext is one parameter, not **{parameter.name}")
+            context_names.append(parameter.name)
+            continue
+        try:
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                fields += _read_rest(node, reader, annotation, namespace)
+            else:
+                fields.append(_read_parameter(reader, parameter, annotation, docstring))
+        except InvalidValue as error:
+            raise InvalidValue(f"{where}: {str(error).removeprefix(f'{parameter.name}: ')}") from error
+    keys = [field.key for field in fields]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InvalidValue(f"tool {name!r}: two parameters are called {key!r}")
+    node.fields = tuple(fields)
+    try:
+        return Parameters(node, tuple(context_names), docstring)
+    except RecursionError:
+        raise InvalidValue(f"tool {name!r}: its types are nested too deeply") from None
+
+
+def _read_parameter(reader: TypeReader, parameter: inspect.Parameter, annotation: Any, docstring: Docstring) -> Field:
+    default = parameter.default
+    raw = RawField(
+        name=parameter.name,
+        key=parameter.name,
+        annotation=annotation,
+        required=default is NO_DEFAULT,
+        default=default,
+        description=docstring.parameters.get(parameter.name),
+    )
+    if not is_pydantic_field(default):
+        return reader.field(raw)
+    # `limit: int = Field(5, ge=1)`: what Python would pass for a parameter left out is the Field itself.
+    raw = msgspec.structs.replace(
+        raw, annotation=typing.Annotated[annotation, default], required=True, default=NO_DEFAULT
+    )
+    return reader.field(raw)
+
+
+def _read_rest(
+    node: ObjectNode, reader: TypeReader, annotation: Any, namespace: Mapping[str, Any] | None
+) -> list[Field]:
+    """What `**options` takes: any names with values of one type, or the names of an unpacked TypedDict."""
+    if typing.get_origin(annotation) is typing.Unpack:
+        (inner,) = typing.get_args(annotation)
+        origin = typing.get_origin(inner) or inner
+        if is_typed_dict(origin):
+            return [reader.field(raw) for raw in class_fields(origin, typing.get_args(inner), namespace) or ()]
+    node.rest = reader.read(annotation)
+    return []
+
+
+def _annotation(parameter: inspect.Parameter, hints: dict[str, Any], where: str) -> Any:
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise InvalidValue(f"{where}: positional-only parameters have no name that a model could give: remove the /")
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        raise InvalidValue(f"{where}: JSON arguments have names: take a list instead of *{parameter.name}")
+    if parameter.name not in hints:
+        if parameter.name in ("self", "cls"):
+            raise InvalidValue(f"{where}: make the tool of the bound method: tool(something.method)")
+        raise InvalidValue(f"{where}: it needs a type annotation, which becomes its schema")
+    return hints[parameter.name]
+
+
+def _is_context(annotation: Any) -> bool:
+    """Whether the annotation is ToolContext, of any runtime, in Annotated or optional."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _is_context(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_context(member) for member in typing.get_args(annotation))
+    return annotation is ToolContext or origin is ToolContext
+
+
+def _type_hints(function: Callable[..., Any], name: str, namespace: Mapping[str, Any] | None) -> dict[str, Any]:
+    annotated = _annotated_function(function)
+    try:
+        try:
+            return typing.get_type_hints(annotated, include_extras=True)
+        except NameError:
+            names = {**_closure(annotated), **(namespace or {})}
+            return typing.get_type_hints(annotated, localns=names, include_extras=True)
+    except NameError as error:
+        raise InvalidValue(f"tool {name!r}: the name {error.name!r} in its annotations means nothing here") from error
+    except (TypeError, SyntaxError, AttributeError) as error:
+        raise InvalidValue(f"tool {name!r}: its annotations cannot be read ({error})") from error
+
+
+def _annotated_function(function: Any) -> Any:
+    """The function that holds the annotations: inside a partial, a bound method, an object that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__annotations__") and not inspect.isroutine(function):
+        function = type(function).__call__
+    return function
+
+
+def _module_names(function: Any) -> dict[str, Any]:
+    return dict(getattr(inspect.unwrap(_annotated_function(function)), "__globals__", {}))
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    try:
+        return dict(inspect.getclosurevars(inspect.unwrap(function)).nonlocals)
+    except (TypeError, ValueError):
+        return {}

@@ -1,0 +1,276 @@
+"""What tools return and raise, as the one result that each call gets."""
+
+import asyncio
+import enum
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from pydantic import BaseModel
+
+from dragoman import ErrorCode, FileRef, Image, Text, ToolError
+from dragoman.history import (
+    LevelOfDetail,
+    LevelOfDetailSections,
+    Section,
+    ToolExecutionStatus,
+)
+from dragoman.tools import (
+    ToolContext,
+    ToolDefinition,
+    ToolOutput,
+)
+from tests.tool_cases import (
+    definition,
+    returning,
+    returning_async,
+    run_one,
+)
+
+# ---------------------------------------------------------------- what a tool returns
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    when: datetime | None = None
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str
+
+
+class Person(BaseModel):
+    name: str
+    born: datetime | None = None
+
+
+class Row(msgspec.Struct, rename="camel"):
+    row_name: str
+
+
+class Word(str):
+    __slots__ = ()
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("plain", "plain"),
+        (Word("sub"), "sub"),
+        (None, ""),
+        ("", ""),
+        (3, "3"),
+        (2.5, "2.5"),
+        (True, "true"),
+        (Color.RED, '"red"'),
+        ([1, "a", None], '[1,"a",null]'),
+        ([], "[]"),
+        ({"a": {"b": 1}}, '{"a":{"b":1}}'),
+        ({1: 2}, '{"1":2}'),
+        (OrderedDict(a=1), '{"a":1}'),
+        ((1, 2), "[1,2]"),
+        ({7}, "[7]"),
+        (range(3), "[0,1,2]"),
+        (deque([1]), "[1]"),
+        ([Word("sub")], '["sub"]'),
+        (Point(1, NOON), '{"x":1,"when":"2026-01-31T12:00:00Z"}'),
+        (Pair(1, "x"), '[1,"x"]'),
+        (Row("n"), '{"rowName":"n"}'),
+        (Person(name="A", born=NOON), '{"name":"A","born":"2026-01-31T12:00:00Z"}'),
+        ([Person(name="A")], '[{"name":"A","born":null}]'),
+        (NOON, '"2026-01-31T12:00:00Z"'),
+        (Path("a") / "b", '"a/b"'),
+        ({"picture": b"x"}, '{"picture":"eA=="}'),
+        ("half \ud83d here", "half \ufffd here"),
+        ("\ud83d\ude00", "\U0001f600"),
+        ({"\ud800": ["\ud800"]}, '{"\ufffd":["\ufffd"]}'),
+        ({"x": float("nan")}, '{"x":null}'),
+    ],
+)
+@pytest.mark.parametrize("make", [returning, returning_async])
+def test_a_value_is_told_as_text_or_json(make: Callable[[Any], ToolDefinition], value: Any, text: str) -> None:
+    result = run_one(make(value))
+    assert result.status is ToolExecutionStatus.SUCCESS
+    assert result.error_code is None
+    assert result.text() == text
+    assert result.elapsed_seconds is not None
+    assert (result.tool_name, result.tool_call_id) == ("give", "c1")
+
+
+def endless() -> Iterator[int]:
+    yield 1
+
+
+async def endless_async() -> AsyncIterator[int]:
+    yield 1
+
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+
+class Rude:
+    """Something that fails at whatever is asked of it."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Cursed(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"bytes", "give failed: it returned bytes: text, or an Image or FileRef with the bytes, can be told"),
+        (bytearray(b"x"), "bytearray"),
+        (endless(), "give failed: it returned a generator"),
+        (endless_async(), "give failed: it returned a async_generator"),
+        (object(), "a object"),
+        (Rude(), "a Rude"),
+        ([1, {"x": object()}], "a object"),
+        ({(1, 2): 3}, "a dict that JSON cannot hold"),
+        (CYCLE, "nested too deeply or holds itself"),
+        (lambda: 1, "a function"),
+        (Exception, "a type"),
+        ([Text("x"), 3], "a int among parts"),
+    ],
+)
+@pytest.mark.parametrize("make", [returning, returning_async])
+def test_what_cannot_be_told_is_a_failure_that_names_its_type(
+    make: Callable[[Any], ToolDefinition], value: Any, says: str
+) -> None:
+    result = run_one(make(value))
+    assert result.status is ToolExecutionStatus.FAILED
+    assert result.error_code is ErrorCode.TOOL_FAILED
+    assert says in result.text()
+
+
+def test_parts_are_kept_as_parts() -> None:
+    picture = Image(mime_type="image/png", data=b"x")
+    file = FileRef(path="a.txt")
+    result = run_one(returning(["before", picture, Text("after"), file]))
+    assert result.attachments == (picture, file)
+    assert result.text() == "before\n\nafter"
+    assert run_one(returning(picture)).attachments == (picture,)
+    assert run_one(returning(Text("x"))).text() == "x"
+
+
+def test_an_output_says_its_text_at_every_level() -> None:
+    picture = Image(mime_type="image/png", data=b"x")
+    output = ToolOutput("everything", summary=[Section("S", "much")], gist="little", attachments=[picture])
+    result = run_one(returning(output))
+    assert [result.text(level) for level in LevelOfDetail] == ["everything", "much", "little"]
+    assert result.attachments == (picture,)
+    levels = LevelOfDetailSections((Section("", "a"),), (Section("", "b"),), (Section("", "c"),))
+    assert run_one(returning(levels)).result == levels
+
+
+def test_a_long_result_is_kept_whole_and_gets_a_short_summary() -> None:
+    text = "\n".join(f"line {number}" for number in range(5_000))
+    result = run_one(returning(text), result_limit_characters=1_000)
+    assert result.text() == text
+    summary = result.text(LevelOfDetail.SUMMARY)
+    assert result.text(LevelOfDetail.GIST) == summary
+    assert len(summary) < 1_100
+    first, marker, last = summary.partition("[…")[0], summary.partition("[…")[2], summary.splitlines()[-1]
+    assert first.startswith("line 0\nline 1\n")
+    assert marker.partition("…]")[0].startswith(" ")
+    assert "characters" in marker
+    assert "lines) left out" in marker
+    assert last == "line 4999"
+
+
+def test_a_long_line_is_cut_anywhere() -> None:
+    result = run_one(returning("x" * 100_000), result_limit_characters=1_000)
+    summary = result.text(LevelOfDetail.SUMMARY)
+    assert "[… 99000 of 100000 characters left out …]" in summary
+    assert len(summary) < 1_100
+
+
+def test_a_summary_that_the_tool_gave_is_not_replaced() -> None:
+    result = run_one(returning(ToolOutput("x" * 5_000, summary="many x")), result_limit_characters=100)
+    assert result.text(LevelOfDetail.SUMMARY) == "many x"
+    without = run_one(returning(ToolOutput("x" * 5_000)), result_limit_characters=100)
+    assert len(without.text(LevelOfDetail.SUMMARY)) < 200
+    assert len(without.text()) == 5_000
+
+
+def test_a_result_at_the_limit_is_not_cut() -> None:
+    result = run_one(returning("x" * 100), result_limit_characters=100)
+    assert result.text(LevelOfDetail.SUMMARY) == "x" * 100
+
+
+# ---------------------------------------------------------------- how a tool fails
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ValueError("first\nsecond"), ErrorCode.TOOL_FAILED, "give failed: ValueError: first"),
+        (KeyError("k"), ErrorCode.TOOL_FAILED, "give failed: KeyError: 'k'"),
+        (ValueError(), ErrorCode.TOOL_FAILED, "give failed: ValueError"),
+        (Cursed(), ErrorCode.TOOL_FAILED, "give failed: Cursed"),
+        (SystemExit(3), ErrorCode.TOOL_FAILED, "give failed: SystemExit: 3"),
+        (StopIteration("x"), ErrorCode.TOOL_FAILED, None),
+        (RecursionError("deep"), ErrorCode.TOOL_FAILED, "give failed: RecursionError: deep"),
+        (
+            ExceptionGroup("two", [ValueError("a")]),
+            ErrorCode.TOOL_FAILED,
+            "give failed: ExceptionGroup: two (1 sub-exception)",
+        ),
+        (asyncio.CancelledError(), ErrorCode.TOOL_FAILED, "give failed: CancelledError"),
+        (TimeoutError(), ErrorCode.TOOL_FAILED, "give failed: TimeoutError"),
+        (ToolError("Ask again\nlater."), ErrorCode.TOOL_FAILED, "Ask again\nlater."),
+        (ToolError("No such id.", code=ErrorCode.INVALID_ARGUMENTS), ErrorCode.INVALID_ARGUMENTS, "No such id."),
+        (ToolError("Odd.", code=ErrorCode.RATE_LIMITED), ErrorCode.TOOL_FAILED, "Odd."),
+        (ToolError(""), ErrorCode.TOOL_FAILED, "give failed"),
+        (
+            ValueError("the key is sk-abcdefgh12345678abcdefgh"),
+            ErrorCode.TOOL_FAILED,
+            "give failed: ValueError: the key is [redacted]",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("make", [returning, returning_async])
+def test_what_a_tool_raises_is_its_result(
+    make: Callable[[Any], ToolDefinition], error: BaseException, code: ErrorCode, text: str | None
+) -> None:
+    result = run_one(make(error))
+    assert result.status is ToolExecutionStatus.FAILED
+    assert result.error_code is code
+    assert text is None or result.text() == text
+    assert result.elapsed_seconds is not None
+
+
+def test_a_tool_may_say_that_it_was_not_run() -> None:
+    result = run_one(returning(ToolError("Not on Sundays.", code=ErrorCode.TOOL_DENIED)))
+    assert result.status is ToolExecutionStatus.SKIPPED
+    assert result.error_code is ErrorCode.TOOL_DENIED
+
+
+def test_a_tool_that_cancels_its_own_task_has_failed() -> None:
+    async def execute(arguments: dict[str, Any], context: ToolContext[Any]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.Event().wait()
+
+    assert run_one(definition("give", execute)).text() == "give failed: CancelledError"
