@@ -1,4 +1,4 @@
-"""Who may run what: whether a call needs an answer first, and the policy that may give it. Knows no entries."""
+"""Who decides whether a call may run: the policy that is asked first, and what it may answer. Knows no entries."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -10,10 +10,9 @@ from ..errors import InvalidValue
 from ..history import ToolCallRequest
 from ..jsontext import require_json_object
 from ..message import require_text
-from ..request import ToolsConfig
-from ..tools import ToolContext, ToolDefinition
+from ..tools import ToolDefinition
 
-__all__ = ["ApprovalDecision", "ApprovalPolicy", "ApprovalRequest", "decide", "needs_approval"]
+__all__ = ["ApprovalDecision", "ApprovalPolicy", "ApprovalRequest", "decide"]
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,21 +46,6 @@ _Answer: TypeAlias = ApprovalDecision | bool | None
 
 # What a policy says of a call; None leaves it to a person.
 ApprovalPolicy: TypeAlias = Callable[[ApprovalRequest], _Answer | Awaitable[_Answer]]
-
-
-def needs_approval(
-    tool: ToolDefinition, arguments: dict[str, Any], context: ToolContext[Any], mode: str = ToolsConfig().approval
-) -> bool:
-    """Return whether a call must be approved. A tool's own function that fails is a reason to ask."""
-    if mode != "as_declared":
-        return mode == "always"
-    declared = tool.requires_approval
-    if isinstance(declared, bool):
-        return declared
-    try:
-        return bool(declared(arguments, context))
-    except Exception:  # noqa: BLE001  # the user's own function; who cannot tell, asks
-        return True
 
 
 async def decide(policy: ApprovalPolicy | None, request: ApprovalRequest) -> ApprovalDecision | None:

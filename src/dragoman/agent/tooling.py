@@ -19,7 +19,7 @@ from ..store import Session
 from ..tools import ReadyCall, ToolContext, ToolDefinition, ToolExecutor, ToolRegistry
 from ..toolspec import ToolSpec
 from .actions import Approve, Done, EndsWith, NeedsApproval, Runs, RunTools, Verdict, Waits
-from .approval import ApprovalPolicy, ApprovalRequest, decide, needs_approval
+from .approval import ApprovalPolicy, ApprovalRequest, decide
 from .events import ApprovalAskedEvent, ToolResultEvent, ToolStartedEvent
 from .loop import interrupted_result
 from .scope import Scope
@@ -70,7 +70,7 @@ class ToolRunner:
         if answered is None and call.started is None:
             if call.asked is not None:
                 return Waits()
-            if needs_approval(ready.definition, ready.arguments, self._context(ready), self._config.approval):
+            if self._needs_approval(ready):
                 return NeedsApproval()
         return Runs()
 
@@ -126,6 +126,11 @@ class ToolRunner:
         elif open_call is not None:
             await self._scope.append(ToolFinishedEntry(result))
         await self._scope.hook("after_tool", ready.call, self._context(ready), result)
+
+    def _needs_approval(self, ready: ReadyCall) -> bool:
+        if self._config.approval != "as_declared":
+            return self._config.approval == "always"
+        return ready.definition.needs_approval(ready.arguments, self._context(ready))
 
     def _ready(self, call: OpenCall) -> ReadyCall:
         ready = self._executor.prepare(call.request, call.arguments)
