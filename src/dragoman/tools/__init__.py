@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .batches import ReadyCall
     from .definition import Approval, FunctionTool, ToolDefinition, ToolOutput, tool
     from .executor import ToolExecutor
+    from .mcp import McpServer
     from .registry import ToolLike, ToolRegistry
     from .schema import TypeSchema
     from .toolcontext import ToolContext
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Approval",
     "FunctionTool",
+    "McpServer",
     "ReadyCall",
     "ToolArgumentParser",
     "ToolContext",
@@ -37,5 +39,5 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        modules=("toolcontext", "definition", "registry", "schema", "arguments", "batches", "executor"),
+        modules=("toolcontext", "definition", "registry", "schema", "arguments", "batches", "executor", "mcp"),
     )
