@@ -35,6 +35,7 @@ from .errors import (
     redact,
 )
 from .jsonform import SCHEMA_VERSION, from_json, to_json
+from .lazynames import lazy_names
 from .message import (
     FileRef,
     FinishReason,
@@ -71,6 +72,7 @@ from .toolspec import OneTool, ToolChoice, ToolSpec
 from .usage import Prices, TokenUsage
 
 if TYPE_CHECKING:
+    from .agent import Agent, AgentRun, ApprovalDecision, Hooks, RunResult
     from .context import (
         ContextBuildInput,
         ContextBuildResult,
@@ -113,18 +115,23 @@ if TYPE_CHECKING:
         entry_to_json,
         to_messages,
     )
+    from .router import ProviderRouter
     from .schema import json_schema
-    from .store import MemoryStore, Session, SessionStore, SQLiteStore, open_session, start_session
+    from .store import MemoryStore, PostgresStore, Session, SessionStore, SQLiteStore, open_session, start_session
+    from .tools import ToolContext, ToolDefinition, ToolOutput, tool
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Agent",
     "AgentConfig",
+    "AgentRun",
     "AgentState",
     "AgentStatus",
     "ApprovalAnsweredEntry",
     "ApprovalAskedEntry",
+    "ApprovalDecision",
     "Assembler",
     "Assembly",
     "CacheConfig",
@@ -147,6 +154,7 @@ __all__ = [
     "Guard",
     "HistoryEntry",
     "HistoryToolCallResult",
+    "Hooks",
     "HostedTool",
     "IllegalAppend",
     "Image",
@@ -174,14 +182,17 @@ __all__ = [
     "ObservabilityConfig",
     "OneTool",
     "Part",
+    "PostgresStore",
     "Prices",
     "ProviderClient",
     "ProviderItem",
     "ProviderItemDelta",
+    "ProviderRouter",
     "Reasoning",
     "ResetEntry",
     "Role",
     "RunFinishedEntry",
+    "RunResult",
     "RunStartedEntry",
     "RunStatus",
     "RuntimeConfig",
@@ -204,9 +215,12 @@ __all__ = [
     "ToolCallRequest",
     "ToolCallStartDelta",
     "ToolChoice",
+    "ToolContext",
+    "ToolDefinition",
     "ToolError",
     "ToolExecutionStatus",
     "ToolFinishedEntry",
+    "ToolOutput",
     "ToolResult",
     "ToolResultsEntry",
     "ToolSpec",
@@ -235,34 +249,37 @@ __all__ = [
     "start_session",
     "to_json",
     "to_messages",
+    "tool",
 ]
 
 if not TYPE_CHECKING:
-    _HOMES = {
-        "ContextBuildInput": ".context",
-        "ContextBuildResult": ".context",
-        "ContextManager": ".context",
-        "ContextStats": ".context",
-        "ContextUpdateResult": ".context",
-        "MemoryStore": ".store",
-        "SQLiteStore": ".store",
-        "Session": ".store",
-        "SessionStore": ".store",
-        "json_schema": ".schema",
-        "open_session": ".store",
-        "start_session": ".store",
-    }
-
-    def __getattr__(name: str) -> object:
-        """Load the record, a context, a store, or the schema, when it is first asked for."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib
-
-        home = importlib.import_module(_HOMES.get(name, ".history"), __name__)
-        globals()[name] = getattr(home, name)
-        return globals()[name]
-
-    def __dir__() -> list[str]:
-        """Return what is there, loaded or not."""
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        homes={
+            "Agent": "agent",
+            "AgentRun": "agent",
+            "ApprovalDecision": "agent",
+            "ContextBuildInput": "context",
+            "ContextBuildResult": "context",
+            "ContextManager": "context",
+            "ContextStats": "context",
+            "ContextUpdateResult": "context",
+            "Hooks": "agent",
+            "MemoryStore": "store",
+            "PostgresStore": "store",
+            "ProviderRouter": "router",
+            "RunResult": "agent",
+            "SQLiteStore": "store",
+            "Session": "store",
+            "SessionStore": "store",
+            "ToolContext": "tools",
+            "ToolDefinition": "tools",
+            "ToolOutput": "tools",
+            "json_schema": "schema",
+            "open_session": "store",
+            "start_session": "store",
+            "tool": "tools",
+        },
+        modules=("history",),
+    )

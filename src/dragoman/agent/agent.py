@@ -1,11 +1,10 @@
 """`Agent`: what a user holds. A model, tools and a session, and runs that carry the session on."""
 
-import asyncio
 import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -35,6 +34,9 @@ from .output import OutputReader
 from .runner import Runner, last_message, owes_answer
 from .scope import Scope
 from .tooling import ToolRunner, own_tools
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Agent", "AgentRun", "Prompt", "RunResult"]
 
@@ -85,6 +87,8 @@ class AgentRun(Generic[OutputT]):
 
     async def result(self) -> RunResult[OutputT]:
         """Return how it ended. Whoever is cancelled here aborts the run, and it is closed before this returns."""
+        import asyncio
+
         assert self._task is not None
         try:
             return await asyncio.shield(self._task)
@@ -222,6 +226,8 @@ class Agent(Generic[OutputT]):
 
     def run_sync(self, prompt: Prompt | None = None, *, strategy: str = "") -> RunResult[OutputT]:
         """Do the same where no event loop runs."""
+        import asyncio
+
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -310,6 +316,8 @@ class Agent(Generic[OutputT]):
     def _start(
         self, prompt: Prompt | None, strategy: str, *, keeps_events: bool, around: Budget | None = None
     ) -> AgentRun[OutputT]:
+        import asyncio
+
         self._require_idle()
         entry = None if prompt is None else as_input(prompt)
         session = self._session

@@ -80,6 +80,7 @@ class ModelCaller:
         scope, self._stream = self._scope, None
         try:
             if action.choice == 0:
+                self._models = ()  # those of the last call do not stand in where this one has no route
                 self._models = self._route()
             model = self._asked = self._models[action.choice]
             call, metadata = await self._prepare(model, action)

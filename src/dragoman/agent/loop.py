@@ -242,8 +242,8 @@ class AgentLoop:
             return (yield from self._end(_S.FAILED, limit))
         self._budget.note_tool_round()
         verdicts = yield from self._settle_calls()
-        to_ask = tuple(call for call, verdict in verdicts if isinstance(verdict, NeedsApproval))
-        if to_ask:
+        # Whether a call needs approval may depend on what was decided about another, so until all is decided.
+        while to_ask := tuple(call for call, verdict in verdicts if isinstance(verdict, NeedsApproval)):
             outcome = yield from self._do(Approve(to_ask))
             if isinstance(outcome, Aborted):
                 return (yield from self._stop(outcome))

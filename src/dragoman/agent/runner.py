@@ -1,6 +1,5 @@
 """Drives the loop: performs each action, sends back what came of it, and lets a run be aborted at any moment."""
 
-import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
@@ -66,6 +65,8 @@ class Runner:
         output_attempts: int = 2,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        import asyncio
+
         self._scope = scope
         self._caller = caller
         self._tools = tools
@@ -162,11 +163,15 @@ class Runner:
         return Checked(self._scope.state)
 
     async def _wait(self, action: Wait) -> Done:
+        import asyncio
+
         await asyncio.sleep(action.seconds)
         return Done(self._scope.state)
 
     async def _interruptible(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
         """Do it unless the run is aborted or its time is over; then stop it, and say what had arrived."""
+        import asyncio
+
         if self._abort.done():
             work.close()
             return Aborted(self._scope.state)
@@ -181,7 +186,7 @@ class Runner:
                 await asyncio.wait((task,))
         if not task.cancelled():
             return task.result()
-        # await self._scope.settle()
+        await self._scope.settle()
         return Aborted(self._scope.state, self._caller.partial, self._why_stopped(is_late=not ended))
 
     def _why_stopped(self, *, is_late: bool) -> RunError | None:

@@ -1,6 +1,7 @@
-"""Where sessions are kept: the `SessionStore` protocol, stores in memory and in a SQLite file, and `Session`.
+"""Where sessions are kept: the `SessionStore` protocol, stores in memory, in a SQLite file and in PostgreSQL, and
+`Session`.
 
-Everything is loaded when it is first asked for, SQLite and asyncio when they are first used.
+Everything is loaded when it is first asked for, SQLite, psycopg and asyncio when they are first used.
 """
 
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .lazy import LazyEntries
     from .memory import MemoryStore
+    from .postgres import PostgresStore
     from .protocol import (
         AppendConflict,
         ForkPoint,
@@ -31,6 +33,7 @@ __all__ = [
     "LazyEntries",
     "MemoryStore",
     "OpenedSession",
+    "PostgresStore",
     "SQLiteStore",
     "Session",
     "SessionInfo",
@@ -45,7 +48,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    _MODULES = ("protocol", "lazy", "memory", "session", "sqlite")
+    _MODULES = ("protocol", "lazy", "memory", "session", "sqlite", "postgres")
 
     def __getattr__(name: str) -> object:
         """Load a name when it is first asked for."""
