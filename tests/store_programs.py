@@ -4,9 +4,10 @@
     python -m tests.store_programs rivals STORE                 8 writers of one session and 4 of their own, at once
     python -m tests.store_programs fill STORE --limit 300000    a disk that is full, until room is made
 
-STORE is the path of a SQLite file. Each prints what it found and fails if anything that was acknowledged is not there,
-is there twice, or is not what was appended. Every entry's content follows from its place, so whoever reads it knows
-what it must be.
+STORE is the path of a SQLite file, or the URI of a PostgreSQL database, with `#` and the name of a schema after it if
+it shall not be the usual one. Each prints what it found and fails if anything that was acknowledged is not there, is
+there twice, or is not what was appended. Every entry's content follows from its place, so whoever reads it knows what
+it must be.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import ErrorCode, HistoryEntry, Image, ModelInputEntry, StoreError, Text
-from dragoman.store import AppendConflict, SessionStore, Snapshot, SQLiteStore
+from dragoman.store import AppendConflict, PostgresStore, SessionStore, Snapshot, SQLiteStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SESSIONS = ("short", "long", "pictures", "batches")
@@ -39,9 +40,23 @@ SINGLES, SINGLE_APPENDS = 4, 60
 _ACK = struct.Struct("<HI")
 
 
-def open_store(address: str) -> SessionStore:
+def open_store(address: str) -> SQLiteStore | PostgresStore:
     """Return the store at that address."""
-    return SQLiteStore(address)
+    if not address.startswith("postgresql://"):
+        return SQLiteStore(address)
+    conninfo, _, schema = address.partition("#")
+    return PostgresStore(conninfo, schema=schema or "dragoman", connections=len(SESSIONS))
+
+
+def prepare(address: str) -> None:
+    """Create what a store does not create by itself."""
+
+    async def migrate() -> None:
+        async with open_store(address) as store:
+            if isinstance(store, PostgresStore):
+                await store.migrate()
+
+    asyncio.run(migrate())
 
 
 def entry_at(session_id: str, serial: int, writer: str = "") -> HistoryEntry:
@@ -87,15 +102,27 @@ async def write_until_killed(address: str, acknowledged: int, seed: int) -> None
     """Append to several sessions at once for ever, and say so whenever a place is acknowledged."""
     chance = random.Random(seed)
     store = open_store(address)
+    # It may carry out what it was sent after the one who sent it was killed: then a place is taken after all.
+    is_server = isinstance(store, PostgresStore)
 
     async def write(number: int, session_id: str) -> None:
         if not await has(store, session_id):
-            await store.create(session_id)
+            try:
+                await store.create(session_id)
+            except StoreError as error:
+                if not (is_server and error.code is ErrorCode.CONFLICT):
+                    raise
         serial = (await store.head(session_id)).next_serial
         while True:
             count = chance.choice((2, 3, 7)) if session_id == "batches" else 1
             entries = [entry_at(session_id, each) for each in range(serial, serial + count)]
-            head = await store.append(session_id, entries, serial)
+            try:
+                head = await store.append(session_id, entries, serial)
+            except AppendConflict as conflict:
+                if not is_server:
+                    raise
+                serial = conflict.head.next_serial
+                continue
             os.write(acknowledged, _ACK.pack(number, head.serial))
             serial = head.next_serial
             if serial % 40 == 0:
@@ -138,16 +165,17 @@ async def check_after_kill(address: str, acknowledged: dict[str, int], known: di
             if not await has(store, session_id):
                 assert session_id not in acknowledged
                 continue
-            head = await store.head(session_id)
-            assert head.serial >= acknowledged.get(session_id, -1), f"{session_id}: {head} of {acknowledged}"
             first = known.get(session_id, -1) + 1
             entries = await store.load(session_id, first)
-            assert list(entries) == [entry_at(session_id, serial) for serial in range(first, head.next_serial)]
+            last = first + len(entries) - 1
+            assert last >= acknowledged.get(session_id, -1), f"{session_id}: {last} of {acknowledged}"
+            assert list(entries) == [entry_at(session_id, serial) for serial in range(first, last + 1)]
+            assert (await store.head(session_id)).serial >= last
             if whole:
                 report = await store.verify(session_id)
                 assert report.is_sound, report
             new += len(entries)
-            known[session_id] = head.serial
+            known[session_id] = last
     finally:
         await store.close()
     return new
@@ -291,6 +319,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="how large a file may grow; without it, the disk is filled")
     chosen = parser.parse_args()
     started = time.monotonic()
+    prepare(chosen.store)
     if chosen.program == "kill":
         found = run_kills(chosen.store, chosen.rounds, chosen.seed)
     elif chosen.program == "rivals":

@@ -2,25 +2,34 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
 from dragoman import HistoryEntry
 from dragoman.store import AppendConflict, Head, MemoryStore, SessionStore, SQLiteStore
 from dragoman.testing.stores import SHARED_STORE_CHECKS, STORE_CHECKS, require_store_conformance
+from tests.postgres_server import Place
 
-OPENERS: dict[str, Callable[[Path], SessionStore]] = {
-    "memory": lambda _folder: MemoryStore(),
-    "sqlite": lambda folder: SQLiteStore(folder / "sessions.db"),
-}
+SHARED_KINDS = ("sqlite", "postgres")
+
+
+@pytest.fixture
+def open_store(request: pytest.FixtureRequest) -> Callable[[], SessionStore]:
+    """Return what opens stores of one new place, of the kind that the test is run for."""
+    if request.param == "memory":
+        return MemoryStore
+    if request.param == "sqlite":
+        path = request.getfixturevalue("tmp_path") / "sessions.db"
+        return lambda: SQLiteStore(path)
+    place: Place = request.getfixturevalue("postgres")
+    return lambda: place.store(poll_seconds=3600)
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS)
-@pytest.mark.parametrize("kind", OPENERS)
-def test_a_store_holds_to(kind: str, check: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("open_store", ["memory", *SHARED_KINDS], indirect=True)
+def test_a_store_holds_to(check: str, open_store: Callable[[], SessionStore]) -> None:
     async def run() -> None:
-        store = OPENERS[kind](tmp_path)
+        store = open_store()
         try:
             await STORE_CHECKS[check](store)
         finally:
@@ -30,16 +39,22 @@ def test_a_store_holds_to(kind: str, check: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("check", SHARED_STORE_CHECKS)
-def test_two_stores_on_one_file_hold_to(check: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("open_store", SHARED_KINDS, indirect=True)
+def test_two_stores_of_one_place_hold_to(check: str, open_store: Callable[[], SessionStore]) -> None:
     async def run() -> None:
-        async with SQLiteStore(tmp_path / "s.db") as first, SQLiteStore(tmp_path / "s.db") as second:
+        first, second = open_store(), open_store()
+        try:
             await SHARED_STORE_CHECKS[check](first, second)
+        finally:
+            await first.close()
+            await second.close()
 
     asyncio.run(run())
 
 
-def test_the_whole_suite_runs_in_one_file(tmp_path: Path) -> None:
-    made = asyncio.run(require_store_conformance(lambda: SQLiteStore(tmp_path / "s.db"), is_shared=True))
+@pytest.mark.parametrize("open_store", SHARED_KINDS, indirect=True)
+def test_the_whole_suite_runs_in_one_place(open_store: Callable[[], SessionStore]) -> None:
+    made = asyncio.run(require_store_conformance(open_store, is_shared=True))
     assert made == len(STORE_CHECKS) + len(SHARED_STORE_CHECKS)
 
 

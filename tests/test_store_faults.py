@@ -14,6 +14,7 @@ import pytest
 from dragoman import ErrorCode, HistoryEntry, StoreError
 from dragoman.store import Head, SQLiteStore
 from dragoman.testing.stores import append_all, sample_entries
+from tests.postgres_server import Place
 from tests.store_cases import crash_image, stored, with_flipped_byte, with_store
 
 ROOT = Path(__file__).parents[1]
@@ -28,17 +29,26 @@ def run_program(*arguments: str, prefix: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
-def test_a_writer_that_is_killed_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    assert "200 kills" in run_program("kill", str(tmp_path / "s.db"), "--rounds", "200")
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest) -> str:
+    """Return where a new store is, as the programs want it."""
+    if request.param == "sqlite":
+        return str(request.getfixturevalue("tmp_path") / "s.db")
+    place: Place = request.getfixturevalue("empty_postgres")
+    return place.address
+
+
+def test_a_writer_that_is_killed_loses_nothing_that_was_acknowledged(address: str) -> None:
+    assert "200 kills" in run_program("kill", address, "--rounds", "200")
 
 
 @pytest.mark.slow
-def test_a_thousand_kills_lose_nothing(tmp_path: Path) -> None:
-    assert "1000 kills" in run_program("kill", str(tmp_path / "s.db"), "--rounds", "1000", "--seed", "1")
+def test_a_thousand_kills_lose_nothing(address: str) -> None:
+    assert "1000 kills" in run_program("kill", address, "--rounds", "1000", "--seed", "1")
 
 
-def test_twelve_processes_that_write_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
-    assert "no gap, no double, no loss" in run_program("rivals", str(tmp_path / "s.db"))
+def test_twelve_processes_that_write_at_once_lose_and_double_nothing(address: str) -> None:
+    assert "no gap, no double, no loss" in run_program("rivals", address)
 
 
 def test_a_file_that_may_not_grow_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:

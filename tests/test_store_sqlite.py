@@ -15,8 +15,8 @@ import pytest
 from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
 from dragoman.history import Metadata, ModelInputEntry, entry_to_json
 from dragoman.store import AppendConflict, SQLiteStore
+from dragoman.store.sql_changes import create_session, erase_session
 from dragoman.store.sqlite_appending import Appender
-from dragoman.store.sqlite_changes import create_session, erase_session
 from dragoman.store.sqlite_schema import MIGRATIONS, connect, migrate
 from dragoman.testing.stores import append_all, sample_entries
 from tests.store_cases import crash_image, stored, with_flipped_byte, with_store
@@ -158,9 +158,9 @@ def test_a_migration_that_fails_leaves_the_number_before_it_and_everything_else(
             with_store(path, lambda store: store.head("a"))
         assert scalar(path, "PRAGMA user_version") == 1
         assert scalar(path, "SELECT count(*) FROM sqlite_master WHERE name = 'blobs'") == 0
-    connection = raw(path)
-    connection.execute("DROP TABLE pieces")
-    connection.close()
+    repairing = raw(path)
+    repairing.execute("DROP TABLE pieces")
+    repairing.close()
     assert with_store(path, lambda store: store.head("a")).serial == -1
 
 
@@ -398,6 +398,93 @@ def test_a_damaged_session_can_be_erased(tmp_path: Path) -> None:
     assert not with_store(path, lambda store: store.verify("a")).is_sound
     with_store(path, lambda store: store.erase("a"))
     assert with_store(path, lambda store: store.verify("b")).is_sound
+
+
+def past_the_triggers(path: Path, *statements: str) -> None:
+    """Change what the triggers protect, as somebody could who takes them away for a while."""
+    connection = raw(path)
+    triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        assert connection.execute(statement).rowcount
+    for _, sql in triggers:
+        connection.execute(sql)
+    connection.close()
+
+
+OF_B = "(SELECT key FROM sessions WHERE session_id = 'b')"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE sessions SET metadata = x'7b7d' WHERE session_id = 'b'",
+        "UPDATE sessions SET created_at = 'yesterday' WHERE session_id = 'b'",
+        "UPDATE sessions SET record = x'00' WHERE session_id = 'b'",
+        f"UPDATE heads SET checksum = x'00', serial = -7 WHERE session = {OF_B}",
+        f"DELETE FROM heads WHERE session = {OF_B}",
+        f"UPDATE entries SET entry = x'ff' WHERE serial = 11 AND session = {OF_B}",
+    ],
+)
+def test_a_damaged_session_does_not_hide_the_others_and_can_be_erased(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    entries = stored(path, "a", "b", "c", count=12)
+    past_the_triggers(path, damage)
+
+    async def look(store: SQLiteStore) -> None:
+        page = await store.list()
+        assert ([info.session_id for info in page.sessions], page.damaged) == (["c", "a"], ("b",))
+        assert not (await store.verify("b")).is_sound
+        tombstone = await store.erase("b")
+        assert (tombstone.entries, await store.tombstone("b")) == (12, tombstone)
+        assert (await store.list()).damaged == ()
+        assert await store.load("a") == entries["a"]
+
+    with_store(path, look)
+    assert scalar(path, "SELECT count(*) FROM entries") == 24
+    assert b'"id":"b:' not in path.read_bytes()
+
+
+def test_a_damaged_session_is_named_on_the_page_where_it_would_stand(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, *"abcdef", count=1)
+    past_the_triggers(path, "UPDATE sessions SET record = x'00' WHERE session_id IN ('f', 'c', 'b')")
+
+    async def pages(store: SQLiteStore) -> list[tuple[str, tuple[str, ...]]]:
+        found, page = [], await store.list(limit=1)
+        while True:
+            found.append((page.sessions[0].session_id, page.damaged))
+            if page.next_page is None:
+                return found
+            page = await store.list(limit=1, page=page.next_page)
+
+    assert with_store(path, pages) == [("e", ("f",)), ("d", ()), ("a", ("c", "b"))]
+
+
+@pytest.mark.parametrize("name", ["the-other", "the-nther"], ids=["by the id that it had", "by the id that it has"])
+def test_a_session_whose_id_was_changed_on_the_disk_can_be_erased(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    entries = stored(path, "the-first", "the-other", count=3)
+    with_flipped_byte(path, path.read_bytes().index(b"the-other2") + 4, 1)  # in its row, where the time comes next
+
+    async def look(store: SQLiteStore) -> None:
+        page = await store.list()
+        assert ([info.session_id for info in page.sessions], page.damaged) == (["the-first"], ("the-nther",))
+        assert (await store.erase(name)).entries == 3
+        assert (await store.list()).damaged == ()
+        assert await store.load("the-first") == entries["the-first"]
+
+    with_store(path, look)
+    assert scalar(path, "PRAGMA integrity_check") == "ok"
+
+
+def test_an_id_that_is_no_text_any_more_is_still_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, "the-first", "the-other", count=3)
+    with_flipped_byte(path, path.read_bytes().index(b"the-other2") + 4, 0x80)
+    page = with_store(path, lambda store: store.list())
+    assert ([info.session_id for info in page.sessions], page.damaged) == (["the-first"], (r"the-\xefther",))
 
 
 def test_an_append_that_meets_another_process_at_its_place_is_a_conflict(tmp_path: Path) -> None:

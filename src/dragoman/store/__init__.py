@@ -6,6 +6,8 @@ Everything is loaded when it is first asked for, SQLite, psycopg and asyncio whe
 
 from typing import TYPE_CHECKING
 
+from ..lazynames import lazy_names
+
 if TYPE_CHECKING:
     from .lazy import LazyEntries
     from .memory import MemoryStore
@@ -48,20 +50,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    _MODULES = ("protocol", "lazy", "memory", "session", "sqlite", "postgres")
-
-    def __getattr__(name: str) -> object:
-        """Load a name when it is first asked for."""
-        if name in __all__:
-            import importlib
-
-            for module in _MODULES:
-                found = importlib.import_module(f".{module}", __name__)
-                if name in found.__all__:
-                    globals()[name] = getattr(found, name)
-                    return globals()[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __dir__() -> list[str]:
-        """Return what is there, loaded or not."""
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(
+        __name__, __all__, modules=("protocol", "lazy", "memory", "session", "sqlite", "postgres")
+    )

@@ -1,4 +1,4 @@
-"""How a reader hears of new entries: at once within a process, by looking again for what other processes append."""
+"""How a reader hears of new entries: at once if anybody tells, else by looking again for what others have appended."""
 
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -56,12 +56,17 @@ class Notices:
             except RuntimeError:  # its loop is closed: nobody waits there
                 pass
 
+    def tell_all(self) -> None:
+        """Wake everybody: something may have been missed."""
+        with self._lock:
+            sessions = list(self._waiting)
+        self.tell(sessions)
+
     def close(self) -> None:
         """Wake everybody, for good."""
         with self._lock:
             self.is_closed = True
-            sessions = list(self._waiting)
-        self.tell(sessions)
+        self.tell_all()
 
 
 async def follow_entries(

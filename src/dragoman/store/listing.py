@@ -63,12 +63,22 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
         return all(name in info.metadata and info.metadata[name] == value for name, value in self.metadata.items())
 
 
-def page_of(query: ListQuery, numbered: Iterable[tuple[int, SessionInfo]]) -> SessionPage:
-    """Return the page that the sessions make, which come with their numbers, the newest first, after `query.before`."""
+def page_of(query: ListQuery, numbered: Iterable[tuple[int, SessionInfo | str]]) -> SessionPage:
+    """Return the page that the sessions make, which come with their numbers, the newest first, after `query.before`.
+
+    Of a session that is damaged only the id comes, and whether it fits nobody can say: it is named apart.
+    """
     found: list[tuple[int, SessionInfo]] = []
+    damaged: list[tuple[int, str]] = []
+    next_page = None
     for number, info in numbered:
-        if query.fits(info):
+        if isinstance(info, str):
+            damaged.append((number, info))
+        elif query.fits(info):
             if len(found) == query.limit:
-                return SessionPage(tuple(each for _, each in found), str(found[-1][0]))
+                last = found[-1][0]
+                damaged = [each for each in damaged if each[0] > last]  # the others are on the next page
+                next_page = str(last)
+                break
             found.append((number, info))
-    return SessionPage(tuple(each for _, each in found))
+    return SessionPage(tuple(info for _, info in found), next_page, tuple(name for _, name in damaged))

@@ -1,15 +1,15 @@
 """Sessions in memory, for tests and for programs that keep nothing: the same promises, but no crash is survived."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from ..errors import StoreError
 from ..history import HistoryEntry, Metadata, entry_to_json
+from .base import NO_METADATA, BaseStore
 from .chain import chained, checked, decode_entry, is_end_of
-from .following import Notices, follow_entries
 from .lazy import LazyEntries
 from .listing import ListQuery, page_of
 from .protocol import (
@@ -35,12 +35,9 @@ from .refusals import (
     require_forks_named,
     require_serial,
     require_session_id,
-    store_closed,
 )
 
 __all__ = ["MemoryStore"]
-
-_NO_METADATA = Metadata({})
 
 
 class _Kept:
@@ -73,23 +70,16 @@ class _Kept:
         return list(checked(rows, first, self.checksum(first - 1))) if first < end else []
 
 
-class MemoryStore:
+class MemoryStore(BaseStore):
     """A `SessionStore` without a file. One event loop at a time."""
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
-        self._clock = clock or (lambda: datetime.now(UTC))
+        super().__init__(clock, None)
         self._sessions: dict[str, _Kept] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._created = 0
-        self._notices = Notices()
 
-    async def __aenter__(self) -> "MemoryStore":
-        return self
-
-    async def __aexit__(self, *_raised: object) -> None:
-        await self.close()
-
-    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = _NO_METADATA) -> SessionInfo:
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = NO_METADATA) -> SessionInfo:
         """Return a new, empty session."""
         return self._create(session_id, metadata, Head(), None).info
 
@@ -141,36 +131,13 @@ class MemoryStore:
         """Return what is known of the session."""
         return self._find(session_id).info
 
-    async def list(
-        self,
-        *,
-        metadata: Mapping[str, Any] = _NO_METADATA,
-        forks_of: str | None = None,
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
-        limit: int = 100,
-        page: str | None = None,
-    ) -> SessionPage:
-        """Return the sessions that fit, the newest first."""
-        self._require_open()
-        query = ListQuery.of(
-            metadata=metadata,
-            forks_of=forks_of,
-            created_from=created_from,
-            created_before=created_before,
-            limit=limit,
-            page=page,
-        )
-        newest_first = ((kept.number, kept.info) for kept in reversed(self._sessions.values()))
-        return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
-
     async def fork(
         self,
         session_id: str,
         serial: int,
         *,
         new_session_id: str | None = None,
-        metadata: Mapping[str, Any] = _NO_METADATA,
+        metadata: Mapping[str, Any] = NO_METADATA,
     ) -> SessionInfo:
         """Return a new session that shares the entries up to `serial`."""
         parent = self._find(session_id)
@@ -178,18 +145,6 @@ class MemoryStore:
         if serial > parent.info.head.serial:
             raise fork_conflict(session_id, serial, parent.info.head)
         return self._create(new_session_id, metadata, Head(serial, parent.checksum(serial).hex()), parent).info
-
-    def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
-        """Yield the entries from a serial on, then each new one as it comes."""
-        require_session_id(session_id)
-        require_serial(from_serial, "from_serial")
-        return follow_entries(
-            lambda first, end: self.load(session_id, first, until_serial=end),
-            self._notices,
-            session_id,
-            from_serial,
-            None,
-        )
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
         """Check every byte against the chain of checksums."""
@@ -205,7 +160,7 @@ class MemoryStore:
 
     async def erase(self, session_id: str, *, forks: Iterable[str] = ()) -> Tombstone:
         """Remove the session and the forks that are named; leave tombstones."""
-        self._require_open()
+        self._require_usable()
         require_session_id(session_id)
         if session_id in self._tombstones:
             return self._tombstones[session_id]
@@ -217,14 +172,14 @@ class MemoryStore:
         require_forks_named(session_id, [each for each in standing if each not in going])
         for each, kept in going.items():
             count = kept.info.head.next_serial - kept.first
-            self._tombstones[each] = Tombstone(each, self._clock().astimezone(UTC), count)
+            self._tombstones[each] = Tombstone(each, self._now(), count)
             del self._sessions[each]
         self._notices.tell(going)
         return self._tombstones[session_id]
 
     async def tombstone(self, session_id: str) -> Tombstone | None:
         """Return what is left of an erased session."""
-        self._require_open()
+        self._require_usable()
         require_session_id(session_id)
         return self._tombstones.get(session_id)
 
@@ -236,16 +191,13 @@ class MemoryStore:
         """Throw the snapshots away."""
         self._find(session_id).snapshots.clear()
 
-    async def close(self) -> None:
-        """End whoever follows; nothing works afterwards."""
-        self._notices.close()
-
-    def _require_open(self) -> None:
-        if self._notices.is_closed:
-            raise store_closed()
+    async def _list(self, query: ListQuery) -> SessionPage:
+        self._require_usable()
+        newest_first = ((kept.number, kept.info) for kept in reversed(self._sessions.values()))
+        return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
 
     def _find(self, session_id: str) -> _Kept:
-        self._require_open()
+        self._require_usable()
         require_session_id(session_id)
         kept = self._sessions.get(session_id)
         if kept is None:
@@ -253,12 +205,12 @@ class MemoryStore:
         return kept
 
     def _create(self, session_id: str | None, metadata: Mapping[str, Any], head: Head, parent: _Kept | None) -> _Kept:
-        self._require_open()
+        self._require_usable()
         name = new_session_id() if session_id is None else session_id
         require_session_id(name)
         if name in self._sessions or name in self._tombstones:
             raise name_taken(name, self._tombstones.get(name))
-        now = self._clock().astimezone(UTC)
+        now = self._now()
         point = None if parent is None else ForkPoint(parent.info.session_id, head.serial)
         self._created += 1
         kept = _Kept(self._created, SessionInfo(name, now, now, head, Metadata.of(metadata), point), parent)

@@ -66,10 +66,15 @@ class SessionInfo(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class SessionPage(msgspec.Struct, frozen=True):
-    """Some sessions of a list, the newest first; `next_page` asks for those after them, None if there are none."""
+    """Some sessions of a list, the newest first; `next_page` asks for those after them, None if there are none.
+
+    `damaged` are the ids, as far as they can be read, of sessions in between whose own record is not what was written.
+    Nobody can say whether they fit. `verify` says what is wrong with one, and `erase` removes it.
+    """
 
     sessions: tuple[SessionInfo, ...] = ()
     next_page: str | None = None
+    damaged: tuple[str, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -9,13 +9,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from .blobs import Piece, cut_pieces
-from .chain import chained, is_end_of
+from .chain import chained
 from .protocol import Head
-from .refusals import append_conflict
-from .sqlite_rows import SessionRow, checksum_at, corrupt, find_sound_end
+from .sql_rows import corrupt, find_sound_end, recognise_append
 
 if TYPE_CHECKING:
-    from sqlite3 import Connection
+    from .sqlite_database import SQLiteDatabase
 
 __all__ = ["Appender"]
 
@@ -34,7 +33,7 @@ class _Place:
 class Appender:
     """Gathers appends; `flush` writes them."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "SQLiteDatabase") -> None:
         self._connection = connection
         self._places: dict[str, _Place] = {}
         self._entries: list[tuple[int, int, bytes, bytes]] = []
@@ -62,7 +61,7 @@ class Appender:
         if place is None or serial != place.next_serial:
             session = find_sound_end(self._connection, session_id)
             if serial != session.head.next_serial:
-                return self._recognise(session, entries, serial)
+                return recognise_append(self._connection, session, entries, serial)
             place = _Place(session.key, serial, bytes.fromhex(session.head.checksum))
             self._places[session_id] = place
         checksum = place.checksum
@@ -84,15 +83,6 @@ class Appender:
                 self._add_piece(key, serial, piece)
             self._entries.clear()
             self._pieces.clear()
-
-    def _recognise(self, session: SessionRow, entries: Sequence[bytes], serial: int) -> Head:
-        """The head of entries that stand there already: the answer to their first append was lost."""
-        last = serial + len(entries) - 1
-        if last <= session.head.serial:
-            checksum = checksum_at(self._connection, session, last)
-            if is_end_of(checksum, entries, checksum_at(self._connection, session, serial - 1)):
-                return Head(last, checksum.hex())
-        raise append_conflict(session.session_id, serial, session.head)
 
     def _add_piece(self, session: int, serial: int, piece: Piece) -> None:
         name = sha256(piece.data).digest()

@@ -16,6 +16,8 @@ from ..errors import ErrorCode, StoreError
 if TYPE_CHECKING:
     import sqlite3
 
+    from .sqlite_database import SQLiteDatabase
+
 __all__ = ["MIGRATIONS", "Migration", "connect", "migrate", "prepare_file", "store_error", "translated"]
 
 APPLICATION_ID = 0x44_52_41_47  # "DRAG", in the file's header, where `file` finds it
@@ -161,9 +163,11 @@ def prepare_file(path: Path, *, busy_seconds: float) -> None:
             connection.close()
 
 
-def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "sqlite3.Connection":
+def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "SQLiteDatabase":
     """Return a connection with the settings that durability and privacy need."""
     import sqlite3
+
+    from .sqlite_database import SQLiteDatabase
 
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
@@ -171,7 +175,9 @@ def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "sql
         timeout=busy_seconds,
         isolation_level=None,
         check_same_thread=False,
+        factory=SQLiteDatabase,
     )
+    connection.text_factory = _text
     try:
         if not read_only:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -249,6 +255,11 @@ _MEANINGS: dict[str, tuple[ErrorCode, str]] = {
     "SQLITE_CONSTRAINT": (ErrorCode.CORRUPT, "the database does not agree with itself"),
     "SQLITE_ERROR": (ErrorCode.CORRUPT, "the database is not as it was made"),
 }
+
+
+def _text(data: bytes) -> str:
+    """Text as it is; what is no UTF-8 any more can still be shown, and fails the check of its record."""
+    return data.decode("utf-8", "backslashreplace")
 
 
 def _number(connection: "sqlite3.Connection") -> int:

@@ -19,7 +19,8 @@ from .sqlite_appending import Appender
 
 if TYPE_CHECKING:
     import asyncio
-    from sqlite3 import Connection
+
+    from .sqlite_database import SQLiteDatabase
 
 __all__ = ["Writer"]
 
@@ -66,7 +67,9 @@ class _Change(_Job):
 
     __slots__ = ("is_alone", "work")
 
-    def __init__(self, future: "asyncio.Future[Any]", work: "Callable[[Connection], Any]", *, is_alone: bool) -> None:
+    def __init__(
+        self, future: "asyncio.Future[Any]", work: "Callable[[SQLiteDatabase], Any]", *, is_alone: bool
+    ) -> None:
         super().__init__(future)
         self.work = work
         self.is_alone = is_alone
@@ -91,7 +94,7 @@ class Writer:
 
     def __init__(
         self,
-        connect: "Callable[[], Connection]",
+        connect: "Callable[[], SQLiteDatabase]",
         translate: Callable[[Exception], Exception],
         *,
         busy_seconds: float,
@@ -102,7 +105,7 @@ class Writer:
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._turns: dict[asyncio.AbstractEventLoop, _Turn] = {}
         self._thread: threading.Thread | None = None
-        self._connection: Connection | None = None
+        self._connection: SQLiteDatabase | None = None
         self._appender: Appender | None = None
         self._lock = threading.Lock()
         self._handed_over = 0  # batches that the thread has not finished
@@ -122,7 +125,7 @@ class Writer:
         head: Head = await future
         return head
 
-    async def run(self, work: "Callable[[Connection], _Result]", *, alone: bool = False) -> _Result:
+    async def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> _Result:
         """Return what `work` returns, when it is on the disk."""
         loop, future = self._promise()
         self._turn(loop).jobs.append(_Change(future, work, is_alone=alone))
@@ -302,7 +305,7 @@ class Writer:
         except DragomanError as error:
             job.error = error
 
-    def _do(self, connection: "Connection", appender: Appender, job: _Job) -> None:
+    def _do(self, connection: "SQLiteDatabase", appender: Appender, job: _Job) -> None:
         """Do one job of several; a refusal that has written nothing is its own affair."""
         if isinstance(job, _Append):
             self._append(appender, job)
@@ -328,7 +331,7 @@ class Writer:
             job.error = self._translate(error)
         self._settle([job])
 
-    def _tools(self) -> "tuple[Connection, Appender]":
+    def _tools(self) -> "tuple[SQLiteDatabase, Appender]":
         assert self._connection is not None
         assert self._appender is not None
         return self._connection, self._appender

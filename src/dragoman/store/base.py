@@ -1,0 +1,88 @@
+"""What every store of this package does alike: followers, lists, the clock, the end. Knows no database."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from ..history import HistoryEntry, Metadata
+from .following import Notices, follow_entries
+from .listing import ListQuery
+from .protocol import SessionPage
+from .refusals import require_serial, require_session_id, store_closed
+
+__all__ = ["NO_METADATA", "BaseStore"]
+
+NO_METADATA = Metadata({})
+
+
+class BaseStore(ABC):
+    """A `SessionStore` but for what is particular to it."""
+
+    def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float | None) -> None:
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._poll_seconds = poll_seconds  # how often a follower looks by itself; None if nobody else can append
+        self._notices = Notices()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.close()
+
+    async def list(
+        self,
+        *,
+        metadata: Mapping[str, Any] = NO_METADATA,
+        forks_of: str | None = None,
+        created_from: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 100,
+        page: str | None = None,
+    ) -> SessionPage:
+        """Return the sessions that fit, the newest first."""
+        query = ListQuery.of(
+            metadata=metadata,
+            forks_of=forks_of,
+            created_from=created_from,
+            created_before=created_before,
+            limit=limit,
+            page=page,
+        )
+        return await self._list(query)
+
+    def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
+        """Yield the entries from a serial on, then each new one as it comes, whoever appends it."""
+        require_session_id(session_id)
+        require_serial(from_serial, "from_serial")
+        return follow_entries(
+            lambda first, end: self._look(session_id, first, end),
+            self._notices,
+            session_id,
+            from_serial,
+            self._poll_seconds,
+        )
+
+    @abstractmethod
+    async def load(
+        self, session_id: str, from_serial: int = 0, *, until_serial: int | None = None
+    ) -> tuple[HistoryEntry, ...]:
+        """Return the entries from a serial on, each checked."""
+
+    async def close(self) -> None:
+        """End whoever follows; nothing works afterwards."""
+        self._notices.close()
+
+    async def _look(self, session_id: str, first: int, end: int) -> tuple[HistoryEntry, ...]:
+        """What a follower finds, who from then on is told when there is more."""
+        return await self.load(session_id, first, until_serial=end)
+
+    @abstractmethod
+    async def _list(self, query: ListQuery) -> SessionPage: ...
+
+    def _require_usable(self) -> None:
+        if self._notices.is_closed:
+            raise store_closed()
+
+    def _now(self) -> datetime:
+        return self._clock().astimezone(UTC)

@@ -1,0 +1,210 @@
+"""Sessions in PostgreSQL: the store for many machines. Needs the extra `postgres`.
+
+This module has the connections and threads; `sql` is the face, `postgres_schema` has the tables, `postgres_database`
+the transactions and errors, `postgres_listening` hears what others append.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import InvalidValue
+from ..history import HistoryEntry
+from .database import Database
+from .postgres_appending import append_entries
+from .postgres_cleaning import erase_and_clean
+from .postgres_database import (
+    READING,
+    WRITING,
+    Address,
+    PostgresDatabase,
+    connect,
+    is_contention,
+    lost_answer,
+    read_address,
+    require_psycopg,
+    store_error,
+    translated,
+)
+from .postgres_listening import Listener
+from .postgres_schema import MIGRATIONS, channel_of, migrate, require_current, require_schema_name
+from .protocol import Head, Tombstone
+from .sql import SQLStore
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import psycopg
+
+__all__ = ["PostgresStore"]
+
+TRIES = 4  # of a change that others interfere with
+
+_Result = TypeVar("_Result")
+
+
+class PostgresStore(SQLStore):
+    """A `SessionStore` in a schema of a PostgreSQL database, which `migrate` creates. Connects when it is first used.
+
+    `connections` is how many transactions may go on at once; one more connection listens while anybody follows.
+    `lock_seconds` is how long to wait for others' locks, `poll_seconds` how often `follow` looks although it was told
+    nothing. Appends that do not wait for each other may overtake each other.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        schema: str = "dragoman",
+        clock: Callable[[], datetime] | None = None,
+        connections: int = 4,
+        lock_seconds: float = 60.0,
+        poll_seconds: float = 30.0,
+    ) -> None:
+        if not isinstance(conninfo, str):
+            raise InvalidValue(f"conninfo must be a str, got a {type(conninfo).__name__}")
+        require_schema_name(schema)
+        if type(connections) is not int or connections < 1:
+            raise InvalidValue.of("connections", connections, "a whole number from 1 up")
+        super().__init__(clock, poll_seconds)
+        self._conninfo = conninfo
+        self._schema = schema
+        self._connections = connections
+        self._lock_seconds = lock_seconds
+        self._listener = Listener(self._connect, channel_of(schema), self._notices)
+        self._address: Address | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._idle: list[PostgresDatabase] = []
+        self._lock = threading.Lock()
+
+    async def migrate(self) -> int:
+        """Create the schema, or bring it to the number that this version needs, and return that number.
+
+        Raises StoreError, `too_new` if a later version made it; then nothing was touched.
+        """
+
+        def work() -> int:
+            with self._connect_anyhow() as connection, translated():
+                migrate(connection, self._schema)
+            return len(MIGRATIONS)
+
+        return await self._in_thread(work)
+
+    # ------------------------------------------------------------ what the face asks for
+
+    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
+        return await self._write(lambda database: append_entries(database, session_id, entries, serial))
+
+    async def _write(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
+        def write(database: PostgresDatabase) -> _Result:
+            with database.transaction(WRITING):
+                return work(database)
+
+        return await self._in_thread(lambda: self._perform(write))
+
+    async def _erase(self, work: Callable[[Database], Tombstone]) -> Tombstone:
+        def erase(database: PostgresDatabase) -> Tombstone:
+            turn = f"{channel_of(self._schema)} is being cleaned"
+            return erase_and_clean(database, work, turn=turn, wait_seconds=self._lock_seconds)
+
+        return await self._in_thread(lambda: self._perform(erase))
+
+    async def _read(self, work: Callable[[Database], _Result]) -> _Result:
+        return await self._in_thread(lambda: self._read_now(work))
+
+    def _read_now(self, work: Callable[[Database], _Result]) -> _Result:
+        def read(database: PostgresDatabase) -> _Result:
+            with database.transaction(READING):
+                return work(database)
+
+        self._require_usable()
+        return self._perform(read)
+
+    async def _look(self, session_id: str, first: int, end: int) -> tuple[HistoryEntry, ...]:
+        if not self._listener.is_listening:
+            await self._in_thread(self._listener.listen)
+        return await super()._look(session_id, first, end)
+
+    def _close(self) -> None:
+        self._listener.close()
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for database in idle:
+            database.connection.close()
+
+    # ------------------------------------------------------------ threads and connections
+
+    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
+        import asyncio
+
+        with self._lock:
+            self._require_usable()
+            if self._executor is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._executor = ThreadPoolExecutor(self._connections, "dragoman-store")
+            future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return await future
+
+    def _perform(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
+        """Do `work` with a connection. It is repeated if others were faster, or if an idle connection was lost.
+
+        But never after a connection was lost while a transaction was committed: nobody knows what became of it.
+        """
+        require_psycopg()
+        import psycopg
+
+        with self._lock:
+            database = self._idle.pop() if self._idle else None
+        was_idle = database is not None
+        tries = TRIES
+        while True:
+            database = database or PostgresDatabase(self._connect())
+            tries -= 1
+            try:
+                result = work(database)
+            except psycopg.Error as error:
+                is_open_question = database.is_committing
+                is_usable = database.roll_back()
+                may_repeat = is_contention(error) if is_usable else was_idle and not is_open_question
+                if not (may_repeat and tries):
+                    self._put_back(database)
+                    raise (lost_answer() if is_open_question and not is_usable else store_error(error)) from None
+                database, was_idle = database if is_usable else None, False
+            except BaseException:
+                database.roll_back()
+                self._put_back(database)
+                raise
+            else:
+                self._put_back(database)
+                return result
+
+    def _put_back(self, database: PostgresDatabase) -> None:
+        with self._lock:
+            is_kept = not (
+                database.connection.closed or self._notices.is_closed or len(self._idle) >= self._connections
+            )
+            if is_kept:
+                self._idle.append(database)
+        if not is_kept:
+            database.connection.close()
+
+    def _connect(self) -> "psycopg.Connection":
+        connection = self._connect_anyhow()
+        try:
+            with translated():
+                require_current(connection, self._schema)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_anyhow(self) -> "psycopg.Connection":
+        if self._address is None:
+            self._address = read_address(self._conninfo)
+        return connect(self._address, self._schema, lock_seconds=self._lock_seconds)

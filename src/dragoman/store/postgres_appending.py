@@ -1,0 +1,90 @@
+"""One append to PostgreSQL: the session is held, what stands there is checked, and all rows go in few statements."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+from .blobs import Piece, cut_pieces
+from .chain import chained
+from .postgres_database import PostgresDatabase
+from .protocol import Head
+from .sql_rows import corrupt, find_sound_end, recognise_append
+
+__all__ = ["append_entries"]
+
+STATEMENT_BYTES = 16_000_000  # about as much goes in one statement; PostgreSQL takes a gigabyte at most
+
+_Entry = tuple[int, bytes, bytes]  # serial, checksum, what is left after pieces were cut out
+
+
+def append_entries(database: PostgresDatabase, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
+    """Write the entries, or recognise them; raise AppendConflict if others stand there."""
+    database.hold(session_id)
+    session = find_sound_end(database, session_id)
+    if serial != session.head.next_serial:
+        return recognise_append(database, session, entries, serial)
+    checksum = bytes.fromhex(session.head.checksum)
+    rows: list[_Entry] = []
+    pieces: list[tuple[int, Piece]] = []
+    for place, entry in enumerate(entries, serial):
+        checksum = chained(checksum, entry)
+        left, cut = cut_pieces(entry)
+        rows.append((place, checksum, left))
+        pieces += ((place, piece) for piece in cut)
+    for some in _portions(rows):
+        serials, checksums, lefts = (list(column) for column in zip(*some, strict=True))
+        database.execute(
+            "INSERT INTO entries (session, serial, checksum, entry)"
+            " SELECT ?::bigint, * FROM unnest(?::bigint[], ?::bytea[], ?::bytea[])",
+            (session.key, serials, checksums, lefts),
+        )
+    if pieces:
+        _add_pieces(database, session.key, pieces)
+    return Head(serial + len(entries) - 1, checksum.hex())
+
+
+def _portions(rows: Sequence[_Entry]) -> Iterator[list[_Entry]]:
+    portion: list[_Entry] = []
+    size = 0
+    for row in rows:
+        if portion and size + len(row[2]) > STATEMENT_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(row)
+        size += len(row[2])
+    yield portion
+
+
+def _add_pieces(database: PostgresDatabase, session: int, pieces: Sequence[tuple[int, Piece]]) -> None:
+    named = [(serial, piece, sha256(piece.data).digest()) for serial, piece in pieces]
+    keys = _blob_keys(database, {name: piece.data for _, piece, name in named})
+    rows = [(serial, piece.offset, keys[name], piece.is_base64) for serial, piece, name in named]
+    serials, places, blobs, kinds = (list(column) for column in zip(*rows, strict=True))
+    database.execute(
+        "INSERT INTO pieces (session, serial, at, blob, is_base64)"
+        " SELECT ?::bigint, * FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::boolean[])",
+        (session, serials, places, blobs, kinds),
+    )
+
+
+def _blob_keys(database: PostgresDatabase, contents: dict[bytes, bytes]) -> dict[bytes, int]:
+    """The key of each content by its hash; what is not there yet is added.
+
+    In the order of their hashes, so that two who add the same do not wait for each other in a circle. Nobody erases
+    meanwhile: that would need all heads, and this transaction holds one.
+    """
+    keys = _known_blobs(database, list(contents))
+    fresh = sorted(name for name in contents if name not in keys)
+    for name in fresh:
+        database.execute(
+            "INSERT INTO blobs (hash, data) VALUES (?, ?) ON CONFLICT (hash) DO NOTHING", (name, contents[name])
+        )
+    return keys | _known_blobs(database, fresh) if fresh else keys
+
+
+def _known_blobs(database: PostgresDatabase, names: list[bytes]) -> dict[bytes, int]:
+    found = database.execute(
+        "SELECT hash, key, sha256(data) = hash FROM blobs WHERE hash = ANY(?::bytea[])", (names,)
+    ).fetchall()
+    if not all(is_sound for _, _, is_sound in found):
+        corrupt("content that other entries share is damaged")
+    return {name: key for name, key, _ in found}

@@ -1,0 +1,276 @@
+"""A connection to PostgreSQL as the `Database` that the statements want: settings, transactions, errors.
+
+psycopg is imported inside the functions: it belongs to the extra `postgres`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ErrorCode, InvalidValue, MissingExtra, StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = [
+    "READING",
+    "WRITING",
+    "Address",
+    "PostgresDatabase",
+    "connect",
+    "is_contention",
+    "lost_answer",
+    "read_address",
+    "require_psycopg",
+    "store_error",
+    "translated",
+]
+
+# Where the address does not say otherwise. A peer that is gone without a word is noticed within a minute.
+DEFAULTS: Mapping[str, str] = {
+    "connect_timeout": "10",
+    "fallback_application_name": "dragoman",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED"
+READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+_SETTINGS = """
+    SELECT set_config('search_path', %s, false),
+        set_config('lock_timeout', %s, false),
+        set_config('default_transaction_isolation', 'read committed', false),
+        CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+            THEN set_config('synchronous_commit', 'on', false) END
+"""
+
+
+class Address(Mapping[str, Any]):
+    """Where a server is and who asks, as libpq wants it. Its repr shows nothing: a password may be in there."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = {**DEFAULTS, **values}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return "Address(…)"
+
+    def without_password(self, text: str) -> str:
+        """Return the text with the password blanked out."""
+        password = self._values.get("password")
+        return text.replace(str(password), "[redacted]") if password else text
+
+
+def require_psycopg() -> None:
+    """Raise MissingExtra unless psycopg is installed."""
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise MissingExtra("PostgresStore", "postgres") from None
+
+
+def read_address(conninfo: str) -> Address:
+    """Return the parts of a connection string or URI; raise InvalidValue, which shows nothing of it."""
+    require_psycopg()
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        return Address(conninfo_to_dict(conninfo))
+    except (psycopg.Error, ValueError):
+        # What libpq says quotes the part that it cannot read, which may be the password.
+        raise InvalidValue("conninfo must be a connection string or a URI that PostgreSQL can read") from None
+
+
+class PostgresDatabase:
+    """A connection in which a transaction goes on: what can be sent together is sent together."""
+
+    def __init__(self, connection: "psycopg.Connection") -> None:
+        self.connection = connection
+        self.is_committing = False  # whether a failure leaves open what became of the transaction
+        self._pipeline: psycopg.Pipeline | None = None
+
+    @contextmanager
+    def transaction(self, begin: str) -> Iterator[None]:
+        """Begin, and commit at the end; whoever raises within must `roll_back`. Nothing waits before it must."""
+        with self.connection.pipeline() as self._pipeline:
+            self.execute(begin)
+            yield
+            self.is_committing = begin == WRITING
+            ended = self.connection.execute("COMMIT")
+        self._pipeline = None
+        self.is_committing = False
+        if ended.statusmessage != "COMMIT":  # that is how PostgreSQL says that it has rolled back
+            raise StoreError("PostgreSQL did not commit, nothing was kept", code=ErrorCode.INTERNAL)
+
+    def roll_back(self) -> bool:
+        """Undo what was begun, and return whether the connection can be used any further."""
+        import psycopg
+
+        self._pipeline = None
+        if self.connection.closed:
+            return False
+        try:
+            if self.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                self.connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self.connection.close()
+            return False
+        self.is_committing = False
+        return True
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
+        """Carry out one statement."""
+        return self.connection.execute(_in_their_form(sql), parameters, binary=True)
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
+        """Carry out one statement for each of the rows."""
+        self.connection.cursor().executemany(_in_their_form(sql), parameters)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Raise StoreError for what PostgreSQL cannot read; the transaction goes on from before."""
+        import psycopg
+
+        self.execute("SAVEPOINT attempt")
+        try:
+            yield
+        except psycopg.Error as error:
+            if self.connection.closed or _meaning(error)[0] is not ErrorCode.CORRUPT:
+                raise
+            if self._pipeline is not None:
+                self._pipeline.sync()
+            self.execute("ROLLBACK TO SAVEPOINT attempt")
+            raise store_error(error) from None
+
+    def hold(self, session_id: str) -> None:
+        """Lock the head of the session. What is read afterwards is what it is then."""
+        select = "SELECT 1 FROM heads WHERE session = (SELECT key FROM sessions WHERE session_id = ?) FOR UPDATE"
+        self.execute(select, (session_id,))
+
+    def next_key(self) -> int:
+        """Return the next number of the sequence."""
+        (key,) = self.execute("SELECT nextval('session_keys')").fetchone() or (0,)
+        assert key  # the sequence begins at 1
+        return int(key)
+
+    def find_unindexed(self, session_id: str) -> int | None:  # noqa: ARG002
+        """Return None: to look at every row of a database of many machines costs too much."""
+        return None
+
+    def mend_index(self) -> None:
+        """Do nothing: PostgreSQL deletes a row without asking its indexes, and cleaning makes them anew."""
+
+
+def connect(address: Address, schema: str, *, lock_seconds: float) -> "psycopg.Connection":
+    """Return a connection with the settings that durability needs; raise StoreError."""
+    require_psycopg()
+    import psycopg
+
+    try:
+        connection = psycopg.connect(autocommit=True, client_encoding="UTF8", **address)
+    except psycopg.Error as error:
+        # No cause: what is chained to an error is shown with it.
+        raise _connection_error(error, address) from None
+    try:
+        with translated():
+            connection.execute(_SETTINGS, (f'"{schema}", pg_temp', f"{max(1, round(lock_seconds * 1000))}ms"))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise StoreError for what PostgreSQL raises."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise store_error(error) from None
+
+
+def is_contention(error: BaseException) -> bool:
+    """Return whether somebody else was faster, so that looking anew finds out who."""
+    state = getattr(error, "sqlstate", None) or ""
+    return state.startswith("23") or state in ("40001", "40P01")
+
+
+def store_error(error: "psycopg.Error") -> StoreError:
+    """Return what an error of PostgreSQL means to whoever uses the store.
+
+    Its own words are kept apart, and the details not at all: they quote rows.
+    """
+    code, words = _meaning(error)
+    name = f"{error.sqlstate} {type(error).__name__}" if error.sqlstate else type(error).__name__
+    said = error.diag.message_primary or str(error)
+    return StoreError(f"PostgreSQL: {words} ({name})", code=code, provider_message=said)
+
+
+def lost_answer() -> StoreError:
+    """Return the error for a connection that was lost while a transaction was committed."""
+    return StoreError(
+        "PostgreSQL: the connection was lost during a commit, it may or may not be kept: repeat it, or look",
+        code=ErrorCode.CONNECTION,
+    )
+
+
+# The longest beginning of an SQLSTATE that is here says what it means.
+_MEANINGS: dict[str, tuple[ErrorCode, str]] = {
+    "": (ErrorCode.INTERNAL, "it refused a statement"),
+    "08": (ErrorCode.CONNECTION, "the connection was lost"),
+    "0A": (ErrorCode.UNSUPPORTED, "it cannot do what was asked"),
+    "22": (ErrorCode.INVALID_REQUEST, "it cannot hold a value"),
+    # Our statements are right for a database that is as it was made.
+    "23": (ErrorCode.CORRUPT, "the database does not agree with itself"),
+    "25006": (ErrorCode.PERMISSION, "the database may not be written, nothing was kept"),
+    "25P": (ErrorCode.TIMEOUT, "a transaction took longer than the server allows"),
+    "28": (ErrorCode.AUTHENTICATION, "it does not let us in"),
+    "3D": (ErrorCode.NOT_FOUND, "there is no such database"),
+    "3F": (ErrorCode.CORRUPT, "the schema is not as it was made"),
+    "40": (ErrorCode.TIMEOUT, "others were always faster, nothing was kept"),
+    "42": (ErrorCode.CORRUPT, "the schema is not as it was made"),
+    "42501": (ErrorCode.PERMISSION, "this role may not do that, nothing was kept"),
+    "53": (ErrorCode.OVERLOADED, "the server has no room for more"),
+    "53100": (ErrorCode.QUOTA_EXCEEDED, "the disk is full, nothing was kept"),
+    "54": (ErrorCode.INVALID_REQUEST, "an entry is larger than the database can hold"),
+    "55P03": (ErrorCode.TIMEOUT, "others kept what is needed locked for too long"),
+    "57": (ErrorCode.CONNECTION, "the server ended the connection"),
+    "57014": (ErrorCode.TIMEOUT, "a statement took longer than the server allows"),
+    "58": (ErrorCode.SERVER_ERROR, "the server's disk or system failed"),
+    "58P01": (ErrorCode.CORRUPT, "a file of the database is missing"),
+    "XX": (ErrorCode.CORRUPT, "the database is damaged"),
+}
+
+
+def _meaning(error: "psycopg.Error") -> tuple[ErrorCode, str]:
+    import psycopg
+
+    state = error.sqlstate or ""
+    if not state and isinstance(error, psycopg.OperationalError):  # it comes from libpq, not from the server
+        return ErrorCode.CONNECTION, "the connection was lost, nothing was kept"
+    return next(_MEANINGS[state[:size]] for size in (5, 3, 2, 0) if state[:size] in _MEANINGS)
+
+
+def _connection_error(error: "psycopg.Error", address: Address) -> StoreError:
+    words = address.without_password(" ".join(str(error).split()))
+    is_refused = bool(error.pgconn and error.pgconn.needs_password) or "authentication failed" in words
+    code = ErrorCode.AUTHENTICATION if is_refused else ErrorCode.CONNECTION
+    return StoreError(f"PostgreSQL cannot be reached: {words}", code=code)
+
+
+@lru_cache(maxsize=256)
+def _in_their_form(sql: str) -> bytes:
+    return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -1,0 +1,196 @@
+"""The asynchronous face of a store that keeps sessions as rows, whatever the database is.
+
+`sql_rows` and `sql_changes` have the SQL. How a function of a `Database` is carried out, in which thread and in which
+transaction, is the business of each store.
+"""
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ..errors import InvalidValue
+from ..history import HistoryEntry, Metadata, entry_to_json
+from . import sql_changes as changes
+from . import sql_rows as rows
+from .base import NO_METADATA, BaseStore
+from .chain import decode_entry
+from .database import Database
+from .lazy import LazyEntries
+from .listing import ListQuery
+from .protocol import Head, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
+from .refusals import MAX_SERIAL, require_append, require_serial, require_session_id
+from .refusals import new_session_id as fresh_session_id
+
+__all__ = ["SQLStore"]
+
+_Result = TypeVar("_Result")
+
+
+class SQLStore(BaseStore):
+    """A `SessionStore` of rows. It checks the arguments and says what is to be done with a database."""
+
+    def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float) -> None:
+        super().__init__(clock, poll_seconds)
+        self._process = os.getpid()
+
+    # ------------------------------------------------------------ changes
+
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = NO_METADATA) -> SessionInfo:
+        """Return a new, empty session."""
+        name = fresh_session_id() if session_id is None else session_id
+        require_session_id(name)
+        noted, now = Metadata.of(metadata), self._now()
+        return await self._write(lambda database: changes.create_session(database, name, now=now, metadata=noted))
+
+    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+        """Keep the entries, all or none; when it returns, they are on the disk."""
+        require_session_id(session_id)
+        require_append(entries, expected_serial)
+        self._require_usable()
+        head = await self._append(session_id, [entry_to_json(entry) for entry in entries], expected_serial)
+        self._notices.tell((session_id,))
+        return head
+
+    async def fork(
+        self,
+        session_id: str,
+        serial: int,
+        *,
+        new_session_id: str | None = None,
+        metadata: Mapping[str, Any] = NO_METADATA,
+    ) -> SessionInfo:
+        """Return a new session that shares the entries up to `serial`: one row, however long it is."""
+        name = fresh_session_id() if new_session_id is None else new_session_id
+        require_session_id(session_id)
+        require_session_id(name, "new_session_id")
+        require_serial(serial, "serial", -1)
+        noted, now = Metadata.of(metadata), self._now()
+        return await self._write(
+            lambda database: changes.fork_session(database, session_id, serial, name, now=now, metadata=noted)
+        )
+
+    async def erase(self, session_id: str, *, forks: Iterable[str] = ()) -> Tombstone:
+        """Remove the session and the forks that are named, from every page that held them.
+
+        The pages are written anew, so this takes as long as all sessions are large. Erasing again what was erased
+        finishes a cleaning that was interrupted.
+        """
+        named = tuple(dict.fromkeys(forks))
+        for each in (session_id, *named):
+            require_session_id(each)
+        now = self._now()
+
+        def erase(database: Database) -> Tombstone:
+            found = rows.find_tombstone(database, session_id)
+            return found or changes.erase_session(database, session_id, named, now)
+
+        tombstone = await self._erase(erase)
+        self._notices.tell((session_id, *named))
+        return tombstone
+
+    async def keep_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot for `open`."""
+        require_session_id(session_id)
+        require_serial(snapshot.serial, "snapshot.serial")
+        await self._write(lambda database: changes.put_snapshot(database, session_id, snapshot))
+
+    async def drop_snapshots(self, session_id: str) -> None:
+        """Throw the snapshots away."""
+        require_session_id(session_id)
+        await self._write(lambda database: changes.drop_snapshots(database, session_id))
+
+    # ------------------------------------------------------------ questions
+
+    async def load(
+        self, session_id: str, from_serial: int = 0, *, until_serial: int | None = None
+    ) -> tuple[HistoryEntry, ...]:
+        """Return the entries from a serial on, each checked."""
+        require_session_id(session_id)
+        require_serial(from_serial, "from_serial")
+        end = MAX_SERIAL if until_serial is None else until_serial
+        require_serial(end, "until_serial")
+
+        def load(database: Database) -> tuple[HistoryEntry, ...]:
+            encoded = rows.read_json(database, rows.find_session(database, session_id), from_serial, end)
+            return tuple(decode_entry(data, serial) for serial, data in enumerate(encoded, from_serial))
+
+        return await self._read(load)
+
+    async def open(self, session_id: str) -> OpenedSession:
+        """Return what opens a session fast; its entries are read a page at a time."""
+        require_session_id(session_id)
+
+        def read_page(first: int, end: int) -> Sequence[bytes]:
+            return self._read_now(
+                lambda database: rows.read_json(database, rows.find_session(database, session_id), first, end)
+            )
+
+        def open_session(database: Database) -> OpenedSession:
+            session = rows.find_session(database, session_id)
+            entries = LazyEntries(session.head.next_serial, read_page)
+            return OpenedSession(rows.info_of(database, session), entries, rows.newest_snapshot(database, session))
+
+        return await self._read(open_session)
+
+    async def head(self, session_id: str) -> Head:
+        """Return how far the session is."""
+        require_session_id(session_id)
+        return await self._read(lambda database: rows.find_sound_end(database, session_id).head)
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """Return what is known of the session."""
+        require_session_id(session_id)
+        return await self._read(lambda database: rows.info_of(database, rows.find_session(database, session_id)))
+
+    async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
+        """Read everything and check it; what the database itself cannot read any more is reported too."""
+        require_session_id(session_id)
+        return await self._read(lambda database: rows.verify_session(database, session_id, kept))
+
+    async def tombstone(self, session_id: str) -> Tombstone | None:
+        """Return what is left of an erased session."""
+        require_session_id(session_id)
+        return await self._read(lambda database: rows.find_tombstone(database, session_id))
+
+    async def close(self) -> None:
+        """Finish what was begun, end whoever follows, and let go of the database."""
+        import asyncio
+
+        await super().close()
+        await asyncio.get_running_loop().run_in_executor(None, self._close)
+
+    async def _list(self, query: ListQuery) -> SessionPage:
+        return await self._read(lambda database: rows.list_sessions(database, query))
+
+    # ------------------------------------------------------------ what each database does in its own way
+
+    @abstractmethod
+    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
+        """Return the head that the entries lead to, when they are on the disk."""
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Database], _Result]) -> _Result:
+        """Do `work` in a transaction that may write, and return what it returned when that is on the disk."""
+
+    @abstractmethod
+    async def _erase(self, work: Callable[[Database], Tombstone]) -> Tombstone:
+        """Do `work` in a transaction; then see to it that no page holds what it has deleted."""
+
+    @abstractmethod
+    async def _read(self, work: Callable[[Database], _Result]) -> _Result:
+        """Do `work` in a transaction that sees one state of the database, in a thread."""
+
+    @abstractmethod
+    def _read_now(self, work: Callable[[Database], _Result]) -> _Result:
+        """Do the same in this thread."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Finish what was begun and close every connection. Blocks; may be called again."""
+
+    def _require_usable(self) -> None:
+        super()._require_usable()
+        if os.getpid() != self._process:
+            raise InvalidValue("a store does not survive os.fork: open another one in the child")

@@ -1,0 +1,371 @@
+"""Sessions as rows: what each question is in SQL. Every function gets a database in a transaction.
+
+A question believes nothing that it has not checked.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from ..errors import ErrorCode, StoreError
+from ..history import Metadata
+from ..jsontext import decode_json
+from .blobs import Piece, put_back
+from .chain import checked, digest_of, is_end_of
+from .database import Database
+from .listing import ListQuery, page_of
+from .protocol import START, ForkPoint, Head, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
+from .refusals import MAX_SERIAL, append_conflict, held_against, no_session
+
+__all__ = [
+    "SessionRow",
+    "checksum_at",
+    "corrupt",
+    "find_session",
+    "find_sound_end",
+    "find_tombstone",
+    "info_of",
+    "list_sessions",
+    "newest_snapshot",
+    "read_json",
+    "recognise_append",
+    "verify_session",
+]
+
+CHUNK = 512  # rows that are read at once
+
+
+class SessionRow(NamedTuple):
+    """A session as its row and its head say, both checked."""
+
+    key: int
+    session_id: str
+    created_at: str
+    metadata: bytes
+    parent: int | None
+    base: int  # the last serial that is the parent's, -1 if there is no parent
+    head: Head
+
+
+class Segment(NamedTuple):
+    """A run of entries that one session of a lineage holds."""
+
+    key: int
+    first: int
+    last: int
+
+
+class _Stamp(msgspec.Struct):
+    """Of an entry, its time."""
+
+    timestamp: datetime | None = None
+
+
+def _columns(table: str) -> str:
+    names = ("key", "session_id", "created_at", "metadata", "parent", "base", "record")
+    return ", ".join(f"{table}.{name}" for name in names)
+
+
+_SESSION = f"""
+    SELECT {_columns("s")}, h.serial, h.checksum FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key
+"""  # noqa: S608
+# The same with the newest entry, if that is the session's own: who need not know it must not fail for its sake.
+_END = f"""
+    SELECT {_columns("s")}, h.serial, h.checksum, e.checksum
+    FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key
+    LEFT JOIN entries AS e ON e.session = s.key AND e.serial = h.serial
+"""  # noqa: S608
+_INFO = f"""
+    SELECT {_columns("s")}, h.serial, h.checksum, e.entry, {_columns("p")}
+    FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key
+    LEFT JOIN entries AS e ON e.session = s.key AND e.serial = h.serial
+    LEFT JOIN sessions AS p ON p.key = s.parent
+"""  # noqa: S608
+_WIDTH = 9  # columns of a session and its head
+
+
+# ---------------------------------------------------------------- questions
+
+
+def find_session(database: Database, session_id: str) -> SessionRow:
+    """Return the session of that id; raise StoreError if there is none, or if its own record is damaged."""
+    return _session_row(_found(database, _SESSION, session_id))
+
+
+def find_sound_end(database: Database, session_id: str) -> SessionRow:
+    """Return the session, if it also ends where its head says; who appends must know that."""
+    *row, end = _found(database, _END, session_id)
+    session = _session_row(row)
+    if session.head.serial == session.base:
+        end = checksum_at(database, session, session.base)
+    if type(end) is not bytes or end.hex() != session.head.checksum:
+        corrupt(f"session {session_id!r}: the entry of serial {session.head.serial} is not what was appended")
+    return session
+
+
+def verify_session(database: Database, session_id: str, kept: Head | None) -> VerifyReport:
+    """Return the first serial that is not what was appended, or that all is sound; raise StoreError only for none."""
+    try:
+        session = find_session(database, session_id)
+        segments = _lineage(database, session)
+    except StoreError as error:
+        if error.code is not ErrorCode.CORRUPT:
+            raise
+        return VerifyReport(session_id, Head(), -1, str(error))
+    head, problem = _sound_head(database, segments, session.head.next_serial)
+    beyond = "SELECT 1 FROM entries WHERE session = ? AND serial > ?"
+    end = (session.key, session.head.serial)
+    if problem is None and session.head != head:
+        return VerifyReport(session_id, head, head.serial, "the checksum of the head is another")
+    if problem is None and database.execute(beyond, end).fetchone() is not None:
+        problem = "there are entries after the head"
+    if problem is not None:
+        return VerifyReport(session_id, head, head.next_serial, problem)
+    report = VerifyReport(session_id, head)
+    return held_against(kept, report, lambda serial: _checksum_in(database, segments, serial).hex())
+
+
+def find_tombstone(database: Database, session_id: str) -> Tombstone | None:
+    """Return what is left of an erased session."""
+    row = database.execute("SELECT erased_at, entries FROM tombstones WHERE session_id = ?", (session_id,)).fetchone()
+    return None if row is None else Tombstone(session_id, _time(row[0]), row[1])
+
+
+def info_of(database: Database, session: SessionRow) -> SessionInfo:
+    """Return what is known of the session."""
+    return _info(database.execute(f"{_INFO} WHERE s.key = ?", (session.key,)).fetchone())
+
+
+def list_sessions(database: Database, query: ListQuery) -> SessionPage:
+    """Return the sessions that fit, the newest first, and the ids of those that cannot be read."""
+    return page_of(query, _listed(database, query))
+
+
+def read_json(database: Database, session: SessionRow, first: int, end: int) -> list[bytes]:
+    """Return the entries from `first` on, before `end`, each checked against the chain."""
+    segments = _lineage(database, session)
+    end = min(end, session.head.next_serial)
+    if first >= end:
+        return []
+    previous = _checksum_in(database, segments, first - 1)
+    entries = list(checked(_rows(database, segments, first, end), first, previous))
+    if first + len(entries) != end:
+        corrupt(f"the entry of serial {first + len(entries)} is missing")
+    if end == session.head.next_serial and _checksum_in(database, segments, end - 1).hex() != session.head.checksum:
+        corrupt(f"the entry of serial {end - 1} is not the one that the head is of")
+    return entries
+
+
+def checksum_at(database: Database, session: SessionRow, serial: int) -> bytes:
+    """Return the checksum of the entry of that serial, -1 for the beginning."""
+    return _checksum_in(database, _lineage(database, session), serial)
+
+
+def recognise_append(database: Database, session: SessionRow, entries: Sequence[bytes], serial: int) -> Head:
+    """Return the head of entries that stand there already: the answer to their first append was lost.
+
+    Raises AppendConflict if they do not.
+    """
+    last = serial + len(entries) - 1
+    if last <= session.head.serial:
+        checksum = checksum_at(database, session, last)
+        if is_end_of(checksum, entries, checksum_at(database, session, serial - 1)):
+            return Head(last, checksum.hex())
+    raise append_conflict(session.session_id, serial, session.head)
+
+
+def newest_snapshot(database: Database, session: SessionRow) -> Snapshot | None:
+    """Return the newest snapshot that the entries still stand behind, also one of a parent's."""
+    segments = _lineage(database, session)
+    try:
+        with database.attempt():
+            for segment in reversed(segments):
+                row = database.execute(
+                    "SELECT serial, checksum, data FROM snapshots WHERE session = ? AND serial BETWEEN ? AND ?"
+                    " ORDER BY serial DESC LIMIT 1",
+                    segment,
+                ).fetchone()
+                if row is not None:
+                    serial, checksum, data = row
+                    return Snapshot(serial, data) if checksum == _checksum_in(database, segments, serial) else None
+    except StoreError:  # a snapshot saves time: a damaged one is none
+        pass
+    return None
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def _found(database: Database, select: str, session_id: str) -> Sequence[Any]:
+    row: Sequence[Any] | None = database.execute(f"{select} WHERE s.session_id = ?", (session_id,)).fetchone()
+    if row is not None:
+        return row
+    tombstone = find_tombstone(database, session_id)
+    if tombstone is None and database.find_unindexed(session_id) is not None:
+        corrupt(f"session {session_id!r} is there, but not in the index of sessions")
+    raise no_session(session_id, tombstone)
+
+
+def _session_row(row: Sequence[Any]) -> SessionRow:
+    """The session of a row, whose own record is sound."""
+    *record, serial, checksum = row
+    _require_record(record)
+    key, session_id, created_at, metadata, parent, base, _ = record
+    if type(serial) is not int or type(checksum) is not bytes or not base <= serial <= MAX_SERIAL:
+        corrupt(f"the head of session {session_id!r} is damaged")
+    return SessionRow(key, session_id, created_at, metadata, parent, base, Head(serial, checksum.hex()))
+
+
+def _require_record(record: Sequence[Any]) -> None:
+    key, session_id, _, _, parent, _, digest = record
+    if digest_of(*record[:-1]) != digest or (parent is not None and parent >= key):
+        corrupt(f"the record of session {session_id!r} is not what was written")
+
+
+def _info(row: Sequence[Any]) -> SessionInfo:
+    """What is known of the session of a row, whose own record and its parent's are sound."""
+    session, entry, parent = _session_row(row[:_WIDTH]), row[_WIDTH], row[_WIDTH + 1 :]
+    point = None
+    if session.parent is not None:
+        if parent[0] is None:
+            corrupt("the session that a fork stands on is missing")
+        _require_record(parent)
+        point = ForkPoint(parent[1], session.base)
+    created_at = updated_at = _time(session.created_at)
+    if session.head.serial > session.base:
+        try:
+            updated_at = msgspec.json.decode(entry or b"", type=_Stamp).timestamp or created_at
+        except (msgspec.MsgspecError, TypeError):
+            corrupt(f"the entry of serial {session.head.serial} is not what was appended")
+    metadata = Metadata.of(decode_json(session.metadata))
+    return SessionInfo(session.session_id, created_at, updated_at, session.head, metadata, point)
+
+
+def _listed(database: Database, query: ListQuery) -> Iterator[tuple[int, SessionInfo | str]]:
+    """The key of each session, the newest first, with what is known of it, or with its id alone if it is damaged."""
+    below, step = query.before, min(query.limit + 1, CHUNK)
+    while True:
+        where, values = ("", ()) if below is None else ("WHERE s.key < ?", (below,))
+        order = f"{where} ORDER BY s.key DESC LIMIT {step}"
+        try:
+            with database.attempt():
+                rows = database.execute(f"{_INFO} {order}", values).fetchall()
+        except StoreError:
+            if step > 1:
+                step = 1  # find out whose it is
+                continue
+            brief = f"SELECT s.key, s.session_id FROM sessions AS s {order}"  # noqa: S608
+            rows = database.execute(brief, values).fetchall()
+        for row in rows:
+            if below is not None and row[0] >= below:
+                corrupt("the sessions are out of order")
+            below = row[0]
+            yield row[0], _info_or_id(row)
+        if len(rows) < step:
+            return
+
+
+def _info_or_id(row: Sequence[Any]) -> SessionInfo | str:
+    try:
+        return _info(row) if len(row) > _WIDTH else str(row[1])
+    except StoreError:
+        return str(row[1])
+
+
+def _sound_head(database: Database, segments: Sequence[Segment], end: int) -> tuple[Head, str | None]:
+    """The head of what is sound before `end`, and what is wrong with the entry after it, if it is not the last."""
+    serial, checksum, step = 0, START, CHUNK
+    while serial < end:
+        upto = min(serial + step, end)
+        try:
+            with database.attempt():
+                found = list(_rows(database, segments, serial, upto))
+            if len(list(checked(found, serial, checksum))) != upto - serial:
+                corrupt(f"the entry of serial {serial + len(found)} is missing")
+        except StoreError as error:
+            if step == 1:
+                return Head(serial - 1, checksum.hex()), str(error)
+            step = 1  # find out which one it is
+        else:
+            serial, checksum = upto, found[-1][2]
+    return Head(serial - 1, checksum.hex()), None
+
+
+def _session_of_key(database: Database, key: int) -> SessionRow:
+    row = database.execute(f"{_SESSION} WHERE s.key = ?", (key,)).fetchone()
+    if row is None:
+        corrupt("the session that a fork stands on is missing")
+    return _session_row(row)
+
+
+def _lineage(database: Database, session: SessionRow) -> list[Segment]:
+    """Where the entries are, from the oldest: a fork's begin in its parent."""
+    segments: list[Segment] = []
+    last = session.head.serial
+    while True:
+        if last > session.base:
+            segments.append(Segment(session.key, session.base + 1, last))
+            last = session.base
+        if session.parent is None or last < 0:
+            segments.reverse()
+            return segments
+        session = _session_of_key(database, session.parent)
+
+
+def _checksum_in(database: Database, segments: Iterable[Segment], serial: int) -> bytes:
+    if serial < 0:
+        return START
+    for segment in segments:
+        if serial <= segment.last:
+            select = "SELECT checksum FROM entries WHERE session = ? AND serial = ?"
+            row = database.execute(select, (segment.key, serial)).fetchone()
+            if row is not None and type(row[0]) is bytes:
+                return bytes(row[0])
+            break
+    raise StoreError(f"the entry of serial {serial} is missing", code=ErrorCode.CORRUPT)
+
+
+def _rows(database: Database, segments: Iterable[Segment], first: int, end: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """The serial, entry and checksum of each, the pieces put back; whatever is missing is left out."""
+    for segment in segments:
+        low, high = max(first, segment.first), min(end - 1, segment.last)
+        while low <= high:
+            upto = min(high, low + CHUNK - 1)
+            span = (segment.key, low, upto)
+            found = database.execute(
+                "SELECT serial, entry, checksum FROM entries WHERE session = ? AND serial BETWEEN ? AND ?"
+                " ORDER BY serial",
+                span,
+            ).fetchall()
+            pieces = _pieces(database, span)
+            for serial, entry, checksum in found:
+                is_cut = serial in pieces and type(entry) is bytes
+                yield serial, put_back(entry, pieces[serial]) if is_cut else entry, checksum
+            low = upto + 1
+
+
+def _pieces(database: Database, span: tuple[int, int, int]) -> dict[int, list[Piece]]:
+    pieces: dict[int, list[Piece]] = {}
+    rows = database.execute(
+        "SELECT p.serial, p.at, p.is_base64, b.data FROM pieces AS p JOIN blobs AS b ON b.key = p.blob"
+        " WHERE p.session = ? AND p.serial BETWEEN ? AND ? ORDER BY p.serial, p.at",
+        span,
+    )
+    for serial, at, is_base64, data in rows:
+        if type(data) is bytes:
+            pieces.setdefault(serial, []).append(Piece(at, bool(is_base64), data))
+    return pieces
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        corrupt("a time is not what was written")
+
+
+def corrupt(message: str) -> NoReturn:
+    """Raise the error for what is not as it was written."""
+    raise StoreError(message, code=ErrorCode.CORRUPT)

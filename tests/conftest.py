@@ -1,0 +1,36 @@
+"""Fixtures that several modules of tests share: a PostgreSQL server, and a place in it for each test."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.postgres_server import Place, Server, missing, running_server
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A server for all tests that want one."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def empty_postgres(postgres_server: Server) -> Iterator[Place]:
+    """A place for a schema of the test's own, which is not there yet."""
+    place = Place(postgres_server, f"test_{next(_numbers)}")
+    place.drop()
+    yield place
+    place.drop()
+
+
+@pytest.fixture
+def postgres(empty_postgres: Place) -> Place:
+    """A schema of the test's own, ready for use."""
+    empty_postgres.migrate()
+    return empty_postgres
