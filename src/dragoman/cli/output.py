@@ -1,0 +1,226 @@
+"""What is printed, and how: the one place where text of models, tools and files is made safe for a terminal.
+
+Knows no command. Everything goes through `Output.write`, which lets no control character of others through; colour is
+added here and nowhere else.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+__all__ = [
+    "Output",
+    "confirm",
+    "display_width",
+    "fitted",
+    "json_text",
+    "one_line",
+    "printable",
+    "safe_json",
+    "wants_color",
+    "wrapped",
+    "write_table",
+]
+
+# What a terminal may take for a command, or what turns the direction of text around. Line breaks and tabs may pass.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+_STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+_RESET = "\x1b[0m"
+NARROWEST = 20
+NARROW = 60
+
+
+def printable(text: str) -> str:
+    """Return the text with everything that could steer a terminal written out, as `\\x1b`."""
+    return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, its white space made single spaces, safe to print."""
+    return printable(" ".join(text.split()))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as JSON that is safe to print; it means the same."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
+    return safe_json(text)
+
+
+def safe_json(text: str) -> str:
+    """Return JSON text with what could steer a terminal escaped, as JSON does it; it means the same."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def display_width(text: str) -> int:
+    """Return how many columns a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(character) for character in text)
+
+
+def fitted(text: str, width: int) -> str:
+    """Return the text cut to a width, with a mark where something is left out."""
+    if display_width(text) <= width:
+        return text
+    kept, used = [], 1
+    for character in text:
+        used += _columns(character)
+        if used > width:
+            break
+        kept.append(character)
+    return "".join(kept) + "…"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return one line of text cut into pieces of at most this width, all of it, at spaces where there are some."""
+    pieces: list[str] = []
+    line, used, space = "", 0, 0
+    for character in text:
+        columns = _columns(character)
+        if used + columns > width and line:
+            cut = space if space > 0 else len(line)
+            pieces.append(line[:cut])
+            line = line[cut:].removeprefix(" ")
+            used, space = display_width(line), 0
+        if character == " " and line:
+            space = len(line)
+        line += character
+        used += columns
+    return [*pieces, line]
+
+
+def wants_color(stream: TextIO, setting: str = "auto") -> bool:
+    """Whether a stream gets colour: not where it is no terminal or NO_COLOR is set, unless `always` was asked for."""
+    if setting != "auto":
+        return setting == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+class Output:
+    """A stream for people. `color` is `auto`, `always` or `never`."""
+
+    def __init__(self, stream: TextIO | None = None, *, color: str = "auto") -> None:
+        self._stream = stream or sys.stdout
+        self._has_color = wants_color(self._stream, color)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person sees it as it is written."""
+        return self._stream.isatty()
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a table must do with fewer columns."""
+        return self.is_terminal and self.width < NARROW
+
+    @property
+    def width(self) -> int:
+        """How many columns there are; 80 where nobody knows."""
+        return max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
+
+    def write(self, text: str, style: str = "") -> None:
+        """Write text, made safe, in a style: words of `_STYLES`."""
+        safe = printable(text)
+        if style and safe and self._has_color:
+            codes = ";".join(_STYLES[word] for word in style.split())
+            # Each line on its own, so that a cut by `head` or `less` leaves no colour behind.
+            safe = "\n".join(f"\x1b[{codes}m{line}{_RESET}" if line else "" for line in safe.split("\n"))
+        self._stream.write(safe)
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Write text and a line break."""
+        self.write(text, style)
+        self._stream.write("\n")
+
+    def indented(self, text: str, style: str = "", *, by: int = 4) -> None:
+        """Write a text of any number of lines, each moved to the right."""
+        for each in printable(text).split("\n"):
+            self.line(" " * by + each if each else "", style)
+
+    def json(self, value: Any, *, indent: int | None = 2) -> None:
+        """Write a value as JSON, with a line break."""
+        self.json_piece(json_text(value, indent=indent) + "\n")
+
+    def json_line(self, encoded: bytes) -> None:
+        """Write JSON that is encoded already, as one line."""
+        self.json_piece(encoded.decode("utf-8", "replace") + "\n")
+
+    def json_piece(self, text: str, *, is_exact: bool = False) -> None:
+        """Write JSON text, safe unless it shall be `exact`: then every character stays, but not on a terminal."""
+        if not is_exact or self.is_terminal:
+            text = safe_json(text)
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        if encoding.lower().replace("-", "") != "utf8":  # what the encoding lacks must still be JSON
+            text = _NOT_ASCII.sub(_escaped, text)
+        self._stream.write(text)
+
+    def flush(self) -> None:
+        """Show what was written so far."""
+        self._stream.flush()
+
+
+def write_table(
+    output: Output, head: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset()
+) -> None:
+    """Write rows under a head, columns aligned; on a terminal the last column is cut to fit."""
+    cells = [[one_line(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(display_width(row[column]) for row in cells) for column in range(len(head))]
+    last = len(head) - 1
+    if output.is_terminal:
+        widths[last] = max(output.width - sum(widths[:last]) - 2 * last, 8)
+    for number, row in enumerate(cells):
+        texts = [fitted(cell, width) for cell, width in zip(row, widths, strict=True)]
+        padded = [
+            _padded(text, widths[column], right=column in right) if column < last or column in right else text
+            for column, text in enumerate(texts)
+        ]
+        output.line("  ".join(padded).rstrip(), "" if number else "dim")
+
+
+def confirm(question: str) -> bool:
+    """Ask on the terminal and return whether the answer was yes; without a terminal it is no."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    sys.stderr.write(f"{printable(question)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    padding = " " * (width - display_width(text))
+    return padding + text if right else text + padding
+
+
+def _columns(character: str) -> int:
+    if character.isascii():
+        return 1
+    if unicodedata.combining(character) or character in "\u200b\u200c\u200d\ufe0f":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
