@@ -101,7 +101,8 @@ class AgentLoop:
     ) -> None:
         self.status = state.status
         self.run_id = run_id
-        self.call_index = 0
+        self.call_index = 0  # of the model call under way, and of what follows from it
+        self._answers = 0
         self._state = state
         self._owes_answer = owes_answer  # whether it is the model's turn
         self._judge = judge
@@ -142,6 +143,7 @@ class AgentLoop:
         limit = self._limit_reached()
         if limit is not None:
             return (yield from self._end(_S.FAILED, limit))
+        self.call_index = self._answers
         if self._compacts:
             outcome = yield from self._do(Compact())
             if isinstance(outcome, Aborted):
@@ -151,7 +153,7 @@ class AgentLoop:
         answered = yield from self._call_model()
         if not isinstance(answered, Answered):
             return answered
-        self.call_index += 1
+        self._answers += 1
         self._budget.note_call()
         yield from self._append(ModelOutputEntry(answered.message, metadata=answered.metadata))
         meta = answered.message.meta

@@ -147,12 +147,13 @@ class Runner:
 
     async def _append(self, action: Append) -> Done:
         await self._scope.append(*action.entries)
+        for entry in action.entries:  # what was said is kept until it is recorded
+            if self._inputs and self._inputs[0] is entry:
+                self._inputs.popleft()
         return Done(self._scope.state)
 
     async def _take_inputs(self, _action: TakeInputs) -> Taken:
-        taken = tuple(self._inputs)
-        self._inputs.clear()
-        return Taken(self._scope.state, taken)
+        return Taken(self._scope.state, tuple(self._inputs))
 
     async def _check_output(self, _action: CheckOutput) -> Checked:
         assert self._check is not None
