@@ -7,10 +7,9 @@ import asyncio
 import json
 import sys
 
-from dragoman import ToolResult
-from dragoman.agent import Agent
-from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn
-from dragoman.tools.mcp import McpServer
+from dragoman import Agent, ToolResult
+from dragoman.testing import Call, ScriptedModel, ScriptedRequest, Turn
+from dragoman.tools import McpServer
 
 
 def answer(request: ScriptedRequest) -> str:

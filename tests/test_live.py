@@ -9,28 +9,38 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import httpx
 import jsonschema
+import msgspec
 import pytest
 
 import dragoman
 from dragoman import (
+    AgentConfig,
+    AgentStatus,
     Assembly,
+    ContextConfig,
     ErrorCode,
     FinishReason,
     Message,
     MessageDelta,
     Model,
+    ModelOutputEntry,
+    Role,
     TextDelta,
     ToolCallArgsDelta,
     ToolResult,
+    ToolResultsEntry,
     ToolSpec,
 )
+from dragoman.agent import Agent, DeltaEvent, Hooks, ModelCall, RunResult
 from dragoman.providers import find_codec, find_dialect
+from dragoman.store import MemoryStore, Session, SQLiteStore, start_session
 from dragoman.stream import ResponseReader, StreamContract
 from dragoman.testing.transports import RecordingTransport, ReplayTransport, read_recording
+from dragoman.tools import ToolContext, tool
 from dragoman.transport import AiohttpTransport, HttpxTransport, Transport
 
 from .live_server import CONTEXT_TOKENS, MODEL, live_server, missing_parts
@@ -270,3 +280,110 @@ def test_every_event_of_the_server_is_known(server: str, api: str, tmp_path: Pat
     again = local(server, api, ReplayTransport.from_recording(recording))
     assert ask(again, [CAPITAL]).message.parts == text.message.parts
     assert ask(again, [QUESTION], [WEATHER]).message.parts == call.message.parts
+
+
+# ---------------------------------------------------------------- an agent
+
+
+class OneCall(Hooks):
+    """Has the model call the tool when it is spoken to, and answer with its result: it is too small to choose."""
+
+    async def before_model(self, call: ModelCall) -> ModelCall:
+        choice = "none" if call.messages[-1].role is Role.TOOL else "required"
+        return msgspec.structs.replace(call, params={**call.params, "tool_choice": choice})
+
+
+class Sky:
+    """What the tool looked at."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+
+@tool(name=WEATHER.name, requires_runtime=True)
+async def look(city: str, unit: Literal["c", "f"], context: ToolContext[Sky]) -> str:
+    """Return the weather of a city."""
+    context.runtime.seen.append(city)
+    return f"21 degrees {unit}, clear sky"
+
+
+def make_agent(model: Model, sky: Sky, session: Session) -> Agent[str]:
+    config = AgentConfig(context=ContextConfig(recall=False))  # two tools would be one too many for this model
+    return Agent(model, tools=[look], session=session, config=config, runtime=sky, hooks=[OneCall()])
+
+
+def require_loop(result: RunResult[str], session: Session, provider: str) -> None:
+    """A call, its result and an answer, all in this run and all by this provider."""
+    assert (result.status, result.error) == (AgentStatus.COMPLETED, None)
+    assert result.output
+    assert result.output.strip()
+    said = [entry for entry in session.entries if entry.run_id == result.run_id]
+    (call, answer) = [entry.message for entry in said if isinstance(entry, ModelOutputEntry)]
+    (results,) = [entry for entry in said if isinstance(entry, ToolResultsEntry)]
+    assert [
+        message.meta.invocation.provider for message in (call, answer) if message.meta and message.meta.invocation
+    ] == [
+        provider,
+        provider,
+    ]
+    assert [part.tool_call_id for part in call.tool_calls] == [each.tool_call_id for each in results.results]
+    assert "clear sky" in results.results[0].text()
+    assert not answer.tool_calls
+
+
+@each_api
+def test_an_agent_completes_a_tool_loop(server: str, api: str) -> None:
+    async def use() -> None:
+        sky = Sky()
+        session = await start_session(MemoryStore(), widgets=())
+        result = await make_agent(local(server, api), sky, session).run("What is the weather in Paris in Celsius?")
+        require_loop(result, session, api)
+        assert len(sky.seen) == 1
+        assert result.usage.input_tokens
+
+    asyncio.run(use())
+
+
+def test_an_agent_changes_the_api_in_mid_conversation_and_goes_on(server: str, tmp_path: Path) -> None:
+    async def use() -> None:
+        sky = Sky()
+        async with SQLiteStore(tmp_path / "sessions.db") as store:
+            session = await start_session(store, "weather", widgets=())
+            transport = AiohttpTransport(trust_env=False)
+            agent = make_agent(local(server, "llamacpp", transport), sky, session)
+            questions = {
+                "llamacpp": "What is the weather in Paris in Celsius?",
+                "llamacpp-anthropic": "And in Oslo?",
+                "llamacpp-responses": "And in Rome?",
+            }
+            for api, question in questions.items():
+                agent.use(local(server, api, transport))
+                require_loop(await agent.run(question), session, api)
+            assert len(sky.seen) == 3
+            assert [message.role for message in session.messages] == [
+                Role.USER,
+                Role.ASSISTANT,
+                Role.TOOL,
+                Role.ASSISTANT,
+            ] * 3
+            assert (await store.verify("weather")).is_sound
+
+    asyncio.run(use())
+
+
+def test_an_agent_that_is_stopped_in_a_stream_goes_on_through_another_api(server: str) -> None:
+    async def use() -> None:
+        sky, transport = Sky(), AiohttpTransport(trust_env=False)
+        session = await start_session(MemoryStore(), widgets=())
+        agent = make_agent(local(server, "llamacpp-anthropic", transport), sky, session)
+        async with agent.stream("What is the weather in Paris in Celsius?") as started:
+            async for event in started:
+                if isinstance(event, DeltaEvent) and isinstance(event.delta, ToolCallArgsDelta):
+                    break
+        assert (await started.result()).status is AgentStatus.ABORTED
+        assert not sky.seen
+        agent.use(local(server, "llamacpp-responses", transport))
+        require_loop(await agent.run("Then in Oslo, please."), session, "llamacpp-responses")
+        assert len(sky.seen) == 1
+
+    asyncio.run(use())

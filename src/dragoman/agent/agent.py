@@ -27,7 +27,7 @@ from .actions import Ending, RunError
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
 from .calling import Contexts, ModelCaller
-from .events import EventLog, RunEvent
+from .events import ErrorEvent, EventLog, FinishedEvent, RunEvent
 from .hooks import Hooks
 from .observing import observers
 from .output import OutputReader
@@ -197,6 +197,7 @@ class Agent(Generic[OutputT]):
         self._contexts = Contexts(self._config.context, compactor)
         self._said: deque[ModelInputEntry] = deque()  # what no model call has taken up yet
         self._run: AgentRun[OutputT] | None = None
+        self._registry: tuple[Session, ToolRegistry] | None = None
         self._budget: Budget | None = None
 
     @property
@@ -242,7 +243,10 @@ class Agent(Generic[OutputT]):
         """End the run that is under way, or the one that a session was left with."""
         if self._run is not None and not self._run.is_done:
             await self._run.abort()
-        elif self._session is not None and self._session.state.current_run_id:
+        elif self._session is not None:
+            await self._session.refresh()
+            if not self._session.run_id:
+                return
             run = AgentRun(self, self._session.run_id, keeps_events=False)
             await self._runner(run, self._session, "").abandon()
 
@@ -265,6 +269,8 @@ class Agent(Generic[OutputT]):
     async def _answer(self, tool_call_id: str, decision: ApprovalDecision) -> None:
         self._require_idle()
         session = self._session
+        if session is not None:
+            await session.refresh()  # another agent may have asked, or answered
         call = session.state.derived.open_call(tool_call_id) if session is not None else None
         if session is None or call is None:
             raise InvalidValue(f"no call {tool_call_id!r} waits for an answer")
@@ -323,7 +329,7 @@ class Agent(Generic[OutputT]):
         session = self._session
         if session is None and entry is None:
             raise InvalidValue("there is nothing to carry on: give a prompt")
-        run_id = (session.run_id if session is not None else "") or os.urandom(8).hex()
+        run_id = (session.run_id if session is not None else "") or _new_run_id()
         run = self._run = AgentRun(self, run_id, keeps_events=keeps_events)
         run._task = asyncio.ensure_future(self._execute(run, entry, strategy, around))
         return run
@@ -331,17 +337,30 @@ class Agent(Generic[OutputT]):
     async def _execute(
         self, run: AgentRun[OutputT], entry: ModelInputEntry | None, strategy: str, around: Budget | None
     ) -> RunResult[OutputT]:
+        known = self._session.run_id if self._session is not None else ""
+        mistake: InvalidValue | None = None
         try:
             session = await self._opened()
+            if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
+                run.run_id = session.run_id or _new_run_id()
             self._require_sense(session, entry)
             return await self._carry_on(run, session, entry, strategy, around)
         except StoreError as error:
-            session_id = self._session.session_id if self._session is not None else ""
-            failed = RunError.of(error)
-            return RunResult(session_id=session_id, run_id=run.run_id, status=AgentStatus.FAILED, error=failed)
+            return self._failed(run, RunError.of(error))
+        except InvalidValue as error:
+            mistake = error
+            raise
         finally:
             if run._log is not None:
-                run._log.close()
+                run._log.close(mistake)
+
+    def _failed(self, run: AgentRun[OutputT], error: RunError) -> RunResult[OutputT]:
+        """The result of a run that could not begin, told to its readers too."""
+        session_id = self._session.session_id if self._session is not None else ""
+        if run._log is not None and run._runner is None:
+            run._log.add(ErrorEvent(run.run_id, 0, len(run._log), error))
+            run._log.add(FinishedEvent(run.run_id, 0, len(run._log), AgentStatus.FAILED, error))
+        return RunResult(session_id=session_id, run_id=run.run_id, status=AgentStatus.FAILED, error=error)
 
     async def _opened(self) -> Session:
         """The session, with what others have appended; a new one if there is none, with the instructions in force."""
@@ -381,8 +400,7 @@ class Agent(Generic[OutputT]):
     def _runner(self, run: AgentRun[OutputT], session: Session, strategy: str, around: Budget | None = None) -> Runner:
         config = self._config
         scope = Scope(session, run.run_id, hooks=self._hooks, log=run._log)
-        has_recall = config.context.recall and config.context.policy == "epochs"
-        registry = self._tools.with_tools(*own_tools(session, with_recall=has_recall and "recall" not in self._tools))
+        registry = self._all_tools(session)
         self._budget = Budget(config.loop, seconds=time.monotonic, around=around)
         caller = ModelCaller(
             scope,
@@ -397,6 +415,14 @@ class Agent(Generic[OutputT]):
         check = None if self._output.is_text else self._output.read
         compacts = self._contexts.compactor is not None
         return Runner(scope, caller, tools, self._budget, inputs=self._said, compacts=compacts, check=check)
+
+    def _all_tools(self, session: Session) -> ToolRegistry:
+        """The agent's tools and those that every agent has; made once for a session."""
+        if self._registry is None or self._registry[0] is not session:
+            context = self._config.context
+            has_recall = context.recall and context.policy == "epochs" and "recall" not in self._tools
+            self._registry = (session, self._tools.with_tools(*own_tools(session, with_recall=has_recall)))
+        return self._registry[1]
 
     def _result(self, session: Session, run_id: str, ending: Ending) -> RunResult[OutputT]:
         message = last_message(session.entries, run_id)
@@ -426,6 +452,10 @@ def as_input(prompt: Prompt) -> ModelInputEntry:
         return prompt
     parts = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else (prompt,)
     return ModelInputEntry.of(*parts)
+
+
+def _new_run_id() -> str:
+    return os.urandom(8).hex()
 
 
 def _router(model: AnyModel | ProviderRouter | str) -> ProviderRouter:

@@ -7,7 +7,7 @@ from ..history import DerivedState, HistoryEntry, ModelInputEntry, ModelOutputEn
 from ..models.streams import log_bug
 from ..store import Session
 from .events import EventLog, MessageEvent, RunEvent, ToolResultEvent
-from .hooks import Hooks
+from .hooks import Hooks, ModelCall
 
 __all__ = ["Scope"]
 
@@ -62,5 +62,6 @@ class Scope:
             except Exception as error:  # noqa: BLE001  # a user's hook: whatever it does, the run goes on
                 log_bug(error, f"the hook {name}")
                 continue
-            answer = answer if said is None else said
+            if isinstance(said, ModelCall) and name == "before_model":  # whatever else one returns means nothing
+                answer = said
         return answer

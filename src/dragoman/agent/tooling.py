@@ -48,6 +48,7 @@ class ToolRunner:
         self._policy = policy
         self._runtime = runtime
         self._agent = agent
+        self._prepared: dict[str, ReadyCall] = {}  # by the ids of the calls, as they were judged last
         self._executor = ToolExecutor(
             registry,
             parallel_limit=config.parallel_limit,
@@ -63,7 +64,9 @@ class ToolRunner:
         if answered is not None and not answered.approved:
             return EndsWith(_denied(call, answered.reason))
         ready = self._executor.prepare(call.request, call.arguments)
-        if isinstance(ready, HistoryToolCallResult):
+        if isinstance(ready, ReadyCall):
+            self._prepared[call.tool_call_id] = ready
+        else:
             return EndsWith(interrupted_result(call, CRASHED) if call.started is not None else ready)
         if call.started is not None and not (call.started.idempotent and ready.definition.idempotent):
             return EndsWith(interrupted_result(call, CRASHED))
@@ -133,9 +136,7 @@ class ToolRunner:
         return ready.definition.needs_approval(ready.arguments, self._context(ready))
 
     def _ready(self, call: OpenCall) -> ReadyCall:
-        ready = self._executor.prepare(call.request, call.arguments)
-        assert isinstance(ready, ReadyCall)  # as `judge` has found
-        return ready
+        return self._prepared[call.tool_call_id]  # as `judge` has found
 
     def _context(self, ready: ReadyCall) -> ToolContext[Any]:
         return ToolContext(

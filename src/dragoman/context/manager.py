@@ -6,6 +6,7 @@ before. What it remembers between calls only saves time: each entry is read once
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -48,6 +49,7 @@ LEAST_BUDGET = 1_000
 OVERFLOW_SHARE = 0.75
 # A provider looks back over so many content blocks for what it has cached.
 _LOOKBACK = 18
+_ENTRIES = attrgetter("entries")
 
 
 class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,7 +323,7 @@ class ContextManager:
             named = {index.blocks[use.block].serial for use in uses}
             self._folded_levels = (projection, len(picked), len(named - picked))
         return {
-            LevelOfDetail.LIVE: sum(len(unit.entries) for unit in timeline.units[projection.live_from :]),
+            LevelOfDetail.LIVE: sum(map(len, map(_ENTRIES, timeline.units[projection.live_from :]))),
             LevelOfDetail.SUMMARY: self._folded_levels[1],
             LevelOfDetail.GIST: self._folded_levels[2],
         }

@@ -352,6 +352,10 @@ def to_messages(context: Iterable[ContextMessage], *, screen_in_result: bool = F
 
 def live_screen_of(message: ContextMessage) -> str | None:
     """Return the LiveScreen that a message carries, if it carries one."""
+    if isinstance(message, ModelInputEntry):  # first: looking for a protocol's attributes takes its time
+        return without_live_screen(message.sections.live)[1]
+    if isinstance(message, ToolResultsEntry):
+        return without_live_screen(message.results[-1].result.live)[1] if message.results else None
     message = _at_detail(message)
     if isinstance(message, ModelInputMessage):
         return without_live_screen(message.content_sections)[1]

@@ -15,6 +15,7 @@ __all__ = [
     "ReplayTransport",
     "ReplayedResponse",
     "ScriptedModel",
+    "ScriptedRequest",
     "Turn",
     "WireSample",
     "conformance",
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from . import conformance, histories, scripted, stores, strategies, transports, validators
     from .conformance import WireSample, require_conformance
     from .recorded import decode_recorded
-    from .scripted import Call, ScriptedModel, Turn, forbid_requests
+    from .scripted import Call, ScriptedModel, ScriptedRequest, Turn, forbid_requests
     from .stores import require_store_conformance
     from .transports import RecordingTransport, ReplayedResponse, ReplayTransport
     from .validators import require_valid_request, validate_request
@@ -50,6 +51,7 @@ else:
             "ReplayTransport": "transports",
             "ReplayedResponse": "transports",
             "ScriptedModel": "scripted",
+            "ScriptedRequest": "scripted",
             "Turn": "scripted",
             "WireSample": "conformance",
             "conformance": "conformance",

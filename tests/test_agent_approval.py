@@ -1,0 +1,291 @@
+"""Calls that somebody must approve: asked, answered, by a person or a policy, across restarts."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, ToolsConfig
+from dragoman.agent import Agent, ApprovalDecision, ApprovalRequest
+from dragoman.history import ApprovalAnsweredEntry
+from dragoman.store import SQLiteStore, open_session, start_session
+from dragoman.testing.scripted import Call, ScriptedModel
+from dragoman.tools import FunctionTool, tool
+from tests.agent_cases import asks, kept, kinds, require_sound, result_codes, result_texts, run
+
+
+class Post:
+    """A post office that notes what was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    @property
+    def tool(self) -> FunctionTool[Any, Any]:
+        @tool(requires_approval=True)
+        def send(to: str, copies: int = 1) -> str:
+            """Send a letter."""
+            self.sent.append(f"{copies} to {to}")
+            return f"Sent to {to}."
+
+        return send
+
+
+TO_ADA = asks(Call("send", {"to": "Ada"}, "a"))
+
+
+def asking(post: Post, *more: Any, calls: Any = TO_ADA) -> Agent[str]:
+    """Return an agent that waits for an answer about its calls."""
+    agent = Agent(ScriptedModel(calls, "Done.", *more), tools=[post.tool])
+    result = agent.run_sync("Write to Ada.")
+    assert (result.status, result.output, result.error) == (AgentStatus.AWAITING_HUMAN, None, None)
+    return agent
+
+
+def test_a_call_that_needs_it_waits_for_an_answer_and_nothing_runs() -> None:
+    post = Post()
+    agent = asking(post)
+    (call,) = kept(agent).state.derived.open_calls
+    assert (call.awaits_answer, post.sent) == (True, [])
+    assert kept(agent).state.status is AgentStatus.AWAITING_HUMAN
+    again = agent.run_sync()
+    assert again.status is AgentStatus.AWAITING_HUMAN
+    assert [(asked.tool_name, asked.arguments) for asked in again.approvals] == [("send", {"to": "Ada"})]
+    assert kinds(agent).count("approval_asked") == 1
+
+
+def test_an_approved_call_runs_and_the_run_goes_on() -> None:
+    async def use() -> None:
+        post = Post()
+        agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool])
+        first = await agent.run("Write to Ada.")
+        await agent.approve("a")
+        result = await agent.run()
+        assert (result.status, result.output, result.run_id) == (AgentStatus.COMPLETED, "Done.", first.run_id)
+        assert post.sent == ["1 to Ada"]
+        require_sound(kept(agent))
+
+    run(use())
+
+
+def test_a_refused_call_does_not_run_and_the_model_is_told_why() -> None:
+    post = Post()
+    agent = asking(post)
+    asyncio.run(agent.deny("a", reason="Ada has moved."))
+    assert agent.run_sync().output == "Done."
+    assert (post.sent, result_codes(kept(agent))) == ([], [ErrorCode.TOOL_DENIED])
+    assert "Ada has moved." in result_texts(kept(agent))[0]
+    require_sound(kept(agent))
+
+
+def test_an_approved_call_runs_with_the_arguments_it_was_given() -> None:
+    post = Post()
+    agent = asking(post)
+    asyncio.run(agent.approve("a", arguments={"to": "Bob", "copies": 2}))
+    assert agent.run_sync().output == "Done."
+    assert post.sent == ["2 to Bob"]
+    require_sound(kept(agent))
+
+
+def test_changed_arguments_must_fit_the_schema() -> None:
+    post = Post()
+    agent = asking(post)
+    for arguments in ({}, {"to": 5}, {"to": "Bob", "paper": "blue"}):
+        with pytest.raises(InvalidValue, match="do not fit send"):
+            asyncio.run(agent.approve("a", arguments=arguments))
+    assert kept(agent).state.status is AgentStatus.AWAITING_HUMAN
+    asyncio.run(agent.approve("a"))
+    assert agent.run_sync().output == "Done."
+
+
+@pytest.mark.parametrize("answer", ["approve", "deny"])
+def test_an_answer_for_a_call_that_does_not_wait_is_refused(answer: str) -> None:
+    post = Post()
+    agent = asking(post, "Hm.")
+    with pytest.raises(InvalidValue, match="'b'"):
+        asyncio.run(getattr(agent, answer)("b"))
+    asyncio.run(agent.approve("a"))
+    with pytest.raises(InvalidValue, match="'a'"):
+        asyncio.run(getattr(agent, answer)("a"))
+    agent.run_sync()
+    with pytest.raises(InvalidValue, match="'a'"):
+        asyncio.run(getattr(agent, answer)("a"))
+    assert kinds(agent).count("approval_answered") == 1
+    assert post.sent == ["1 to Ada"]
+
+
+def test_an_answer_before_the_first_run_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="no call 'a' waits"):
+        asyncio.run(Agent(ScriptedModel("Hi.")).approve("a"))
+
+
+def test_a_prompt_is_refused_while_a_call_waits() -> None:
+    agent = asking(Post())
+    with pytest.raises(InvalidValue, match="answer the calls a first"):
+        agent.run_sync("And to Bob.")
+    assert kept(agent).state.status is AgentStatus.AWAITING_HUMAN
+
+
+def test_a_run_that_waits_can_be_aborted() -> None:
+    post = Post()
+    agent = asking(post)
+    asyncio.run(agent.abort())
+    assert kept(agent).state.status is AgentStatus.ABORTED
+    assert (post.sent, result_codes(kept(agent))) == ([], [ErrorCode.TOOL_INTERRUPTED])
+    require_sound(kept(agent))
+    assert agent.run_sync("Never mind.").output == "Done."
+
+
+def test_the_run_waits_until_every_call_has_its_answer() -> None:
+    post = Post()
+    agent = asking(post, calls=asks(Call("send", {"to": "Ada"}, "a"), Call("send", {"to": "Bob"}, "b")))
+    asyncio.run(agent.approve("b"))
+    result = agent.run_sync()
+    assert (result.status, [call.tool_call_id for call in result.approvals]) == (AgentStatus.AWAITING_HUMAN, ["a"])
+    assert post.sent == ["1 to Bob"]  # what may run does
+    asyncio.run(agent.deny("a"))
+    assert agent.run_sync().output == "Done."
+    assert (post.sent, result_codes(kept(agent))) == (["1 to Bob"], [ErrorCode.TOOL_DENIED, None])
+    require_sound(kept(agent))
+
+
+def test_a_call_with_arguments_that_do_not_fit_is_not_asked_about() -> None:
+    agent = Agent(ScriptedModel(asks(Call("send", {"who": "Ada"})), "I see."), tools=[Post().tool])
+    assert agent.run_sync("Write to Ada.").output == "I see."
+    assert "approval_asked" not in kinds(agent)
+    assert result_codes(kept(agent)) == [ErrorCode.INVALID_ARGUMENTS]
+
+
+def test_a_question_survives_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    post = Post()
+
+    async def ask() -> str:
+        async with SQLiteStore(path) as store:
+            session = await start_session(store, "letters")
+            result = await Agent(ScriptedModel(TO_ADA), tools=[post.tool], session=session).run("Write to Ada.")
+            return result.run_id
+
+    async def answer() -> None:
+        async with SQLiteStore(path) as store:
+            await Agent(ScriptedModel(), session=await open_session(store, "letters")).approve("a")
+
+    async def go_on() -> None:
+        async with SQLiteStore(path) as store:
+            agent = Agent(ScriptedModel("Done."), tools=[post.tool], session=await open_session(store, "letters"))
+            result = await agent.run()
+            assert (result.output, result.run_id) == ("Done.", run_id)
+            require_sound(kept(agent))
+
+    run_id = run(ask())
+    assert post.sent == []
+    run(answer())
+    run(go_on())
+    assert post.sent == ["1 to Ada"]
+
+
+# ---------------------------------------------------------------- who decides
+
+
+def decided(policy: Any) -> tuple[Agent[str], Post]:
+    post = Post()
+    agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], approval=policy)
+    agent.run_sync("Write to Ada.")
+    return agent, post
+
+
+def test_a_policy_decides_and_it_is_recorded() -> None:
+    def policy(request: ApprovalRequest) -> bool:
+        assert (request.tool.name, request.arguments) == ("send", {"to": "Ada"})
+        assert (request.session_id, request.run_id) == (kept(agent).session_id, kept(agent).run_id)
+        return True
+
+    post = Post()
+    agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], approval=policy)
+    assert agent.run_sync("Write to Ada.").output == "Done."
+    (answered,) = [entry for entry in kept(agent).entries if isinstance(entry, ApprovalAnsweredEntry)]
+    assert (answered.by, answered.approved, post.sent) == ("policy", True, ["1 to Ada"])
+
+
+def test_a_policy_may_be_async_and_change_the_arguments() -> None:
+    async def policy(request: ApprovalRequest) -> ApprovalDecision:
+        await asyncio.sleep(0)
+        return ApprovalDecision(True, arguments={**request.arguments, "copies": 3})
+
+    agent, post = decided(policy)
+    assert post.sent == ["3 to Ada"]
+    require_sound(kept(agent))
+
+
+def test_a_policy_may_refuse_with_a_reason() -> None:
+    agent, post = decided(lambda request: ApprovalDecision(False, "No letters today."))
+    assert (post.sent, result_codes(kept(agent))) == ([], [ErrorCode.TOOL_DENIED])
+    assert "No letters today." in result_texts(kept(agent))[0]
+
+
+def test_a_policy_may_leave_it_to_a_person() -> None:
+    agent, post = decided(lambda request: None)
+    assert (post.sent, kept(agent).state.status) == ([], AgentStatus.AWAITING_HUMAN)
+
+
+def test_arguments_of_a_policy_that_do_not_fit_are_told_to_the_model() -> None:
+    agent, post = decided(lambda request: ApprovalDecision(True, arguments={"to": 5, "paper": "blue"}))
+    assert (post.sent, result_codes(kept(agent))) == ([], [ErrorCode.INVALID_ARGUMENTS])
+    require_sound(kept(agent))
+
+
+@pytest.mark.parametrize("wrong", ["raises", "junk"])
+def test_a_policy_that_fails_ends_the_run_and_it_can_be_carried_on(wrong: str) -> None:
+    post = Post()
+    answers: list[Any] = ["yes", True]
+
+    def policy(request: ApprovalRequest) -> Any:
+        answer = answers.pop(0)
+        if answer == "yes" and wrong == "raises":
+            raise RuntimeError("the policy is out")
+        return answer
+
+    agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], approval=policy)
+    result = agent.run_sync("Write to Ada.")
+    assert (result.status, post.sent) == (AgentStatus.FAILED, [])
+    assert result.error is not None
+    assert agent.run_sync().output == "Done."
+    assert post.sent == ["1 to Ada"]
+    require_sound(kept(agent))
+
+
+def test_settings_may_ask_about_every_call_or_about_none() -> None:
+    post = Post()
+    config = AgentConfig(tools=ToolsConfig(approval="never"))
+    assert Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], config=config).run_sync("Write.").output == "Done."
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "Nothing."
+
+    config = AgentConfig(tools=ToolsConfig(approval="always"))
+    result = Agent(ScriptedModel(asks(Call("look"))), tools=[look], config=config).run_sync("Look.")
+    assert result.status is AgentStatus.AWAITING_HUMAN
+
+
+def test_a_tool_may_say_by_its_arguments_whether_it_must_be_asked_about() -> None:
+    @tool(requires_approval=lambda arguments, context: arguments["amount"] > 10)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"{amount} paid."
+
+    for amount, status in ((5, AgentStatus.COMPLETED), (50, AgentStatus.AWAITING_HUMAN)):
+        agent = Agent(ScriptedModel(asks(Call("pay", {"amount": amount})), "Done."), tools=[pay])
+        assert agent.run_sync("Pay.").status is status
+
+
+def test_a_tool_that_cannot_say_it_is_asked_about() -> None:
+    @tool(requires_approval=lambda arguments, context: arguments["nothing"])
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"{amount} paid."
+
+    agent = Agent(ScriptedModel(asks(Call("pay", {"amount": 1}))), tools=[pay])
+    assert agent.run_sync("Pay.").status is AgentStatus.AWAITING_HUMAN
