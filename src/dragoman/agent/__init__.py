@@ -4,6 +4,7 @@ from .actions import Ending, RunError
 from .agent import Agent, AgentRun, RunResult
 from .approval import ApprovalDecision, ApprovalPolicy, ApprovalRequest
 from .budget import Budget
+from .eventform import event_to_json
 from .events import (
     ApprovalAskedEvent,
     DeltaEvent,
@@ -43,4 +44,5 @@ __all__ = [
     "TelemetryHooks",
     "ToolResultEvent",
     "ToolStartedEvent",
+    "event_to_json",
 ]

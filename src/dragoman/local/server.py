@@ -81,7 +81,12 @@ class LocalServer:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the child
         command = [sys.executable, "-m", __name__, json.dumps(self._settings)]
         self._child = subprocess.Popen(  # noqa: S603  # our own words alone
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=_environment()
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=_environment(),
+            start_new_session=True,  # what is typed at our terminal is not for it
         )
         assert self._child.stdout is not None
         for line in self._child.stdout:

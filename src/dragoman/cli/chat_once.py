@@ -1,0 +1,92 @@
+"""One answer for a script: its text on standard output, or the run's events as JSON Lines, and how it ended as the
+exit status. Needs no package of an extra.
+"""
+
+import asyncio
+import sys
+from typing import Any
+
+from ..agent import AgentRun, RunResult
+from ..agent.eventform import event_to_json
+from ..errors import DragomanError
+from ..history import AgentStatus
+from ..jsontext import encode_json
+from ..message import FinishReason
+from .chat_input import hearing_interrupts
+from .chat_plain import PlainView
+from .chat_talk import Talk
+from .output import Output, one_line, printable
+
+__all__ = ["EXIT_STATUS", "answer_once"]
+
+# A failure is 1, like every other error; 2 is a command line that makes no sense.
+EXIT_STATUS: dict[AgentStatus, int] = {
+    AgentStatus.COMPLETED: 0,
+    AgentStatus.FAILED: 1,
+    AgentStatus.AWAITING_HUMAN: 3,
+    AgentStatus.ABORTED: 130,
+}
+
+
+async def answer_once(talk: Talk, prompt: str, *, as_json: bool = False) -> int:
+    """Say something, print the answer, and return the exit status. Raises DragomanError where there is no answer."""
+    output = Output(color="never")
+    run = await talk.say(prompt)
+    stopping: list[asyncio.Task[Any]] = []
+
+    def stop() -> None:
+        if not stopping:
+            stopping.append(asyncio.ensure_future(run.abort()))
+
+    async with run:
+        with hearing_interrupts(stop):
+            if as_json:
+                await _print_events(talk, run, output)
+            elif sys.stdout.isatty():
+                await _print_pieces(run, output)
+            result = await run.result()
+    if not as_json:
+        _print_rest(result, output)
+    if result.status is AgentStatus.FAILED and result.error is not None:
+        raise DragomanError(result.error.message or str(result.error.code), code=result.error.code)
+    return EXIT_STATUS.get(result.status, 1)
+
+
+async def _print_events(talk: Talk, run: AgentRun[str], output: Output) -> None:
+    """Print where the run is kept, and then each event as it comes."""
+    assert talk.session is not None
+    opening = {"kind": "session", "sessionId": talk.session.session_id, "model": talk.model_name}
+    output.json_line(encode_json(opening))
+    async for event in run:
+        output.json_line(event_to_json(event))
+        output.flush()
+
+
+async def _print_pieces(run: AgentRun[str], output: Output) -> None:
+    """Print the text as it comes, for somebody who watches; what the tools do goes to standard error."""
+    view = PlainView(output, Output(sys.stderr, color="never"))
+    view.begin()
+    async for event in run:
+        view.show(event)
+    view.end()
+
+
+def _print_rest(result: RunResult[str], output: Output) -> None:
+    """Print the answer where nobody watched it come, and say on standard error what a reader must know of it."""
+    message = result.message
+    if message is not None and result.status is AgentStatus.COMPLETED and not output.is_terminal:
+        output.line(message.text)
+    reason = message.meta.finish_reason if message is not None and message.meta is not None else None
+    if reason is FinishReason.LENGTH:
+        _remark("the answer is cut off: it has reached the output limit")
+    elif reason in (FinishReason.CONTENT_FILTER, FinishReason.REFUSAL):
+        _remark(f"the provider stopped the answer ({reason})")
+    if result.status is AgentStatus.AWAITING_HUMAN:
+        waiting = ", ".join(one_line(call.tool_name) for call in result.approvals)
+        _remark(f"{waiting} waits for an approval: `dragoman chat -c` asks you, `--approve never` does not")
+    elif result.status is AgentStatus.ABORTED:
+        _remark("stopped: what had come is kept in the session")
+
+
+def _remark(words: str) -> None:
+    sys.stderr.write(f"dragoman: {printable(words)}\n")
