@@ -144,7 +144,7 @@ REFUSED = [
     Refused(ObservabilityConfig, {"metrics": None}, "observability.metrics", "None", "true or false"),
     Refused(ObservabilityConfig, {"record_content": "no"}, "observability.recordContent", "'no'", "true or false"),
     Refused(AgentConfig, {"model": "m"}, "model", "'m'", "a ModelConfig"),
-    Refused(AgentConfig, {"model": None}, "model", "None", "a ModelConfig"),
+    Refused(AgentConfig, {"model": 5}, "model", "5", "a ModelConfig"),
     Refused(AgentConfig, agent(runtime={}), "runtime", "dict", "a RuntimeConfig"),
     Refused(AgentConfig, agent(tools=None), "tools", "None", "a ToolsConfig"),
     Refused(AgentConfig, agent(context=ToolsConfig()), "context", "ToolsConfig", "a ContextConfig"),

@@ -38,6 +38,7 @@ MODEL_CODES = (
     "cancelled internal"
 )
 TOOL_CODES = "unknown_tool invalid_arguments tool_failed tool_timeout tool_denied tool_interrupted"
+RUN_CODES = "limit_reached invalid_output"
 STORE_CODES = "conflict corrupt too_new"
 RETRYABLE = {"rate_limited", "overloaded", "server_error", "timeout", "connection", "stream_truncated"}
 
@@ -46,7 +47,7 @@ RETRYABLE = {"rate_limited", "overloaded", "server_error", "timeout", "connectio
 
 
 def test_the_codes_are_those_of_the_design_in_its_order() -> None:
-    assert [code.value for code in ErrorCode] == f"{MODEL_CODES} {TOOL_CODES} {STORE_CODES}".split()
+    assert [code.value for code in ErrorCode] == f"{MODEL_CODES} {TOOL_CODES} {RUN_CODES} {STORE_CODES}".split()
 
 
 @pytest.mark.parametrize("code", ErrorCode)

@@ -147,9 +147,11 @@ class ChatModels:
         from ..transport import AiohttpTransport
 
         typed, api = _split_api(name.partition(":")[2])
+        known = KNOWN_WEIGHTS.get(typed)
+        if known is None:
+            find_weights(typed)
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtra("a model on this machine", "local")
-        known = KNOWN_WEIGHTS.get(typed)
         if known is not None and not known.path.is_file():
             self._tell(f"fetching {typed} ({known.size / 1e6:.0f} MB, once)")
             await asyncio.to_thread(pull_weights, typed, on_progress=self._on_progress)
