@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -286,3 +287,24 @@ async def refusals(store: SQLiteStore, sessions: dict[str, tuple[HistoryEntry, .
         else:
             assert not report.is_sound or report.head.serial == len(entries) - 1
     return refused
+
+
+# ---------------------------------------------------------------- a file that was never finished
+
+
+def test_a_file_whose_making_was_killed_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "whole" / "s.db"
+    path.parent.mkdir()
+    maker = sqlite3.connect(path, isolation_level=None)
+    maker.execute("PRAGMA cache_size = 1")  # so that it writes before it commits
+    maker.execute("BEGIN IMMEDIATE")
+    maker.execute("CREATE TABLE half (content BLOB)")
+    maker.executemany("INSERT INTO half VALUES (randomblob(3000))", [()] * 50)
+    shutil.copytree(path.parent, tmp_path / "killed")
+    maker.execute("ROLLBACK")
+    maker.close()
+    killed = tmp_path / "killed" / "s.db"
+    assert killed.stat().st_size
+    assert killed.with_name("s.db-journal").stat().st_size
+    sessions = stored(killed, "a", count=3)
+    assert with_store(killed, lambda store: store.load("a")) == sessions["a"]

@@ -96,6 +96,7 @@ class AgentRun(Generic[OutputT]):
             if not self._task.done():
                 self._abort()
                 await asyncio.wait((self._task,))
+                self._task.exception()  # the one who was cancelled does not hear of it
             raise
 
     def events(self, after: int = -1) -> AsyncIterator[RunEvent]:
@@ -248,7 +249,9 @@ class Agent(Generic[OutputT]):
             if not self._session.run_id:
                 return
             run = AgentRun(self, self._session.run_id, keeps_events=False)
-            await self._runner(run, self._session, "").abandon()
+            ending = await self._runner(run, self._session, "").abandon()
+            if ending.error is not None:
+                raise StoreError(ending.error.message, code=ending.error.code)
 
     def steer(self, prompt: Prompt) -> None:
         """Say something to the run that is under way; it is taken up before the next model call."""
@@ -449,6 +452,8 @@ class Agent(Generic[OutputT]):
 def as_input(prompt: Prompt) -> ModelInputEntry:
     """Return what is said as an entry; raise InvalidValue for what nobody can say."""
     if isinstance(prompt, ModelInputEntry):
+        if prompt.serial != -1:
+            raise InvalidValue(f"this input is recorded already, at serial {prompt.serial}: say it in a new one")
         return prompt
     parts = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else (prompt,)
     return ModelInputEntry.of(*parts)

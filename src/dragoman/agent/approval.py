@@ -10,6 +10,7 @@ from ..errors import InvalidValue
 from ..history import ToolCallRequest
 from ..jsontext import require_json_object
 from ..message import require_text
+from ..models.streams import log_bug
 from ..tools import ToolDefinition
 
 __all__ = ["ApprovalDecision", "ApprovalPolicy", "ApprovalRequest", "decide"]
@@ -49,14 +50,19 @@ ApprovalPolicy: TypeAlias = Callable[[ApprovalRequest], _Answer | Awaitable[_Ans
 
 
 async def decide(policy: ApprovalPolicy | None, request: ApprovalRequest) -> ApprovalDecision | None:
-    """Return the policy's decision, None where a person must decide."""
+    """Return the policy's decision; None where a person must decide, also because the policy failed to."""
     if policy is None:
         return None
-    answer = policy(request)
-    if inspect.isawaitable(answer):
-        answer = await answer
+    try:
+        answer = policy(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    except Exception as error:  # noqa: BLE001  # a user's function: who cannot tell, asks
+        log_bug(error, "the approval policy")
+        return None
     if isinstance(answer, bool):
         return ApprovalDecision(answer)
     if answer is not None and not isinstance(answer, ApprovalDecision):
-        raise InvalidValue.of("the approval policy's answer", answer, "an ApprovalDecision, a bool or None")
+        log_bug(InvalidValue.of("the answer", answer, "an ApprovalDecision, a bool or None"), "the approval policy")
+        return None
     return answer

@@ -5,7 +5,7 @@ has appended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +33,9 @@ from ..message import Message, Part
 from .lazy import LazyEntries
 from .protocol import OpenedSession, SessionInfo, SessionStore
 from .snapshots import read_snapshot, take_snapshot
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["BranchComparison", "Session", "compare_branches", "open_session", "start_session"]
 
@@ -132,6 +135,7 @@ class Session:
             prepared = self._state.prepare_all(entries)
             if prepared:
                 self._under_way = asyncio.ensure_future(self._keep(prepared))
+                self._under_way.add_done_callback(_look_at)  # whoever waits for it may be gone
                 await asyncio.shield(self._under_way)
                 self._under_way = None
             return prepared
@@ -224,6 +228,11 @@ class Session:
             await asyncio.wait((self._under_way,))
             self._under_way.exception()
             self._under_way = None
+
+
+def _look_at(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 async def start_session(

@@ -5,6 +5,7 @@ before anything of it is touched.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -180,7 +181,7 @@ def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "SQL
     connection.text_factory = _text
     try:
         if not read_only:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            mode = _with_log(connection, busy_seconds)
             if mode != "wal":
                 raise StoreError(f"{path}: the file system cannot share a log (journal mode {mode!r})")
         for setting in (
@@ -197,6 +198,21 @@ def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "SQL
         connection.close()
         raise
     return connection
+
+
+def _with_log(connection: "sqlite3.Connection", busy_seconds: float) -> str:
+    """Turn the log on and return the mode. Here SQLite does not wait for others by itself."""
+    import sqlite3
+
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return str(mode)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.002)
 
 
 def migrate(connection: "sqlite3.Connection", path: Path, *, until: int = len(MIGRATIONS)) -> None:
@@ -273,11 +289,24 @@ def _require_known(path: Path, busy_seconds: float) -> None:
         header = file.read(100)
     _require_ours(path, int.from_bytes(header[60:64]), int.from_bytes(header[68:72]), is_empty=True)
     with translated(path):  # the log may know a later number
+        _undo_unfinished(path, busy_seconds)
         connection = connect(path, busy_seconds=busy_seconds, read_only=True)
         try:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             _require_ours(path, _number(connection), application, is_empty=not tables)
+        finally:
+            connection.close()
+
+
+def _undo_unfinished(path: Path, busy_seconds: float) -> None:
+    """Roll back what a process that was killed while it made the file had begun: a reader alone may not."""
+    import sqlite3
+
+    if path.with_name(f"{path.name}-journal").exists():
+        connection = sqlite3.connect(path, timeout=busy_seconds)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         finally:
             connection.close()
 
