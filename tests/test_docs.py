@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import logging
 import pkgutil
 import re
 import runpy
@@ -74,6 +75,17 @@ def generator() -> dict[str, Callable[..., Any]]:
 
 
 TERMS = mapping_terms(CONCEPTS)
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    """Undo what a document does to loggers: the other tests of this process have them too."""
+    loggers = [logging.getLogger(name) for name in ("dragoman", "dragoman.agent")]
+    before = [(logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
+    yield
+    for logger, (level, handlers, propagates) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:], logger.propagate = handlers, propagates
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

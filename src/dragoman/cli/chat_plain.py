@@ -35,7 +35,7 @@ class WordWrap:
 
     def _placed(self, word: str) -> str:
         used = display_width(word.rstrip())
-        is_over = self._column > 0 and self._column + used > self._width and used <= self._width
+        is_over = self._column > 0 and self._column + used > self._width
         before = "\n" if is_over else ""
         self._column = 0 if word.endswith("\n") else display_width(word) + (0 if is_over else self._column)
         return before + word

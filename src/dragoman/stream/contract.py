@@ -80,6 +80,8 @@ class StreamContract:
         if next_state != self.state:
             self.state = next_state
             self._row = _ROWS[next_state]
+            if next_state in TERMINAL_STATES:
+                self._open_calls.clear()  # an error leaves none of them open
 
     def take(self, deltas: Sequence[MessageDelta]) -> int:
         """Take the deltas up to the first that is not legal and return how many; `check` tells what is wrong with it.
