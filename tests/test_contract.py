@@ -10,8 +10,12 @@ from dragoman import (
     ContractViolation,
     DragomanError,
     ErrorCode,
+    ErrorDelta,
     MessageDelta,
+    StartDelta,
     StreamContract,
+    ToolCallArgsDelta,
+    ToolCallStartDelta,
     UnknownDelta,
 )
 from tests.oracle import (
@@ -256,3 +260,10 @@ def test_with_many_open_calls_a_refusal_costs_no_more_than_with_few() -> None:
     CountedId.allowed = 20 * 1_000
     for number in range(1_000):
         assert not accepts(contract, counted("tool_call_args", MANY_CALLS + 1, f"absent{number}"))
+
+
+def test_a_call_that_an_error_left_open_takes_no_more_arguments_in_a_batch() -> None:
+    contract = StreamContract()
+    opened = [StartDelta("r", 0, None), ToolCallStartDelta("r", 1, None, "c", "look_up")]
+    assert contract.take([*opened, ErrorDelta("r", 2, None, ErrorCode.OVERLOADED)]) == 3
+    assert contract.take([ToolCallArgsDelta("r", 3, None, "c", "{}")]) == 0
