@@ -264,6 +264,6 @@ def test_with_many_open_calls_a_refusal_costs_no_more_than_with_few() -> None:
 
 def test_a_call_that_an_error_left_open_takes_no_more_arguments_in_a_batch() -> None:
     contract = StreamContract()
-    opened = [StartDelta("r", 0, None), ToolCallStartDelta("r", 1, None, "c", "look_up")]
+    opened: list[MessageDelta] = [StartDelta("r", 0, None), ToolCallStartDelta("r", 1, None, "c", "look_up")]
     assert contract.take([*opened, ErrorDelta("r", 2, None, ErrorCode.OVERLOADED)]) == 3
     assert contract.take([ToolCallArgsDelta("r", 3, None, "c", "{}")]) == 0
