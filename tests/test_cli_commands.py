@@ -394,7 +394,10 @@ def test_a_model_is_served_until_it_is_interrupted(user: User) -> None:
         pytest.skip("no weights to serve")
     (path,) = Path(weights.origin).parent.glob("*.gguf")
     process = subprocess.Popen(
-        user.command("local", "serve", str(path), "--threads", "1"), stdout=subprocess.PIPE, text=True
+        user.command("local", "serve", str(path), "--threads", "1"),
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # also where a shell has it ignored
     )
     assert process.stdout is not None
     address = process.stdout.readline().strip()
