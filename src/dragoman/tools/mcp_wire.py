@@ -12,7 +12,6 @@ from ..errors import redact
 
 if TYPE_CHECKING:
     import asyncio
-    from types import TracebackType
 
     from mcp import types
     from mcp.client._transport import ReadStream, TransportStreams, WriteStream
@@ -160,12 +159,7 @@ class _Inbound:
     async def __aenter__(self) -> "_Inbound":
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: "TracebackType | None",
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         await self.aclose()
 
 
@@ -194,10 +188,5 @@ class _Outbound:
     async def __aenter__(self) -> "_Outbound":
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: "TracebackType | None",
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         await self.aclose()
