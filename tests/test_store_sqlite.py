@@ -13,16 +13,19 @@ from typing import Any
 import pytest
 
 from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
-from dragoman.history import Metadata, ModelInputEntry, entry_to_json
+from dragoman.history import ModelInputEntry, entry_to_json
 from dragoman.store import AppendConflict, SQLiteStore
-from dragoman.store.sql_changes import create_session, erase_session
-from dragoman.store.sqlite_appending import Appender
+from dragoman.store.chain import chained, digest_of
+from dragoman.store.protocol import START
+from dragoman.store.sql_changes import erase_session
 from dragoman.store.sqlite_schema import MIGRATIONS, connect, migrate
 from dragoman.testing.stores import append_all, sample_entries
 from tests.store_cases import crash_image, stored, with_flipped_byte, with_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATEST = len(MIGRATIONS)
+AFTER_3 = "session, 4, place"
+AFTER_11 = "session, 12, place"
 
 
 def said(session_id: str, serial: int, *parts: Text | Image) -> HistoryEntry:
@@ -115,25 +118,34 @@ def test_a_store_is_not_carried_into_a_forked_process(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- numbers
 
 
+def _write_as_once(connection: sqlite3.Connection, session_id: str, entries: list[bytes]) -> None:
+    """Write a session as the numbers up to 3 did."""
+    row = (1, session_id, NOW.isoformat(), b'{"a":1}', None, -1)
+    connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, digest_of(*row)))
+    connection.execute("INSERT INTO heads VALUES (1, -1, ?)", (START,))
+    checksum = START
+    for serial, entry in enumerate(entries):
+        checksum = chained(checksum, entry)
+        connection.execute("INSERT INTO entries VALUES (NULL, 1, ?, ?, ?)", (serial, checksum, entry))
+
+
 @pytest.mark.parametrize("number", range(LATEST))
 def test_a_database_of_any_older_number_is_brought_up_to_date(number: int, tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.touch()
     connection = connect(path, busy_seconds=1)
     migrate(connection, path, until=number)
-    entries = [said("old", serial, Text(f"entry {serial}")) for serial in range(5)]
+    entries = [said("old", serial, Text(f"entry {serial}")) for serial in range(150)]
     if number:
-        create_session(connection, "old", now=NOW, metadata=Metadata({"a": 1}))
-        appender = Appender(connection)
-        appender.append("old", [entry_to_json(entry) for entry in entries], 0)
-        appender.flush()
+        _write_as_once(connection, "old", [entry_to_json(entry) for entry in entries])
     connection.close()
 
     async def look(store: SQLiteStore) -> None:
         if number:
             assert await store.load("old") == tuple(entries)
             assert (await store.info("old")).metadata == {"a": 1}
-            await store.append("old", [said("old", 5, Text("long " * 3000))], 5)
+            await store.append("old", [said("old", 150, Text("long " * 3000))], 150)
+            assert await store.load("old", 70, until_serial=72) == tuple(entries[70:72])
             assert (await store.verify("old")).is_sound
             await store.erase("old")
         await store.create("new")
@@ -150,7 +162,7 @@ def test_a_migration_that_fails_leaves_the_number_before_it_and_everything_else(
     path.touch()
     connection = connect(path, busy_seconds=1)
     migrate(connection, path, until=1)
-    create_session(connection, "a", now=NOW, metadata=Metadata({}))
+    _write_as_once(connection, "a", [])
     connection.execute("CREATE TABLE pieces (in_the_way)")
     connection.close()
     for _ in range(2):
@@ -213,10 +225,13 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         "UPDATE entries SET serial = 99 WHERE serial = 3",
         "DELETE FROM entries WHERE serial = 3",
         "DELETE FROM entries",
-        "INSERT OR REPLACE INTO entries SELECT place, session, serial, checksum, x'7b7d' FROM entries WHERE serial = 3",
-        "INSERT OR REPLACE INTO entries SELECT 1, session, serial + 1, checksum, entry FROM entries WHERE serial = 11",
-        "INSERT INTO entries SELECT NULL, session, 77, checksum, entry FROM entries WHERE serial = 3",
-        "INSERT INTO entries VALUES (NULL, 12345, 0, x'00', x'7b7d')",
+        f"INSERT OR REPLACE INTO entries SELECT place, {AFTER_3}, checksum, x'7b7d' FROM entries WHERE serial = 3",
+        f"INSERT OR REPLACE INTO entries SELECT 1, {AFTER_11}, checksum, entry FROM entries WHERE serial = 11",
+        f"INSERT INTO entries SELECT NULL, {AFTER_3}, checksum, entry FROM entries WHERE serial = 3",
+        "INSERT INTO entries SELECT NULL, session, 77, place, checksum, entry FROM entries WHERE serial = 11",
+        "INSERT INTO entries SELECT NULL, session, 12, previous, checksum, entry FROM entries WHERE serial = 11",
+        "INSERT INTO entries SELECT NULL, session, 11, place, checksum, entry FROM entries WHERE serial = 11",
+        "INSERT INTO entries VALUES (NULL, 12345, 0, 0, x'00', x'7b7d')",
         "UPDATE sessions SET metadata = x'7b7d'",
         "DELETE FROM sessions",
         "INSERT OR REPLACE INTO sessions SELECT * FROM sessions",

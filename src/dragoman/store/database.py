@@ -5,7 +5,7 @@ Every database that is given away is in a transaction.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 __all__ = ["Database", "Rows"]
 
@@ -25,7 +25,12 @@ class Rows(Protocol):
 
 
 class Database(Protocol):
-    """A connection, as the statements of `sql_rows` and `sql_changes` use it."""
+    """A connection, as the statements of `sql_rows` and `sql_changes` use it.
+
+    `newest` is the condition under which an entry `e` is the one that the head `h` is of.
+    """
+
+    newest: ClassVar[str]
 
     def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows:
         """Carry out one statement."""
@@ -33,6 +38,14 @@ class Database(Protocol):
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
         """Carry out one statement for each of the rows."""
+        ...
+
+    def entries_between(self, session: int, first: int, last: int) -> list[tuple[int, bytes, bytes]]:
+        """Return the serial, entry and checksum of each entry of these serials that is there, in their order."""
+        ...
+
+    def has_entries_after(self, session: int, serial: int) -> bool:
+        """Return whether the session has entries after the one that its head is of."""
         ...
 
     def attempt(self) -> AbstractContextManager[None]:

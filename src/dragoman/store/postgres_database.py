@@ -6,7 +6,7 @@ psycopg is imported inside the functions: it belongs to the extra `postgres`.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ErrorCode, InvalidValue, MissingExtra, StoreError
 
@@ -95,6 +95,8 @@ def read_address(conninfo: str) -> Address:
 class PostgresDatabase:
     """A connection in which a transaction goes on: what can be sent together is sent together."""
 
+    newest: ClassVar[str] = "e.session = h.session AND e.serial = h.serial"
+
     def __init__(self, connection: "psycopg.Connection") -> None:
         self.connection = connection
         self.is_committing = False  # whether a failure leaves open what became of the transaction
@@ -136,6 +138,16 @@ class PostgresDatabase:
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
         """Carry out one statement for each of the rows."""
         self.connection.cursor().executemany(_in_their_form(sql), parameters)
+
+    def entries_between(self, session: int, first: int, last: int) -> list[tuple[int, bytes, bytes]]:
+        """Ask the index."""
+        select = "SELECT serial, entry, checksum FROM entries WHERE session = ? AND serial BETWEEN ? AND ?"
+        return self.execute(f"{select} ORDER BY serial", (session, first, last)).fetchall()
+
+    def has_entries_after(self, session: int, serial: int) -> bool:
+        """Ask the index."""
+        select = "SELECT 1 FROM entries WHERE session = ? AND serial > ?"
+        return self.execute(select, (session, serial)).fetchone() is not None
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

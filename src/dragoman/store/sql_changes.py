@@ -40,7 +40,7 @@ def create_session(
     key = database.next_key()
     row = (key, session_id, now.isoformat(), encode_json(metadata.to_plain()), parent.key if parent else None, base)
     database.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, digest_of(*row)))
-    database.execute("INSERT INTO heads VALUES (?, ?, ?)", (key, base, checksum))
+    database.execute("INSERT INTO heads (session, serial, checksum) VALUES (?, ?, ?)", (key, base, checksum))
     return info_of(database, SessionRow(*row, Head(base, checksum.hex())))
 
 

@@ -74,13 +74,11 @@ _SESSION = f"""
 # The same with the newest entry, if that is the session's own: who need not know it must not fail for its sake.
 _END = f"""
     SELECT {_columns("s")}, h.serial, h.checksum, e.checksum
-    FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key
-    LEFT JOIN entries AS e ON e.session = s.key AND e.serial = h.serial
+    FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key LEFT JOIN entries AS e ON {{newest}}
 """  # noqa: S608
 _INFO = f"""
     SELECT {_columns("s")}, h.serial, h.checksum, e.entry, {_columns("p")}
-    FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key
-    LEFT JOIN entries AS e ON e.session = s.key AND e.serial = h.serial
+    FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key LEFT JOIN entries AS e ON {{newest}}
     LEFT JOIN sessions AS p ON p.key = s.parent
 """  # noqa: S608
 _WIDTH = 9  # columns of a session and its head
@@ -96,7 +94,7 @@ def find_session(database: Database, session_id: str) -> SessionRow:
 
 def find_sound_end(database: Database, session_id: str) -> SessionRow:
     """Return the session, if it also ends where its head says; who appends must know that."""
-    *row, end = _found(database, _END, session_id)
+    *row, end = _found(database, _END.format(newest=database.newest), session_id)
     session = _session_row(row)
     if session.head.serial == session.base:
         end = checksum_at(database, session, session.base)
@@ -115,11 +113,9 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
             raise
         return VerifyReport(session_id, Head(), -1, str(error))
     head, problem = _sound_head(database, segments, session.head.next_serial)
-    beyond = "SELECT 1 FROM entries WHERE session = ? AND serial > ?"
-    end = (session.key, session.head.serial)
     if problem is None and session.head != head:
         return VerifyReport(session_id, head, head.serial, "the checksum of the head is another")
-    if problem is None and database.execute(beyond, end).fetchone() is not None:
+    if problem is None and database.has_entries_after(session.key, session.head.serial):
         problem = "there are entries after the head"
     if problem is not None:
         return VerifyReport(session_id, head, head.next_serial, problem)
@@ -135,7 +131,7 @@ def find_tombstone(database: Database, session_id: str) -> Tombstone | None:
 
 def info_of(database: Database, session: SessionRow) -> SessionInfo:
     """Return what is known of the session."""
-    return _info(database.execute(f"{_INFO} WHERE s.key = ?", (session.key,)).fetchone())
+    return _info(database.execute(f"{_INFO.format(newest=database.newest)} WHERE s.key = ?", (session.key,)).fetchone())
 
 
 def list_sessions(database: Database, query: ListQuery) -> SessionPage:
@@ -251,7 +247,7 @@ def _listed(database: Database, query: ListQuery) -> Iterator[tuple[int, Session
         order = f"{where} ORDER BY s.key DESC LIMIT {step}"
         try:
             with database.attempt():
-                rows = database.execute(f"{_INFO} {order}", values).fetchall()
+                rows = database.execute(f"{_INFO.format(newest=database.newest)} {order}", values).fetchall()
         except StoreError:
             if step > 1:
                 step = 1  # find out whose it is
@@ -319,10 +315,9 @@ def _checksum_in(database: Database, segments: Iterable[Segment], serial: int) -
         return START
     for segment in segments:
         if serial <= segment.last:
-            select = "SELECT checksum FROM entries WHERE session = ? AND serial = ?"
-            row = database.execute(select, (segment.key, serial)).fetchone()
-            if row is not None and type(row[0]) is bytes:
-                return bytes(row[0])
+            for _, _, checksum in database.entries_between(segment.key, serial, serial):
+                if type(checksum) is bytes:
+                    return checksum
             break
     raise StoreError(f"the entry of serial {serial} is missing", code=ErrorCode.CORRUPT)
 
@@ -333,14 +328,8 @@ def _rows(database: Database, segments: Iterable[Segment], first: int, end: int)
         low, high = max(first, segment.first), min(end - 1, segment.last)
         while low <= high:
             upto = min(high, low + CHUNK - 1)
-            span = (segment.key, low, upto)
-            found = database.execute(
-                "SELECT serial, entry, checksum FROM entries WHERE session = ? AND serial BETWEEN ? AND ?"
-                " ORDER BY serial",
-                span,
-            ).fetchall()
-            pieces = _pieces(database, span)
-            for serial, entry, checksum in found:
+            pieces = _pieces(database, (segment.key, low, upto))
+            for serial, entry, checksum in database.entries_between(segment.key, low, upto):
                 is_cut = serial in pieces and type(entry) is bytes
                 yield serial, put_back(entry, pieces[serial]) if is_cut else entry, checksum
             low = upto + 1

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Appender"]
 
+_INSERT = "INSERT INTO entries VALUES (NULL, ?, ?, (SELECT place FROM heads WHERE session = ?), ?, ?)"
+
 
 class _Place:
     """Where the next entry of a session goes, and the checksum before it."""
@@ -36,7 +38,7 @@ class Appender:
     def __init__(self, connection: "SQLiteDatabase") -> None:
         self._connection = connection
         self._places: dict[str, _Place] = {}
-        self._entries: list[tuple[int, int, bytes, bytes]] = []
+        self._entries: list[tuple[int, int, int, bytes, bytes]] = []
         self._pieces: list[tuple[int, int, Piece]] = []
 
     @property
@@ -68,7 +70,7 @@ class Appender:
         for entry in entries:
             checksum = chained(checksum, entry)
             left, pieces = cut_pieces(entry)
-            self._entries.append((place.key, serial, checksum, left))
+            self._entries.append((place.key, serial, place.key, checksum, left))
             for piece in pieces:
                 self._pieces.append((place.key, serial, piece))
             serial += 1
@@ -78,7 +80,7 @@ class Appender:
     def flush(self) -> None:
         """Write what was gathered. Raises sqlite3.IntegrityError if somebody else was faster."""
         if self._entries:
-            self._connection.executemany("INSERT INTO entries VALUES (NULL, ?, ?, ?, ?)", self._entries)
+            self._connection.executemany(_INSERT, self._entries)
             for key, serial, piece in self._pieces:
                 self._add_piece(key, serial, piece)
             self._entries.clear()

@@ -3,14 +3,48 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
+from typing import ClassVar
 
 from ..errors import ErrorCode, StoreError
 
 __all__ = ["SQLiteDatabase"]
 
+# From the first mark at or after the last serial, or from the newest entry, back to the first serial. Places grow with
+# the serials, so that no damage makes it walk in a circle.
+_WALK = """
+    WITH RECURSIVE walk (place, serial, previous) AS (
+        SELECT place, serial, previous FROM entries WHERE session = ? AND place = coalesce(
+            (SELECT place FROM marks WHERE session = ? AND serial >= ? ORDER BY serial LIMIT 1),
+            (SELECT place FROM heads WHERE session = ?)
+        )
+        UNION ALL
+        SELECT e.place, e.serial, e.previous FROM walk CROSS JOIN entries AS e ON e.place = walk.previous
+        WHERE walk.serial > ? AND e.session = ? AND e.serial = walk.serial - 1 AND e.place < walk.place
+    )
+    SELECT e.serial, e.entry, e.checksum FROM walk CROSS JOIN entries AS e ON e.place = walk.place
+    WHERE walk.serial BETWEEN ? AND ?
+"""
+
 
 class SQLiteDatabase(sqlite3.Connection):
     """One writes at a time, so that there is nothing to hold; damage is met while rows are read."""
+
+    newest: ClassVar[str] = "e.place = h.place AND e.session = h.session AND e.serial = h.serial"
+
+    def entries_between(self, session: int, first: int, last: int) -> list[tuple[int, bytes, bytes]]:
+        """Walk from entry to entry; if one does not lead to the next any more, look at every row of the file."""
+        values = (session, session, last, session, first, session, first, last)
+        found = self.execute(_WALK, values).fetchall()
+        if len(found) != last - first + 1:
+            select = "SELECT serial, entry, checksum FROM entries WHERE session = ? AND serial BETWEEN ? AND ?"
+            found = self.execute(select, (session, first, last)).fetchall()
+        return sorted(found, key=itemgetter(0))
+
+    def has_entries_after(self, session: int, serial: int) -> bool:
+        """Look at what was written since: an entry's place is after those of all that were there before it."""
+        select = "SELECT 1 FROM entries WHERE place > (SELECT place FROM heads WHERE session = ?) AND session = ?"
+        return self.execute(f"{select} AND serial > ?", (session, session, serial)).fetchone() is not None
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

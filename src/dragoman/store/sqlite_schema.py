@@ -143,6 +143,64 @@ MIGRATIONS: tuple[Migration, ...] = (
             ) STRICT""",
         ),
     ),
+    # An index by session and serial costs a page for every session of a transaction, as much as all that is written
+    # else. Instead each entry knows the place of the one before it, each head that of the newest, and every so often a
+    # mark says where one stands.
+    Migration(
+        "entries that know the one before",
+        (
+            "DROP TRIGGER entries_follow",
+            "DROP TRIGGER entries_move_the_head",
+            "DROP TRIGGER entries_stay_as_they_are",
+            "DROP TRIGGER entries_stay",
+            "ALTER TABLE entries RENAME TO indexed_entries",
+            """CREATE TABLE entries (
+                place INTEGER PRIMARY KEY,
+                session INTEGER NOT NULL,
+                serial INTEGER NOT NULL,
+                previous INTEGER NOT NULL,
+                checksum BLOB NOT NULL,
+                entry BLOB NOT NULL
+            ) STRICT""",
+            """INSERT INTO entries SELECT place, session, serial, coalesce((
+                SELECT before.place FROM indexed_entries AS before
+                WHERE before.session = each.session AND before.serial = each.serial - 1
+            ), 0), checksum, entry FROM indexed_entries AS each ORDER BY place""",
+            "ALTER TABLE heads ADD COLUMN place INTEGER NOT NULL DEFAULT 0",
+            """UPDATE heads SET place = coalesce((
+                SELECT place FROM indexed_entries AS each
+                WHERE each.session = heads.session AND each.serial = heads.serial
+            ), 0)""",
+            """CREATE TABLE marks (
+                session INTEGER NOT NULL, serial INTEGER NOT NULL, place INTEGER NOT NULL,
+                PRIMARY KEY (session, serial)
+            ) STRICT, WITHOUT ROWID""",
+            "INSERT INTO marks SELECT session, serial, place FROM indexed_entries WHERE serial % 64 = 63",
+            "DROP TABLE indexed_entries",
+            # Keeps INSERT OR REPLACE from replacing.
+            """CREATE TRIGGER entries_are_new BEFORE INSERT ON entries
+            WHEN EXISTS (SELECT 1 FROM entries WHERE place = NEW.place) BEGIN
+                SELECT RAISE(ABORT, 'entries are never replaced');
+            END""",
+            # The database itself moves the head, so that no entry is ever without it.
+            """CREATE TRIGGER entries_follow AFTER INSERT ON entries BEGIN
+                UPDATE heads SET serial = NEW.serial, checksum = NEW.checksum, place = NEW.place
+                WHERE session = NEW.session AND serial = NEW.serial - 1 AND place = NEW.previous;
+                SELECT RAISE(ABORT, 'entries are only added, one after the other') WHERE changes() = 0;
+                INSERT INTO marks SELECT NEW.session, NEW.serial, NEW.place WHERE NEW.serial % 64 = 63;
+            END""",
+            """CREATE TRIGGER entries_stay_as_they_are BEFORE UPDATE ON entries BEGIN
+                SELECT RAISE(ABORT, 'entries are never changed');
+            END""",
+            """CREATE TRIGGER entries_stay BEFORE DELETE ON entries
+            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.session) BEGIN
+                SELECT RAISE(ABORT, 'entries are never deleted');
+            END""",
+            """CREATE TRIGGER marks_go_with_their_session AFTER DELETE ON sessions BEGIN
+                DELETE FROM marks WHERE session = OLD.key;
+            END""",
+        ),
+    ),
 )
 
 
