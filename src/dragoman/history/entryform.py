@@ -120,7 +120,7 @@ def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> J
 def _is_plain(sections: LevelOfDetailSections, texts: Sequence[str]) -> bool:
     """Whether an input of such texts has these sections by itself: what `text_sections` gives, without making it."""
     live = sections.live
-    if sections.summary != live or sections.gist != live or len(live) != len(texts):
+    if sections.summary is not live or sections.gist is not live or len(live) != len(texts):  # equal ones are one
         return False
     return all(not key and said == text for (key, said), text in zip(live, texts, strict=True))
 

@@ -6,7 +6,7 @@ transaction, is the business of each store.
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -167,7 +167,7 @@ class SQLStore(BaseStore):
     # ------------------------------------------------------------ what each database does in its own way
 
     @abstractmethod
-    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
+    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Awaitable[Head]:
         """Return the head that the entries lead to, when they are on the disk."""
 
     @abstractmethod

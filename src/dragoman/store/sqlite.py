@@ -5,7 +5,7 @@ This module has the connections; `sql` is the face, `sqlite_schema` has the tabl
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -53,8 +53,8 @@ class SQLiteStore(SQLStore):
         self._idle: list[SQLiteDatabase] = []
         self._lock = threading.Lock()
 
-    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
-        return await self._writer.append(session_id, entries, serial)
+    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Awaitable[Head]:
+        return self._writer.append(session_id, entries, serial)
 
     async def _write(self, work: Callable[[Database], _Result]) -> _Result:
         self._require_usable()

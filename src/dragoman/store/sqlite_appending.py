@@ -52,15 +52,14 @@ class Appender:
         self._entries.clear()
         self._pieces.clear()
 
-    def is_next(self, session_id: str, serial: int) -> bool:
-        """Whether that is known to be the session's next place; else `flush` before `append`, which then looks."""
-        place = self._places.get(session_id)
-        return place is not None and place.next_serial == serial
-
     def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
-        """Gather the entries, or recognise them; raise AppendConflict if others stand there. Writes nothing."""
+        """Gather the entries, or recognise them; raise AppendConflict if others stand there.
+
+        Writes what was gathered only if it must look at what is there.
+        """
         place = self._places.get(session_id)
         if place is None or serial != place.next_serial:
+            self.flush()
             session = find_sound_end(self._connection, session_id)
             if serial != session.head.next_serial:
                 return recognise_append(self._connection, session, entries, serial)

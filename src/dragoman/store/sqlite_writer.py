@@ -113,23 +113,23 @@ class Writer:
         self._are_several = False  # whether sessions append at the same time
         self._is_closed = False
 
-    async def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
-        """Return the head that the entries lead to, when they are on the disk."""
-        loop, future = self._promise()
-        job = _Append(future, session_id, entries, serial)
+    def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "asyncio.Future[Head]":
+        """Return the head that the entries lead to: a future that is done when they are on the disk."""
+        loop = self._running_loop()
+        job = _Append(loop.create_future(), session_id, entries, serial)
         turn = self._turn(loop)
         if self._is_sequence(turn, session_id) and self._wrote_at_once(job):
             turn.session_id = session_id
         else:
             turn.jobs.append(job)
-        head: Head = await future
-        return head
+        return job.future
 
     async def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> _Result:
         """Return what `work` returns, when it is on the disk."""
-        loop, future = self._promise()
-        self._turn(loop).jobs.append(_Change(future, work, is_alone=alone))
-        result: _Result = await future
+        loop = self._running_loop()
+        job = _Change(loop.create_future(), work, is_alone=alone)
+        self._turn(loop).jobs.append(job)
+        result: _Result = await job.future
         return result
 
     def close(self) -> None:
@@ -141,13 +141,12 @@ class Writer:
             self._queue.put(None)
             thread.join()
 
-    def _promise(self) -> "tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]":
+    def _running_loop(self) -> "asyncio.AbstractEventLoop":
         import asyncio
 
         if self._is_closed:
             raise store_closed()
-        loop = asyncio.get_running_loop()
-        return loop, loop.create_future()
+        return asyncio.get_running_loop()
 
     def _turn(self, loop: "asyncio.AbstractEventLoop") -> _Turn:
         turn = self._turns.get(loop)
@@ -275,7 +274,10 @@ class Writer:
         if len(jobs) > 1 or not self._did_one_row(appender, jobs[0]):
             connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
-                self._do(connection, appender, job)
+                if isinstance(job, _Append):
+                    _append(appender, job)
+                else:
+                    self._change(connection, appender, job)
             appender.flush()
             connection.execute("COMMIT")
         self._usual_seconds += (time.perf_counter() - begin - self._usual_seconds) * NEWEST_SHARE
@@ -290,26 +292,15 @@ class Writer:
         """Write an append of one row, the most frequent of all jobs, by one statement; or do nothing."""
         if not isinstance(job, _Append) or len(job.entries) > 1:
             return False
-        self._append(appender, job)
+        _append(appender, job)
         if job.error is None and not appender.is_one_row:
             appender.forget()
             return False
         appender.flush()
         return True
 
-    def _append(self, appender: Appender, job: _Append) -> None:
-        if not appender.is_next(job.session_id, job.serial):
-            appender.flush()
-        try:
-            job.result, job.error = appender.append(job.session_id, job.entries, job.serial), None
-        except DragomanError as error:
-            job.error = error
-
-    def _do(self, connection: "SQLiteDatabase", appender: Appender, job: _Job) -> None:
-        """Do one job of several; a refusal that has written nothing is its own affair."""
-        if isinstance(job, _Append):
-            self._append(appender, job)
-            return
+    def _change(self, connection: "SQLiteDatabase", appender: Appender, job: _Job) -> None:
+        """Do one change of several; a refusal that has written nothing is its own affair."""
         assert isinstance(job, _Change)
         appender.flush()
         before = connection.total_changes
@@ -346,6 +337,13 @@ class Writer:
                 loop.call_soon_threadsafe(_settle_all, settled)
             except RuntimeError:  # the loop is closed: nobody waits there
                 pass
+
+
+def _append(appender: Appender, job: _Append) -> None:
+    try:
+        job.result, job.error = appender.append(job.session_id, job.entries, job.serial), None
+    except DragomanError as error:
+        job.error = error
 
 
 def _settle_all(jobs: Iterable[_Job]) -> None:
