@@ -77,17 +77,17 @@ def entry_from_json(data: bytes | str) -> HistoryEntry:
 
 def _payload(entry: HistoryEntry) -> JsonObject:
     payload: JsonObject = {}
-    for field in _FIELDS[type(entry)]:
-        value = getattr(entry, field.name)
-        if value is None or (value == "" and not field.required):
+    for name, json_name, required, _, write in _FIELDS[type(entry)]:
+        value = getattr(entry, name)
+        if value is None or (value == "" and not required):
             continue
         if isinstance(value, LevelOfDetailSections):
             assert isinstance(entry, ModelInputEntry)
             texts = _texts(entry.parts)
             if not _is_plain(value, texts):
-                payload[field.json_name] = _sections_object(value, texts)
+                payload[json_name] = _sections_object(value, texts)
         else:
-            payload[field.json_name] = field.write(value) if field.write else value
+            payload[json_name] = write(value) if write else value
     return payload
 
 
@@ -120,9 +120,9 @@ def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> J
 def _is_plain(sections: LevelOfDetailSections, texts: Sequence[str]) -> bool:
     """Whether an input of such texts has these sections by itself: what `text_sections` gives, without making it."""
     live = sections.live
-    if sections.summary is not live or sections.gist is not live or len(live) != len(texts):  # equal ones are one
+    if sections.summary is not live or sections.gist is not live:  # equal ones are one
         return False
-    return all(not key and said == text for (key, said), text in zip(live, texts, strict=True))
+    return [section.value for section in live] == texts and not any(section.key for section in live)
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:

@@ -69,7 +69,8 @@ def require_append(entries: Sequence[HistoryEntry], expected_serial: int) -> Non
                 f"entries: expected serial {serial}, got {entry.serial} with id {entry.entry_id!r}; "
                 "AgentState.prepare gives an entry both"
             )
-    require_serial(expected_serial + len(entries) - 1, "the last serial")
+    if len(entries) > 1:
+        require_serial(expected_serial + len(entries) - 1, "the last serial")
 
 
 def no_session(session_id: str, tombstone: Tombstone | None = None) -> StoreError:

@@ -57,9 +57,7 @@ class _Append(_Job):
 
     def __init__(self, future: "asyncio.Future[Any]", session_id: str, entries: Sequence[bytes], serial: int) -> None:
         super().__init__(future)
-        self.session_id = session_id
-        self.entries = entries
-        self.serial = serial
+        self.session_id, self.entries, self.serial = session_id, entries, serial
 
 
 class _Change(_Job):
@@ -178,7 +176,7 @@ class Writer:
             if self._is_closed:
                 self._settle(jobs, store_closed())
                 return
-            if self._wrote_here(jobs):
+            if all(isinstance(job, _Append) for job in jobs) and self._wrote_here(jobs):
                 _settle_all(jobs)
                 return
             if self._thread is None:
@@ -190,8 +188,6 @@ class Writer:
     def _wrote_here(self, jobs: Sequence[_Job]) -> bool:
         """Write appends in the event loop, if that is quick and the thread is idle; whatever fails is left to it."""
         if self._handed_over or self._connection is None or self._usual_seconds > LOOP_SECONDS:
-            return False
-        if not all(isinstance(job, _Append) for job in jobs):
             return False
         try:
             self._write(jobs)
