@@ -54,6 +54,8 @@ class LevelOfDetailSections(msgspec.Struct, frozen=True, repr_omit_defaults=True
 
     def __post_init__(self) -> None:
         live = _sections("live", self.live)
+        if live is self.live is self.summary is self.gist:
+            return
         summary = live if self.summary is self.live else _sections("summary", self.summary)
         gist = live if self.gist is self.live else _sections("gist", self.gist)
         if summary is not live or gist is not live:
@@ -68,8 +70,8 @@ class LevelOfDetailSections(msgspec.Struct, frozen=True, repr_omit_defaults=True
     @classmethod
     def create_uniform(cls, sections: Iterable[tuple[str, str]]) -> "LevelOfDetailSections":
         """Return the same sections at every level."""
-        level = _sections("sections", sections if isinstance(sections, tuple) else tuple(sections))
-        return cls(level, level, level)
+        level = tuple(sections)
+        return cls(level, level, level)  # type: ignore[arg-type]  # pairs are taken for sections
 
     @classmethod
     def of_text(cls, text: str) -> "LevelOfDetailSections":
@@ -122,9 +124,19 @@ def _sections(level: str, given: object) -> Sections:
     """The sections as a tuple of Section values, the same object where it is one already."""
     if not isinstance(given, (tuple, list)):
         raise InvalidValue.of_content(level, given, "a sequence of sections")
+    if type(given) is tuple and all(map(_is_plain, given)):  # nearly always
+        return given
     sections = tuple(_section(level, pair) for pair in given)
     unchanged = isinstance(given, tuple) and all(new is old for new, old in zip(sections, given, strict=True))
     return given if unchanged else sections  # type: ignore[return-value]  # a tuple of Section values, as just seen
+
+
+def _is_plain(pair: object) -> bool:
+    """Whether this is a section as it should be, seen from its types alone."""
+    if type(pair) is not Section:
+        return False
+    key, value = pair
+    return type(key) is str and key.isascii() and type(value) is str and value.isascii()
 
 
 def _section(level: str, pair: object) -> Section:
