@@ -43,11 +43,6 @@ def test_a_writer_that_is_killed_loses_nothing_that_was_acknowledged(address: st
     assert "200 kills" in run_program("kill", address, "--rounds", "200")
 
 
-@pytest.mark.slow
-def test_a_thousand_kills_lose_nothing(address: str) -> None:
-    assert "1000 kills" in run_program("kill", address, "--rounds", "1000", "--seed", "1")
-
-
 def test_twelve_processes_that_write_at_once_lose_and_double_nothing(address: str) -> None:
     assert "no gap, no double, no loss" in run_program("rivals", address)
 
