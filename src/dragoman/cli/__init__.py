@@ -9,13 +9,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from ..errors import DragomanError
+from ..errors import DragomanError, StoreError
 
 __all__ = ["main"]
 
 FAILED = 1
+NO_SENSE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # what a shell reports of a program that a closed pipe ended
 
@@ -69,11 +70,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(status)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in two lines what makes no sense and where to look it up."""
+
+    def error(self, message: str) -> NoReturn:
+        from .output import printable
+
+        self.exit(NO_SENSE, f"dragoman: {printable(message)}\nsee {self.prog} --help\n")
+
+
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command line. Only the commands that it may mean are loaded."""
-    parser = argparse.ArgumentParser(
-        prog="dragoman", description="One conversation record that any model can carry on."
-    )
+    parser = _Parser(prog="dragoman", description="One conversation record that any model can carry on.")
     version = vars(sys.modules[__name__.partition(".")[0]])["__version__"]
     parser.add_argument("--version", action="version", version=f"dragoman {version}")
     parser.add_argument("--debug", action="store_true", help="show where an error arose")
@@ -121,6 +129,10 @@ def _tell(error: Exception, *, is_debugging: bool) -> None:
 
 
 def _words_of(error: Exception) -> str:
+    if isinstance(error, StoreError):
+        from .advice import STORE_ADVICE, with_advice
+
+        return with_advice(str(error), STORE_ADVICE.get(error.code, ""))
     if isinstance(error, DragomanError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -7,6 +7,7 @@ from ..agent import AgentRun, RunResult
 from ..errors import DragomanError, InvalidValue, redact
 from ..history import AgentStatus, OpenCall, ToolCallRequest
 from ..jsontext import decode_json, encode_json
+from .advice import advice_after, with_advice
 from .chat_input import Editor, Interrupted, holds_secret
 from .chat_status import status_words
 from .chat_talk import Talk
@@ -94,7 +95,9 @@ class Chat:
         if result.status is AgentStatus.ABORTED:
             self.tell("stopped: what had come is kept", "yellow")
         elif result.status is AgentStatus.FAILED and result.error is not None:
-            self.tell("/retry asks again" if self.talk.is_unfinished else "")
+            again = "/retry asks again" if self.talk.is_unfinished else ""
+            advice = advice_after(self.talk, result.error.code)
+            self.tell(with_advice(advice, again) if advice else again)
         self.changed()
         if self._prints_status:
             self.tell(f"[{self.status()}]")

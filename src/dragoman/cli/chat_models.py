@@ -8,23 +8,21 @@ import importlib.util
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..catalogue import list_models
 from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
-from ..message import Message
-from ..models import Model, ModelStream
+from ..models import Model
 from ..providers import find_dialect
-from ..request import ModelInfo
-from ..toolspec import ToolSpec
+from .localchoice import LocalChoice, LocalModel, read_local_name
 from .modelchoice import LOCAL, open_model
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from ..local import LocalServer, Weights
+    from ..local import LocalServer
     from ..transport import AiohttpTransport
 
 __all__ = ["EMBEDDED", "ChatModels", "choose_model"]
@@ -41,12 +39,6 @@ DEFAULTS: dict[str, str] = {
     "groq": "openai/gpt-oss-120b",
     "openrouter": "anthropic/claude-sonnet-5.5",
 }
-APIS = {"chat": "llamacpp", "responses": "llamacpp-responses", "anthropic": "llamacpp-anthropic"}
-WINDOW = 8_192  # of a file of the user's own
-# A small model that has lost its way says the same for ever.
-LOCAL_OUTPUT = {True: 256, False: 2_048}  # tokens: of one whose weights are known here, of the user's own file
-# Without this SmolLM2 answers a question about France in something like French.
-MANNER = "Answer in one short sentence."
 
 
 def choose_model(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
@@ -60,32 +52,6 @@ def choose_model(settings: Settings, environment: Mapping[str, str] = os.environ
             if environment.get(variable):
                 return f"{provider}:{model_id}", f"{variable} is set"
     return EMBEDDED, "no key is set, and it runs on this machine"
-
-
-class LocalModel(Model):
-    """A model on this machine: what is known of it comes from its weights, not from the catalogue.
-
-    `manner` is what it is told where a conversation has no system instruction.
-    """
-
-    def __init__(self, base: Model, info: ModelInfo, manner: str | None = None) -> None:
-        super().__init__(base.client, base.get_config(), base.cache_config)
-        self._local_info = info
-        self._manner = manner
-
-    def model_info(self) -> ModelInfo:
-        """Return what is known of the model."""
-        return self._local_info
-
-    def stream(
-        self,
-        messages: Sequence[Message],
-        tool_specs: Sequence[ToolSpec] | None = None,
-        system_prompt: str | None = None,
-        **others: Any,
-    ) -> ModelStream:
-        """Ask the model."""
-        return super().stream(messages, tool_specs, system_prompt or self._manner, **others)
 
 
 class ChatModels:
@@ -115,8 +81,19 @@ class ChatModels:
         if ":" not in name:
             raise _unnamed(name)
         opened = open_model(self._settings, name)
-        self._require_key(opened, name)
+        variables = self.key_variables(opened)
+        if variables and opened.client.dialect.auth not in ("aws", "none") and not any(map(os.environ.get, variables)):
+            # At once, and not when the first question was asked.
+            raise DragomanError(f"no key for {name}: set {' or '.join(variables)}", code=ErrorCode.AUTHENTICATION)
         return opened
+
+    def key_variables(self, opened: Model) -> tuple[str, ...]:
+        """Return the environment variables that a model's key is taken from."""
+        dialect = opened.client.dialect
+        known = self._settings.providers.get(dialect.provider)
+        if known is not None and known.key_variable is not None:
+            return (known.key_variable,)
+        return () if dialect.auth == "token" else dialect.key_variables
 
     async def close(self) -> None:
         """Stop the server, if one runs."""
@@ -127,81 +104,42 @@ class ChatModels:
         if server is not None:
             server.close()
 
-    def _require_key(self, opened: Model, name: str) -> None:
-        """Say at once that there is no key, and not when the first question was asked."""
-        dialect = opened.client.dialect
-        known = self._settings.providers.get(dialect.provider)
-        is_named = known is not None and known.key_variable is not None  # then it has been looked for
-        if is_named or dialect.auth in ("aws", "token", "none") or not dialect.key_variables:
-            return
-        if not any(os.environ.get(variable) for variable in dialect.key_variables):
-            variables = " or ".join(dialect.key_variables)
-            raise DragomanError(f"no key for {name}: set {variables}", code=ErrorCode.AUTHENTICATION)
-
     # ------------------------------------------------------------ on this machine
 
     async def _open_local(self, name: str) -> Model:
         import asyncio
 
-        from ..local import KNOWN_WEIGHTS, find_weights, pull_weights
+        from ..local import find_weights, pull_weights
         from ..transport import AiohttpTransport
 
-        typed, api = _split_api(name.partition(":")[2])
-        known = KNOWN_WEIGHTS.get(typed)
+        choice = read_local_name(name)
+        known = choice.known
         if known is None:
-            find_weights(typed)
+            find_weights(choice.weights)
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtra("a model on this machine", "local")
-        if known is not None and not known.path.is_file():
-            self._tell(f"fetching {typed} ({known.size / 1e6:.0f} MB, once)")
-            await asyncio.to_thread(pull_weights, typed, on_progress=self._on_progress)
-        server = await self._serve(find_weights(typed), known)
+        if known is not None and not known.is_here:
+            self._tell(f"fetching {known.name} ({known.size / 1e6:.0f} MB, once)")
+            await asyncio.to_thread(pull_weights, known.name, on_progress=self._on_progress)
+        server = await self._serve(find_weights(choice.weights), choice)
         if self._transport is None:
             self._transport = AiohttpTransport(trust_env=False)  # no proxy stands between us and ourselves
-        is_known = known is not None
-        settings: dict[str, Any] = {"temperature": 0} if is_known else {}
-        base = server.model(api, transport=self._transport, max_tokens=LOCAL_OUTPUT[is_known], **settings)
-        return LocalModel(base, _info(base, known), MANNER if is_known else None)
+        return LocalModel(server.model(choice.api, transport=self._transport, **choice.settings), choice)
 
-    async def _serve(self, path: Path, known: "Weights | None") -> "LocalServer":
+    async def _serve(self, path: Path, choice: LocalChoice) -> "LocalServer":
         import asyncio
 
         from ..local import LocalServer
 
         if self._server is not None and self._served == path:
             return self._server
-        if self._server is not None:
+        server = LocalServer(path, name=choice.model_id, context_tokens=choice.window)
+        with _sheltered():
+            await asyncio.to_thread(server.start)
+        if self._server is not None:  # not before the other one runs: if it does not start, the chat goes on with this
             self._server.close()
-        name = known.name if known is not None else path.stem
-        window = known.context_tokens if known is not None else WINDOW
-        self._server, self._served = LocalServer(path, name=name, context_tokens=window), path
-        try:
-            with _sheltered():
-                await asyncio.to_thread(self._server.start)
-        except BaseException:
-            self._server = self._served = None
-            raise
-        return self._server
-
-
-def _info(base: Model, known: "Weights | None") -> ModelInfo:
-    found = base.model_info()
-    # The template of SmolLM2 has no place for tools.
-    abilities = found.abilities - {"tools", "parallel_tools"} if known is not None else found.abilities
-    window = known.context_tokens if known is not None else WINDOW
-    return ModelInfo(provider=found.provider, model_id=found.model_id, context_window=window, abilities=abilities)
-
-
-def _split_api(typed: str) -> tuple[str, str]:
-    """The weights that are meant, and which of the server's APIs."""
-    weights, at, api = typed.rpartition("@")
-    if not at:
-        return typed, APIS["chat"]
-    if api in APIS:
-        return weights, APIS[api]
-    if typed.endswith(".gguf"):
-        return typed, APIS["chat"]
-    raise InvalidValue(f"{typed!r} is no local model: after @ stands one of {', '.join(APIS)}")
+        self._server, self._served = server, path
+        return server
 
 
 def _unnamed(name: str) -> InvalidValue:

@@ -23,6 +23,7 @@ from ..history import (
     RunStartedEntry,
 )
 from ..message import ModelInvocationDescriptor, Text, Thinking
+from ..models import Model
 from ..request import AgentConfig, ContextConfig, ModelConfig, ObservabilityConfig, Reasoning, ToolsConfig
 from ..router import AnyModel
 from ..store import Session, SessionStore, open_session, start_session
@@ -31,6 +32,7 @@ from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .chat_models import ChatModels
 from .entrytext import title_of
+from .modelchoice import fit_context
 
 __all__ = ["MODEL_KEY", "Spent", "Talk", "TalkOptions", "last_model"]
 
@@ -164,6 +166,11 @@ class Talk:
         return self.model is not None and self.model.supports("tools")
 
     @property
+    def key_variables(self) -> tuple[str, ...]:
+        """The environment variables that the model's key is taken from."""
+        return self._models.key_variables(self.model) if isinstance(self.model, Model) else ()
+
+    @property
     def tool_specs(self) -> tuple[ToolSpec, ...]:
         """The tools that an agent offers, those of the session's widgets included."""
         own = tuple(tool.spec for tool in self.tools)
@@ -230,10 +237,6 @@ class Talk:
 
     def _config(self, model: AnyModel) -> AgentConfig:
         options, info = self._options, model.model_info()
-        context = options.context
-        if info.context_window is not None:  # a small window must not be all reserve
-            reserve = min(context.output_reserve, info.context_window // 4)
-            context = msgspec.structs.replace(context, output_reserve=reserve)
         settings: dict[str, Any] = {"temperature": options.temperature, "max_tokens": options.max_tokens}
         if options.think is not None and model.supports("reasoning"):
             settings["reasoning"] = Reasoning(effort=options.think, summary=options.think != "off")  # type: ignore[arg-type]  # it checks
@@ -241,7 +244,7 @@ class Talk:
         return AgentConfig(
             model=ModelConfig(info.model_id, **given) if given else None,
             tools=ToolsConfig(approval=options.approval),  # type: ignore[arg-type]  # it checks
-            context=context,
+            context=fit_context(options.context, info),
             observability=ObservabilityConfig(log_level="off"),  # what went wrong is drawn
         )
 

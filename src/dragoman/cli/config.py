@@ -28,6 +28,7 @@ from .settings import (
     Settings,
     WrongValue,
     find_setting,
+    is_address,
     is_guarded,
     make_settings,
     variable_of,
@@ -266,11 +267,6 @@ def _resolved(setting: Setting, value: Any, folder: Path) -> Any:
     if setting.is_path and not is_address(value):
         return _path(value, folder)
     return value
-
-
-def is_address(store: str) -> bool:
-    """Whether a store is named by an address of a database, and not by a path."""
-    return store.startswith(("postgresql://", "postgres://"))
 
 
 def _path(text: str, folder: Path) -> str:

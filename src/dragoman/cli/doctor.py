@@ -53,6 +53,7 @@ def examine(chosen: argparse.Namespace) -> int:
     found = {
         "versions": _versions(),
         "settings": _settings(configuration),
+        "providers": _providers(),
         "keys": _keys(configuration),
         "extras": _extras(),
         "store": _store(place, problems),
@@ -87,7 +88,7 @@ def _settings(configuration: "Configuration | None") -> dict[str, Any]:
     from .folders import config_file
 
     if configuration is None:
-        return {"userFile": str(config_file())}
+        return {"userFile": str(config_file()), "userFileIsThere": config_file().is_file()}
     found: dict[str, Any] = {
         "userFile": str(configuration.user_file),
         "userFileIsThere": configuration.has_user_file,
@@ -99,6 +100,12 @@ def _settings(configuration: "Configuration | None") -> dict[str, Any]:
         found["projectIsTrusted"] = configuration.is_trusted
         found["ignored"] = list(configuration.ignored)
     return found
+
+
+def _providers() -> list[str]:
+    from ..providers import PROVIDERS
+
+    return sorted(PROVIDERS)
 
 
 def _keys(configuration: "Configuration | None") -> list[dict[str, Any]]:
@@ -174,7 +181,7 @@ def _local() -> list[dict[str, Any]]:
     from ..local import KNOWN_WEIGHTS
 
     return [
-        {"name": weights.name, "path": str(weights.path), "isFetched": weights.path.is_file()}
+        {"name": weights.name, "path": str(weights.path), "isFetched": weights.is_here}
         for weights in KNOWN_WEIGHTS.values()
     ]
 
@@ -197,6 +204,7 @@ def _terminal() -> dict[str, Any]:
 def _write(output: Output, found: dict[str, Any]) -> None:
     _section(output, "versions", [f"{name} {version}" for name, version in found["versions"].items()])
     _section(output, "settings", _settings_lines(found["settings"]))
+    _section(output, "providers", [", ".join(found["providers"])])
     keys = [_key_line(key) for key in found["keys"] if key["isSet"]]
     absent = [key["variable"] for key in found["keys"] if not key["isSet"]]
     _section(output, "keys that are set", keys or ["none"])
@@ -226,7 +234,7 @@ def _section(output: Output, title: str, lines: list[str]) -> None:
 
 
 def _settings_lines(settings: dict[str, Any]) -> list[str]:
-    lines = [settings["userFile"] + ("" if settings.get("userFileIsThere") else " (not there)")]
+    lines = [settings["userFile"] + ("" if settings["userFileIsThere"] else " (not there)")]
     if "projectFile" in settings:
         trusted = "nothing in it needs trust, or it is trusted" if settings["projectIsTrusted"] else "NOT trusted"
         lines.append(f"{settings['projectFile']} ({trusted})")

@@ -40,7 +40,7 @@ def pull_model(chosen: argparse.Namespace) -> None:
     """Fetch weights, if they are not here, and print where they are."""
     from ..local import pull_weights
 
-    path = pull_weights(chosen.name, on_progress=_silent if chosen.quiet else show_progress, quiet=chosen.quiet)
+    path = pull_weights(_plain(chosen.name), on_progress=_silent if chosen.quiet else show_progress, quiet=chosen.quiet)
     Output().line(str(path))
 
 
@@ -64,7 +64,7 @@ def list_local(chosen: argparse.Namespace) -> None:
     found = [
         {
             "name": weights.name,
-            "fetched": weights.path.is_file() and weights.path.stat().st_size == weights.size,
+            "fetched": weights.is_here,
             "megabytes": round(weights.size / 1e6),
             "contextTokens": weights.context_tokens,
             "license": weights.license,
@@ -97,8 +97,9 @@ def serve_model(chosen: argparse.Namespace) -> None:
     """Serve a model until it is interrupted; print the address when it answers."""
     from ..local import LocalServer, find_weights
 
-    path = find_weights(chosen.name)
-    name = Path(chosen.name).stem if chosen.name.endswith(".gguf") else chosen.name
+    typed = _plain(chosen.name)
+    path = find_weights(typed)
+    name = Path(typed).stem if typed.endswith(".gguf") else typed
     server = LocalServer(
         path,
         name=name,
@@ -133,6 +134,11 @@ def _watch(server: "LocalServer") -> None:
             raise DragomanError("the model's server is gone", code=ErrorCode.SERVER_ERROR) from None
         except TimeoutError:
             continue  # busy, not gone
+
+
+def _plain(typed: str) -> str:
+    """The name of weights, which `local list` and the chat write with `local:` before it."""
+    return typed.removeprefix("local:")
 
 
 def _silent(_step: str, _done: int, _whole: int) -> None:

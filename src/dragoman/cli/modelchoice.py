@@ -3,22 +3,19 @@
 import os
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..errors import DragomanError, ErrorCode, InvalidValue
+from ..request import ContextConfig, ModelInfo
 from .arguments import nearest
 from .settings import Settings
 
 if TYPE_CHECKING:
     from ..models import Model
 
-__all__ = ["LOCAL", "local_name", "open_model", "unsent_model"]
+__all__ = ["LOCAL", "fit_context", "open_model", "unsent_model"]
 
 LOCAL = "local"
-# What may stand after an `@` in the name of a local model: who speaks that API, and where it is on the server.
-_LOCAL_APIS = {
-    "chat": ("llamacpp", "/v1"),
-    "responses": ("llamacpp-responses", "/v1"),
-    "anthropic": ("llamacpp-anthropic", ""),
-}
 # Stands in a rendered request for what only a sent one has.
 HIDDEN = "(not shown)"
 
@@ -52,8 +49,13 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
     from ..providers import find_dialect
 
     if name.startswith(f"{LOCAL}:"):
-        provider, path = _LOCAL_APIS[_local_api(name)]
-        return model(f"{provider}:{local_name(name)}", base_url=f"http://127.0.0.1{path}", **config)
+        from ..local.server import API_PATHS
+        from .localchoice import LocalModel, read_local_name
+
+        choice = read_local_name(name)
+        place = {"base_url": f"http://127.0.0.1{API_PATHS[choice.api]}"}
+        base = model(f"{choice.api}:{choice.model_id}", **{**place, **choice.settings, **config})
+        return LocalModel(base, choice)
     provider, _, model_id = _known(name).partition(":")
     # What the user has not said, and nobody can know, stands there by its name.
     place = {"region": "region", "project": "project", **_place(settings, name)}
@@ -64,20 +66,11 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
     return model(name, headers=headers, **{**place, **config})
 
 
-def local_name(name: str) -> str:
-    """Return what a local model is called when it is asked: its name, or that of its file without the ending."""
-    from pathlib import Path
-
-    typed = name.partition(":")[2]
-    if _local_api(name) != "chat" or typed.endswith("@chat"):
-        typed = typed.rpartition("@")[0]
-    return Path(typed).stem if typed.endswith(".gguf") else typed
-
-
-def _local_api(name: str) -> str:
-    """Which of the local server's APIs is meant: the word after an `@`, if it is one of them."""
-    api = name.rpartition("@")[2]
-    return api if "@" in name and api in _LOCAL_APIS else "chat"
+def fit_context(context: ContextConfig, info: ModelInfo) -> ContextConfig:
+    """Return how the context is fitted to a model: a small window must not be all reserve."""
+    if info.context_window is None:
+        return context
+    return msgspec.structs.replace(context, output_reserve=min(context.output_reserve, info.context_window // 4))
 
 
 def _place(settings: Settings, name: str) -> dict[str, str]:

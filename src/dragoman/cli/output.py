@@ -27,8 +27,10 @@ __all__ = [
     "write_table",
 ]
 
-# What a terminal may take for a command, or what turns the direction of text around. Line breaks and tabs may pass.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# What a terminal may take for a command, what turns the direction of text around, and what nobody sees: by U+2060 and
+# its block, U+FEFF and the tag characters a text can say something to a model that a person who copies it has not read.
+# Line breaks and tabs may pass.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]")
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 _STYLES = {
     "bold": "1",
@@ -64,7 +66,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 def safe_json(text: str) -> str:
     """Return JSON text with what could steer a terminal escaped, as JSON does it; it means the same."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(_escaped, text)
 
 
 def display_width(text: str) -> int:
@@ -218,9 +220,12 @@ def _columns(character: str) -> int:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
+    # json leaves U+007F as it is; what is beyond U+FFFF is two escapes.
+    return "\\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1]
 
 
 def _written_out(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

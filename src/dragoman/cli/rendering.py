@@ -97,16 +97,17 @@ def _render(
 ) -> Rendered:
     """What an agent would send: the context that fits the model, its tools and those that every agent has."""
     from ..context import ContextBuildInput, ContextManager
-    from .modelchoice import unsent_model
+    from .modelchoice import fit_context, unsent_model
 
     model = unsent_model(settings, name)
+    info = model.model_info()
     offered = (*tools, *state.enumerate_widget_tools()) if model.supports("tools") else ()
-    built = ContextManager(context).build_context(
+    built = ContextManager(fit_context(context, info)).build_context(
         ContextBuildInput(
             entries=state.entries,
             now=datetime.now(UTC),
             tools=offered,
-            model_info=model.model_info(),
+            model_info=info,
             invocation=model.invocation,
             rules=model.rules,
             screen_in_result=not model.rules.user_after_tool,

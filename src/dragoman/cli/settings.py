@@ -21,6 +21,7 @@ __all__ = [
     "Setting",
     "Settings",
     "WrongValue",
+    "is_address",
     "is_guarded",
     "make_settings",
     "variable_of",
@@ -31,6 +32,7 @@ THEMES = ("auto", "dark", "light")
 POLICIES = ("epochs", "simple")
 LEAST_BUDGET = 2_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -93,6 +95,13 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise WrongValue("text")
     return value
+
+
+def _store(value: object) -> str:
+    text = _text(value)
+    if _SCHEME.match(text) and not is_address(text):
+        raise WrongValue("the path of a SQLite file, or an address that begins with postgresql://")
+    return text
 
 
 def _one_of(*words: str) -> Callable[[object], str]:
@@ -190,7 +199,9 @@ def _server(value: object) -> McpServerSettings:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("model", "the model to talk to, as provider:name", _model),
-    Setting("store", "where sessions are kept: a SQLite file, or postgresql://…", _text, is_guarded=True, is_path=True),
+    Setting(
+        "store", "where sessions are kept: a SQLite file, or postgresql://…", _store, is_guarded=True, is_path=True
+    ),
     Setting("instructions", "the system instruction of new sessions", _text),
     Setting("color", "auto, always or never", _one_of(*COLORS)),
     Setting("theme", "the colours of the chat: auto, dark or light", _one_of(*THEMES)),
@@ -210,6 +221,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("mcp_servers.*", "an MCP server", _server, is_guarded=True, has_variable=False, is_secret=True),
 )
 BY_KEY: dict[str, Setting] = {setting.key: setting for setting in SETTINGS}
+
+
+def is_address(store: str) -> bool:
+    """Whether a store is named by an address of a database, and not by a path."""
+    return store.startswith(("postgresql://", "postgres://"))
 
 
 def variable_of(setting: Setting) -> str:

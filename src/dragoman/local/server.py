@@ -7,6 +7,7 @@ never outlives whoever started it.
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,12 +19,15 @@ from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
 if TYPE_CHECKING:
     from ..models import Model
 
-__all__ = ["LocalServer"]
+__all__ = ["API_PATHS", "LocalServer"]
 
 READY = "READY "
+LARGEST_PORT = 65_535
+# What llama.cpp logs: the time, the level, perhaps a component, who says it, and what. The first error is the cause.
+_LOGGED_ERROR = re.compile(r"[\d.]+ E (?:\S+ +)?\S+: (.+)")
 
 # Where each API is on the server.
-_PATHS = {"llamacpp": "/v1", "llamacpp-responses": "/v1", "llamacpp-anthropic": ""}
+API_PATHS = {"llamacpp": "/v1", "llamacpp-responses": "/v1", "llamacpp-anthropic": ""}
 
 
 class LocalServer:
@@ -46,6 +50,8 @@ class LocalServer:
         for field, value, least in (("context_tokens", context_tokens, 1), ("slots", slots, 1), ("port", port, 0)):
             if type(value) is not int or value < least:
                 raise InvalidValue.of(field, value, f"a whole number from {least} up")
+        if port > LARGEST_PORT:
+            raise InvalidValue.of("port", port, f"at most {LARGEST_PORT}")
         self.name = name or Path(weights).stem
         self._settings = {
             "weights": str(Path(weights)),
@@ -111,18 +117,18 @@ class LocalServer:
         """Return the model behind one of the server's APIs: `llamacpp`, `llamacpp-responses`, `llamacpp-anthropic`."""
         from ..models import model
 
-        if api not in _PATHS:
-            raise InvalidValue.of("api", api, f"one of {', '.join(_PATHS)}")
+        if api not in API_PATHS:
+            raise InvalidValue.of("api", api, f"one of {', '.join(API_PATHS)}")
         if not self._url:
             raise InvalidValue("the server does not run: start it first")
-        return model(f"{api}:{self.name}", base_url=self._url + _PATHS[api], api_key="none", **config)
+        return model(f"{api}:{self.name}", base_url=self._url + API_PATHS[api], api_key="none", **config)
 
     def _last_words(self) -> str:
         assert self._log is not None
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
-        errors = [line for line in lines if "error" in line.lower()]
-        return (errors or lines or ["it said nothing"])[-1][:300]
+        errors = [found[1] for line in lines if (found := _LOGGED_ERROR.match(line))]
+        return [*errors, *lines[-1:], "it said nothing"][0][:300]
 
 
 def _environment() -> dict[str, str]:

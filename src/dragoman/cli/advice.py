@@ -1,0 +1,54 @@
+"""What a person can do when something failed: a sentence for each code that a model or a store fails with."""
+
+from typing import TYPE_CHECKING
+
+from ..errors import ErrorCode
+
+if TYPE_CHECKING:
+    from .chat_talk import Talk
+
+__all__ = ["STORE_ADVICE", "advice_after", "with_advice"]
+
+_AGAIN = "Ask again in a while, or ask another model"
+MODEL_ADVICE: dict[ErrorCode, str] = {
+    ErrorCode.AUTHENTICATION: "Is the key right? {keys}",
+    ErrorCode.PERMISSION: "May this key use {model}? {keys}",
+    ErrorCode.NOT_FOUND: "Is there a model {model}? `dragoman models` lists those that are known",
+    ErrorCode.INVALID_REQUEST: "`dragoman render @ --model {model}` shows what is sent",
+    ErrorCode.RATE_LIMITED: _AGAIN,
+    ErrorCode.QUOTA_EXCEEDED: "The provider says what your plan allows",
+    ErrorCode.OVERLOADED: _AGAIN,
+    ErrorCode.SERVER_ERROR: _AGAIN,
+    ErrorCode.TIMEOUT: _AGAIN,
+    ErrorCode.CONNECTION: "Is there a network, and is the address right?",
+    ErrorCode.STREAM_TRUNCATED: _AGAIN,
+    ErrorCode.PROTOCOL_VIOLATION: "Is the address right? What answers there does not speak this API",
+    ErrorCode.CONTEXT_OVERFLOW: "A smaller context.budget_tokens in the settings makes it fit",
+}
+STORE_ADVICE: dict[ErrorCode, str] = {
+    ErrorCode.TIMEOUT: "Try again when the other program is done with it",
+    ErrorCode.CORRUPT: "`dragoman sessions verify` says which sessions are sound; --store names another store",
+    ErrorCode.QUOTA_EXCEEDED: "Make room, then try again",
+    ErrorCode.PERMISSION: "May you write there? --store names another store",
+    ErrorCode.TOO_NEW: "A newer dragoman can read it",
+}
+
+
+def with_advice(words: str, advice: str) -> str:
+    """Return what happened and what to do in one line."""
+    return f"{words}. {advice}" if advice else words
+
+
+def advice_after(talk: "Talk", code: ErrorCode) -> str:
+    """Return what to do after the last run failed with a code: because of its model, or because of the store."""
+    from ..history import InterruptionEntry, ModelOutputEntry
+
+    entries = talk.session.entries if talk.session is not None else ()
+    last = next(
+        (entry for entry in reversed(entries) if isinstance(entry, (InterruptionEntry, ModelOutputEntry))), None
+    )
+    if not isinstance(last, InterruptionEntry) or last.reason is not code:
+        return STORE_ADVICE.get(code, "")
+    keys = " or ".join(talk.key_variables)
+    from_where = f"It is taken from {keys}" if keys else ""
+    return MODEL_ADVICE.get(code, "").format(model=talk.model_name, keys=from_where).strip()
