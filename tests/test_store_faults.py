@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -51,11 +52,25 @@ def test_a_file_that_may_not_grow_is_a_clear_error_and_loses_nothing(tmp_path: P
     assert "none lost" in run_program("fill", str(tmp_path / "s.db"), "--limit", "700000")
 
 
-def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
-    mount = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=3m none "$0" && exec "$@"', str(tmp_path))
+def small_disk(folder: Path, size: str) -> tuple[str, ...]:
+    """Return what a command begins with that shall find a disk of this size in the folder."""
+    mount = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} none "$0" && exec "$@"', str(folder))
     if not shutil.which("unshare") or subprocess.run([*mount, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a small disk can be mounted by root alone")
-    assert "quota_exceeded" in run_program("fill", str(tmp_path / "s.db"), prefix=mount)
+    return mount
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+    assert "quota_exceeded" in run_program("fill", str(tmp_path / "s.db"), prefix=small_disk(tmp_path, "3m"))
+
+
+@pytest.mark.parametrize("size", ["16k", "64k", "96k"])
+def test_a_disk_too_full_for_a_store_is_said_to_be_full(size: str, tmp_path: Path) -> None:
+    command = "from tests.store_cases import with_store; import sys, pathlib"
+    command += "; with_store(pathlib.Path(sys.argv[1]), lambda store: store.create())"
+    run = [*small_disk(tmp_path, size), sys.executable, "-c", command, str(tmp_path / "s.db")]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert re.search(r"StoreError: s\.db: the disk (is full|failed, or is full)", done.stderr), done.stderr
 
 
 # ---------------------------------------------------------------- read-only

@@ -286,7 +286,8 @@ def migrate(connection: "sqlite3.Connection", path: Path, *, until: int = len(MI
                 connection.execute(f"PRAGMA user_version = {number}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # SQLite itself rolls back when the disk is full
+                connection.execute("ROLLBACK")
             raise
     # So that a later open sees the number in the header, without reading the log.
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
