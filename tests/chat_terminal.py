@@ -37,8 +37,8 @@ class Terminal:
     """A terminal of a size, and what a program shows on it."""
 
     def __init__(self, *arguments: str, env: dict[str, str], cwd: Path, columns: int = 80, rows: int = 24) -> None:
-        self._screen = _Screen(columns, rows, history=10_000, ratio=1.0)
-        self._stream = pyte.ByteStream(self._screen)
+        self.screen = _Screen(columns, rows, history=10_000, ratio=1.0)
+        self._stream = pyte.ByteStream(self.screen)
         self.raw = b""  # everything that the program has sent
         self._sent_from = -1  # the line from which something was sent last, counted from the very first
         command = ["-W", "error", "-m", "dragoman", *arguments]
@@ -46,26 +46,24 @@ class Terminal:
             sys.executable, command, env=env, cwd=str(cwd), dimensions=(rows, columns), encoding=None, timeout=PATIENCE
         )
         self._child.delaybeforesend = None
-        self._screen.answer = self.send
+        self.screen.answer = self.send
 
     @property
     def display(self) -> list[str]:
         """The lines on the screen now."""
-        return [line.rstrip() for line in self._screen.display]
+        return [line.rstrip() for line in self.screen.display]
 
     @property
     def text(self) -> str:
         """Everything that a person can see, also by scrolling back."""
-        past = [
-            "".join(line[column].data for column in range(self._screen.columns)) for line in self._screen.history.top
-        ]
-        return "\n".join(line.rstrip() for line in [*past, *self._screen.display])
+        past = ["".join(line[column].data for column in range(self.screen.columns)) for line in self.screen.history.top]
+        return "\n".join(line.rstrip() for line in [*past, *self.screen.display])
 
     @property
     def prompt(self) -> str | None:
         """What stands on the line of the cursor after the prompt, None if there is no prompt."""
-        line = self._screen.display[self._screen.cursor.y]
-        return line[2:].rstrip() if line.startswith("> ") and not self._screen.cursor.hidden else None
+        line = self.screen.display[self.screen.cursor.y]
+        return line[2:].rstrip() if line.startswith("> ") and not self.screen.cursor.hidden else None
 
     def send(self, keys: str) -> None:
         """Type."""
@@ -89,7 +87,7 @@ class Terminal:
 
     @property
     def _line(self) -> int:
-        return len(self._screen.history.top) + int(self._screen.cursor.y)
+        return len(self.screen.history.top) + int(self.screen.cursor.y)
 
     def expect(self, text: str, *, times: int = 1) -> None:
         """Wait until a text can be seen."""
@@ -102,8 +100,12 @@ class Terminal:
                 data = self._child.read_nonblocking(65_536, timeout=PATIENCE)
             except (pexpect.TIMEOUT, pexpect.EOF) as end:
                 raise AssertionError(f"{type(end).__name__} while waiting for {words}; seen:\n{self.text}") from None
-            self.raw += data
-            self._stream.feed(data)
+            self.take(data)
+
+    def take(self, data: bytes) -> None:
+        """Draw what the program has sent."""
+        self.raw += data
+        self._stream.feed(data)
 
     def end(self) -> int:
         """Wait until the program has ended, and return its exit status."""
@@ -112,8 +114,7 @@ class Terminal:
                 data = self._child.read_nonblocking(65_536, timeout=PATIENCE)
             except pexpect.EOF:
                 break
-            self.raw += data
-            self._stream.feed(data)
+            self.take(data)
         self._child.close()
         assert self._child.exitstatus is not None, f"it was ended by signal {self._child.signalstatus}:\n{self.text}"
         return int(self._child.exitstatus)

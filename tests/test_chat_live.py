@@ -20,6 +20,7 @@ from tests.live_server import missing_parts
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[1]
 WEIGHTS = KNOWN_WEIGHTS["smollm2"]
 
 
@@ -88,6 +89,15 @@ def test_a_conversation_moves_between_the_apis_of_the_server(env: dict[str, str]
         answered(screen)
 
 
+def test_a_file_that_is_no_model_leaves_the_chat_with_the_one_that_it_has(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_text("this is no model")
+    with terminal("chat", env=env, cwd=tmp_path) as screen:
+        screen.say("/model local:broken.gguf")
+        screen.expect("the model's server did not start")
+        screen.say(FIRST_QUESTION)
+        screen.expect("Paris")
+
+
 def test_a_reply_is_stopped_and_the_server_goes_on(env: dict[str, str], tmp_path: Path) -> None:
     with terminal("chat", "--system", "Tell long stories.", env=env, cwd=tmp_path) as screen:
         screen.say("Tell me a very long story about the sea.")
@@ -124,6 +134,14 @@ def test_at_the_end_of_input_the_embedded_model_answers_the_first_question(env: 
     done = ask(env, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
+
+
+def test_the_picture_of_the_documents_can_be_made(env: dict[str, str], tmp_path: Path) -> None:
+    picture = tmp_path / "chat.svg"
+    command = [sys.executable, "-W", "error", "scripts/record_chat.py", "-o", str(picture)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Paris" in picture.read_text(encoding="utf-8")
 
 
 def test_weights_are_fetched_once_and_then_offline(weights: Path, tmp_path: Path) -> None:

@@ -181,6 +181,23 @@ def test_a_failure_is_one_line_and_1(run: Run, server: Parrot) -> None:
     done = run("-p", "fail", stdin=None)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("dragoman: ")
+    assert done.stderr.endswith("authentication (HTTP 401). Is the key right? It is taken from LLAMA_API_KEY\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        ("400 Bad Request", f"`dragoman render @ --model llamacpp:{NAME}` shows what is sent"),
+        ("403 Forbidden", f"May this key use llamacpp:{NAME}? It is taken from MY_KEY"),
+        ("404 Not Found", f"Is there a model llamacpp:{NAME}? `dragoman models` lists those that are known"),
+    ],
+)
+def test_a_failure_says_what_to_do(run: Run, server: Parrot, home: Path, status: str, advice: str) -> None:
+    (home / "config.toml").write_text(server.settings() + 'key_variable = "MY_KEY"\n')
+    server.replies["fail"] = Reply(status=status)
+    done = run("-p", "fail", stdin=None, MY_KEY="planted")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.endswith(f". {advice}\n")
 
 
 def test_a_call_that_waits_for_a_person_is_3(run: Run, server: Parrot) -> None:
@@ -261,12 +278,12 @@ MISTAKES: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "no folder": (options("--tools", "nowhere"), "there is no folder 'nowhere'"),
     "no server": (options("--mcp", ""), "is no server"),
     "no program": (options("--mcp", "no-such-program-4711"), "no-such-program-4711"),
-    "damaged store": (damaged_store, "damaged.db"),
+    "damaged store": (damaged_store, "--store names another store"),
     "another's database": (foreign_store, "other.db"),
     "unknown setting": (later_settings, "did you mean 'model'?"),
     "broken settings": (broken_settings, "is no TOML"),
-    "no network": (no_network, "could not connect to 127.0.0.1:9"),
-    "full disk": (full_disk, "the disk is full"),
+    "no network": (no_network, "could not connect to 127.0.0.1:9 (ConnectionRefusedError). Is there a network"),
+    "full disk": (full_disk, "Make room"),
 }
 
 
@@ -294,6 +311,7 @@ def test_a_store_that_another_process_keeps_locked_is_one_line(run: Run, home: P
         connection.close()
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "locked" in done.stderr
+    assert done.stderr.endswith(". Try again when the other program is done with it\n")
 
 
 def test_debug_shows_where_an_error_arose(run: Run) -> None:

@@ -475,7 +475,7 @@ def test_a_failure_is_told_and_can_be_tried_again(chat: Open, server: Parrot) ->
     with chat() as screen:
         screen.say("fail")
         screen.expect("[authentication]")
-        screen.expect("/retry asks again")
+        screen.expect("Is the key right? It is taken from LLAMA_API_KEY. /retry asks again")
         del server.replies["fail"]
         screen.say("/retry")
         screen.expect("You said: fail")
@@ -485,7 +485,8 @@ def test_a_failure_is_told_and_can_be_tried_again(chat: Open, server: Parrot) ->
 
 HOSTILE = (
     "Red \x1b[31mtext, a title \x1b]0;owned\x07, a clipboard \x1b]52;c;ZXZpbA==\x07, C1 \x9b2J and \x90q\x9c, "
-    "back\x08space, bell\x07, return\rover, \u202etxt.exe\u202c, \u2066isolated\u2069, form\x0cfeed, del\x7f"
+    "back\x08space, bell\x07, return\rover, \u202etxt.exe\u202c, \u2066isolated\u2069, form\x0cfeed, del\x7f, "
+    "unseen \U000e0041\u2060\ufeff"
 )
 
 
@@ -508,13 +509,13 @@ def test_nothing_that_a_model_or_a_tool_says_steers_the_terminal(
         screen.ready()
         screen.say("/context")
         screen.ready()
-        for shown in (r"\x1b]52;c;", r"\x9b2J", r"\x07", r"\u202e", r"\u2066", r"\x08"):
+        for shown in (r"\x1b]52;c;", r"\x9b2J", r"\x07", r"\u202e", r"\u2066", r"\x08", r"\U000e0041"):
             assert shown in screen.text
         screen.send(CTRL_D)
         assert screen.end() == 0
     printed = screen.raw.decode()
     assert not set(printed) & {chr(code) for code in range(0x80, 0xA0)}, "a C1 character reached the terminal"
-    assert not set(printed) & set("\x07\x0c\x7f\u202e\u2066")
+    assert not set(printed) & set("\x07\x0c\x7f\u202e\u2066\U000e0041\u2060\ufeff")
     assert "back\x08" not in printed  # the editor moves the cursor with it, too
     assert "\x1b]" not in printed
     assert "\x1b[31mtext" not in printed

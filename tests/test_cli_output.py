@@ -21,6 +21,19 @@ DANGEROUS = [
     "\u202eevil\u202c",
     "\u2066x\u2069",
     "\ud83d",
+    "\ufeffhidden",
+    "a\u2060b\u2061c\u2065d\u206ae",
+    "\U000e0001\U000e0041\U000e007f\U000e0100",  # tag characters: ASCII that nobody sees
+]
+# Ranges of what may not pass, but for line breaks and tabs.
+UNSAFE = [
+    (0x00, 0x1F),
+    (0x7F, 0x9F),
+    (0x2028, 0x202E),
+    (0x2060, 0x206F),
+    (0xD800, 0xDFFF),
+    (0xFEFF, 0xFEFF),
+    (0xE0000, 0xE0FFF),
 ]
 
 
@@ -32,11 +45,8 @@ class Terminal(io.StringIO):
 
 
 def is_safe(text: str) -> bool:
-    return all(
-        character in "\n\t"
-        or (ord(character) >= 0x20 and not 0x7F <= ord(character) < 0xA0 and not 0xD800 <= ord(character) < 0xE000)
-        for character in text
-    ) and not set(text) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+    codes = {ord(character) for character in text} - {ord("\n"), ord("\t")}
+    return not any(first <= code <= last for code in codes for first, last in UNSAFE)
 
 
 @pytest.mark.parametrize("text", DANGEROUS)
@@ -47,6 +57,15 @@ def test_what_could_steer_a_terminal_is_written_out(text: str) -> None:
 
 def test_it_can_be_seen_what_was_there() -> None:
     assert printable("\x1b[31m\u202e\x9b") == r"\x1b[31m\u202e\x9b"
+    assert printable("a\u2060\ufeff\U000e0041") == r"a\u2060\ufeff\U000e0041"
+
+
+@pytest.mark.parametrize(("first", "last"), UNSAFE)
+def test_json_has_none_of_it_and_means_the_same(first: int, last: int) -> None:
+    for code in (first, last):
+        text = json_text(chr(code))
+        assert is_safe(text)
+        assert json.loads(text) == chr(code)
 
 
 def test_line_breaks_tabs_and_ordinary_characters_stay() -> None:

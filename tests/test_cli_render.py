@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.agent import Agent
+from dragoman.cli.localchoice import KNOWN_OUTPUT, MANNER, OWN_OUTPUT
 from dragoman.cli.modelchoice import open_model, unsent_model
 from dragoman.cli.settings import ProviderSettings, Settings
 from dragoman.cli.sidebyside import LEFT_ONLY, RIGHT_ONLY, SAME, paired_rows
@@ -155,6 +156,9 @@ def test_a_model_that_needs_an_address_is_rendered_without_one(user: User, name:
         (["--model", "gpt-5"], "is no model: give provider:name"),
         (["--model", "opnai:gpt-5"], "there is no provider 'opnai': did you mean 'openai'?"),
         (["--model", "openai:"], "is no model"),
+        (["--model", "local:smolm2"], "there is no local model 'smolm2': give one of smollm2"),
+        (["--model", "local:smollm2@gemini"], "after @ stands one of chat, responses, anthropic"),
+        (["--model", "local:@chat"], "is no local model"),
         (["--model", "openai:gpt-5", "--tools", "nowhere"], "nowhere: No such file"),
     ],
 )
@@ -166,6 +170,7 @@ def test_a_mistake_is_one_line(user: User, arguments: list[str], words: str) -> 
     ("name", "path", "model_id"),
     [
         ("local:smollm2", "/v1/chat/completions", "smollm2"),
+        ("local:smollm2@chat", "/v1/chat/completions", "smollm2"),
         ("local:smollm2@responses", "/v1/responses", "smollm2"),
         ("local:/somewhere/my.model.gguf@anthropic", "/v1/messages", "my.model"),
         ("local:/some@where/a.gguf", "/v1/chat/completions", "a"),
@@ -175,6 +180,28 @@ def test_a_model_on_this_machine_has_three_apis(user: User, name: str, path: str
     file = user.write("c.json", WEATHER)
     rendered = user.run("render", "--file", file, "--model", name, "--json").json[0]
     assert (rendered["path"], rendered["body"]["model"]) == (path, model_id)
+
+
+def test_a_model_on_this_machine_is_told_what_the_chat_tells_it(user: User) -> None:
+    file = user.write("c.json", WEATHER[1:2])
+    rendered = user.run("render", "--file", file, "--model", "local:smollm2", "--json").json[0]
+    body = rendered["body"]
+    assert body["messages"][0] == {"role": "system", "content": MANNER}
+    assert (body["temperature"], body["max_tokens"]) == (0, KNOWN_OUTPUT)
+    assert rendered["context"]["budget"] == 8_192 * 3 // 4  # of its window, a quarter is for the answer
+    with_system = user.run("render", "--file", user.write("s.json", WEATHER), "--model", "local:smollm2", "--json")
+    assert with_system.json[0]["body"]["messages"][0] == {"role": "system", "content": "Be brief."}
+    own = user.run("render", "--file", file, "--model", "local:own.gguf@responses", "--json").json[0]["body"]
+    assert "temperature" not in own
+    assert "instructions" not in own
+    assert own["max_output_tokens"] == OWN_OUTPUT
+
+
+def test_a_model_without_a_place_for_tools_is_offered_none(user: User) -> None:
+    session_id = user.imported()
+    known, own = user.run("render", session_id, "--model", "local:smollm2", "--model", "local:own.gguf", "--json").json
+    assert "tools" not in known["body"]
+    assert own["body"]["tools"]
 
 
 def test_a_session_or_a_file_is_needed_and_only_one(user: User) -> None:

@@ -1,5 +1,6 @@
 """The documents are true: their code runs, their diagram is the contract's own table, the names they map exist."""
 
+import asyncio
 import importlib
 import importlib.util
 import logging
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,12 +20,14 @@ import dragoman
 from dragoman.delta import DELTA_CLASSES
 from dragoman.message import PART_CLASSES
 from dragoman.stream import TRANSITIONS
+from tests.postgres_server import Place
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CONCEPTS = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
 NOT_YET = "not yet"
+SVG = "http://www.w3.org/2000/svg"
 
 
 class Term(NamedTuple):
@@ -37,6 +41,14 @@ def python_blocks(markdown: str) -> Iterator[str]:
     """Yield each Python block, moved down by empty lines so that a traceback shows the document's own line."""
     for block in re.finditer(r"^```python\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL):
         yield "\n" * markdown.count("\n", 0, block.start(1)) + block[1]
+
+
+def run_blocks(path: Path) -> dict[str, Any]:
+    """Run the Python blocks of a document, in order, as one program; return its names."""
+    namespace: dict[str, Any] = {"__name__": path.stem}
+    for block in python_blocks(path.read_text(encoding="utf-8")):
+        exec(compile(block, str(path), "exec", dont_inherit=True), namespace)
+    return namespace
 
 
 def mapping_terms(markdown: str) -> list[Term]:
@@ -74,6 +86,12 @@ def generator() -> dict[str, Callable[..., Any]]:
     return runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))
 
 
+def places(path: Path) -> set[str]:
+    """Return the names by which the headings of a document can be linked to."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 TERMS = mapping_terms(CONCEPTS)
 
 
@@ -89,10 +107,11 @@ def _loggers_as_they_were() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_the_python_blocks_of_a_document_run_in_order(path: Path) -> None:
-    namespace: dict[str, object] = {"__name__": path.stem}
-    for block in python_blocks(path.read_text(encoding="utf-8")):
-        exec(compile(block, str(path), "exec", dont_inherit=True), namespace)
+def test_the_python_blocks_of_a_document_run_in_order(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where they may write files
+    run_blocks(path)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -118,6 +137,41 @@ def test_a_block_keeps_its_line_of_the_document() -> None:
 def test_a_link_of_a_document_leads_to_a_file(path: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_the_place_that_a_link_names_is_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", path.read_text(encoding="utf-8"))
+    assert [
+        f"{file}#{place}" for file, place in links if place not in places(path.parent / file if file else path)
+    ] == []
+
+
+def test_the_tests_and_programs_that_the_readme_names_are_there() -> None:
+    named = re.findall(r"(?:tests|bench|scripts|examples)/\w+\.py", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_the_picture_of_the_chat_is_whole_small_and_sends_nobody_anywhere() -> None:
+    picture = (ROOT / "docs" / "images" / "chat.svg").read_text(encoding="utf-8")
+    assert len(picture.encode()) < 100_000
+    root = ElementTree.fromstring(picture)
+    said = [element.text for element in root.iter(f"{{{SVG}}}text")]
+    for words in ("> What is the capital of France?", "now talking to local:smollm2@anthropic", "> /context"):
+        assert words in said
+    assert not any(element.tag.endswith(("script", "image", "foreignObject")) for element in root.iter())
+    assert set(re.findall(r"\w+://[^\s\"']+", picture)) == {SVG}
+    assert not re.search(r"url\(|@import", picture)
+
+
+def test_the_guide_to_postgresql_is_true(
+    empty_postgres: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks(ROOT / "docs" / "guides.md")
+    with empty_postgres.database() as conninfo:
+        assert asyncio.run(names["in_postgres"](conninfo)) == "400 km."
 
 
 def test_the_contract_in_the_concepts_is_the_one_of_the_code() -> None:
