@@ -32,6 +32,8 @@ MAX_DEPTH = 200
 # A document that holds such a value has levels of its own around it.
 DOCUMENT_DEPTH = MAX_DEPTH + 56
 
+_TEXT = frozenset({str})
+_PLAIN = frozenset({str, bool, type(None)})  # types whose every value JSON can hold
 _INT_BITS = 14_280  # what 4,300 digits hold, the most that Python reads back
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -64,7 +66,7 @@ def encode_json(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_join_all_surrogates(msgspec.to_builtins(value)))
+        return msgspec.json.encode(_join_all_surrogates(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
 
 
 def decode_json(data: bytes | str) -> Any:
@@ -90,7 +92,7 @@ def parse_arguments(raw: str) -> ParsedArguments:
     """
     try:
         value, repaired = _decode(raw, MAX_DEPTH)
-        duplicates = _duplicate_keys(raw) if isinstance(value, dict) else []
+        duplicates = _duplicate_keys(raw, value) if isinstance(value, dict) else []
     except UnreadableData as error:
         return ParsedArguments(error=str(error))
     except RecursionError:  # the caller's own stack is nearly full
@@ -115,20 +117,24 @@ def require_json_object(value: object, field: str) -> None:
 
 def require_json(value: object, field: str) -> None:
     """Raise InvalidValue unless JSON can hold `value` and give it back: plain types, finite numbers, bounded depth."""
-    for item, depth in _walk(value, MAX_DEPTH):
+    pending: list[tuple[Any, int]] = [(value, 1)]
+    while pending:
+        item, depth = pending.pop()
         kind = type(item)
         if kind in (dict, list, tuple):
             if depth > MAX_DEPTH:
                 raise InvalidValue(f"{field} is nested deeper than {MAX_DEPTH} levels")
-            if kind is dict and not all(type(key) is str for key in item):
+            if kind is dict and not _TEXT.issuperset(map(type, item)):
                 raise InvalidValue(f"{field} has a key that is not text: JSON keys are text")
+            children = item.values() if kind is dict else item
+            pending += [(child, depth + 1) for child in children if type(child) not in _PLAIN]
         elif kind is float:
             if not math.isfinite(item):
                 raise InvalidValue(f"{field} holds {item!r}: JSON has no such number")
         elif kind is int:
             if item.bit_length() > _INT_BITS:
                 raise InvalidValue(f"{field} holds a whole number of more than 4,300 digits")
-        elif kind is not str and kind is not bool and item is not None:
+        elif kind not in _PLAIN:
             raise InvalidValue(f"{field} holds a {kind.__name__}: allowed are dict, list, str, number, bool, None")
 
 
@@ -190,7 +196,10 @@ def _is_deeper(data: bytes | str, limit: int) -> bool:
     return bool(brackets)
 
 
-def _duplicate_keys(text: str) -> list[str]:
+def _duplicate_keys(text: str, value: dict[str, Any]) -> list[str]:
+    colons = text.count(":")
+    if colons == len(value) or colons == sum(len(item) for item, _ in _walk(value, MAX_DEPTH) if type(item) is dict):
+        return []  # a colon for every key that was read: none was written twice
     duplicates: dict[str, None] = {}
 
     def note(pairs: list[tuple[str, Any]]) -> None:

@@ -6,6 +6,7 @@ targets; where they differ, `TargetRules` says how. Knows no wire format.
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from operator import is_
 from typing import Any, TypeAlias
 
 import msgspec
@@ -30,7 +31,7 @@ from ..message import (
 from ..target import NameRule, TargetRules
 from ..toolspec import ToolSpec
 
-__all__ = ["HandedOff", "hand_off"]
+__all__ = ["HandedOff", "Handoff", "hand_off"]
 
 INTERRUPTED = "[interrupted: this call has no result]"
 CUT_OFF = "[cut off: this answer broke off here]"
@@ -47,13 +48,14 @@ class HandedOff(msgspec.Struct, frozen=True):
     """A conversation fitted to a target.
 
     `original_names` gives back the tool names that had to be changed; `positions` says which of `messages` holds
-    the end of each message that was given.
+    the end of each message that was given. The first `settled` messages stay as they are while the conversation grows.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     original_names: dict[str, str]
     positions: dict[int, int]
+    settled: int = 0
 
 
 def hand_off(
@@ -69,99 +71,171 @@ def hand_off(
     answered right after it, and turns come in the order that the target demands. Raises ModelError (`unsupported`)
     where the newest user turn holds media that the target cannot read; older media become a line of text.
     """
-    names = _Names(rules.tool_names)
-    fitted_tools = tuple(
-        tool if (name := names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
-        for tool in tools
-    )
-    fold = _Fold(target, rules, names)
-    for index, message, results in _with_results(messages):
-        fold.add(index, message, results)
-    fitted, positions = fold.finish(_newest_user_turn(messages))
-    if rules.tools_for_history and not fitted_tools:
-        fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in _called_tools(fitted))
-    return HandedOff(fitted, fitted_tools, names.changed, positions)
+    return Handoff(tools, target=target, rules=rules).extended(messages, tools)
+
+
+class Handoff:
+    """A conversation handed to one target again and again while it grows: what is settled is looked at once.
+
+    Settled is what stands before the newest answer and is answered there; what comes after it may still be given
+    otherwise in the next request. The result is always that of `hand_off`.
+    """
+
+    def __init__(
+        self, tools: Sequence[ToolSpec] = (), *, target: ModelInvocationDescriptor, rules: TargetRules
+    ) -> None:
+        self.target = target
+        self._tool_names = [tool.name for tool in tools]
+        self._fold = _Fold(target, rules)
+        for name in self._tool_names:  # declared names come first: they are the ones to stay as they are
+            self._fold.names.fit(name)
+        self._given: list[Message] = []
+        self._open_calls: set[str] = set()  # of settled calls that nothing settled answers
+
+    def continues_in(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
+        """Whether `extended` may be given these: they begin with what is settled, told by identity.
+
+        What comes after it must leave it as it is: a result for a call that was settled without one does not, nor does
+        a conversation cut so short that the settled questions are its newest.
+        """
+        known = self._given
+        if len(known) > len(messages) or [tool.name for tool in tools] != self._tool_names:
+            return False
+        return (
+            all(map(is_, known, messages))
+            and _newest_user_turn(messages) >= len(known)
+            and not _Answers(messages, len(known), self._open_calls).are_late
+        )
+
+    def extended(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> HandedOff:
+        """Return the conversation, with these tools, as the target accepts it; `continues_in` must hold of it."""
+        begin = len(self._given)
+        answers = _Answers(messages, begin, self._open_calls)
+        settled = answers.settled_before(_newest_answer(messages, begin))
+        for index in range(begin, settled):
+            self._fold.add(index, messages[index], answers.of(index))
+        for message in messages[begin:settled]:
+            _note_calls(message, self._open_calls)
+        self._given += messages[begin:settled]
+        # The newest user turn alone must be read: what the target cannot read of it is refused.
+        newest, fold = _newest_user_turn(messages), self._fold.copy()
+        for index in range(settled, len(messages)):
+            fold.add(index, messages[index], answers.of(index), must_read=index >= newest)
+        return fold.finish(tools, settled=max(len(self._fold.fitted) - 1, 0))  # the last one may get an addition
 
 
 # The messages that answer a turn's calls, by the calls' ids, each with its place in the conversation.
 _Results: TypeAlias = dict[str, tuple[int, Message]]
 
 
-def _with_results(messages: Sequence[Message]) -> Iterator[tuple[int, Message, _Results]]:
-    """Every message but the results, which come with the message whose call they answer; orphans are left out."""
-    answers: dict[int, _Results] = {}
-    open_calls: dict[str, int] = {}
-    for index, message in enumerate(messages):
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                open_calls[part.tool_call_id] = index
-            elif isinstance(part, ToolResult) and part.tool_call_id in open_calls:
-                answers.setdefault(open_calls.pop(part.tool_call_id), {})[part.tool_call_id] = (index, message)
-    for index, message in enumerate(messages):
-        if message.role is not Role.TOOL:
-            yield index, message, answers.get(index, {})
+class _Answers:
+    """Which messages answer which calls from a place on; `open_calls` are those from before it."""
+
+    def __init__(self, messages: Sequence[Message], begin: int, open_calls: Iterable[str]) -> None:
+        self._results: dict[int, _Results] = {}
+        calls: dict[str, int] = dict.fromkeys(open_calls, -1)
+        for index in range(begin, len(messages)):
+            for part in messages[index].parts:
+                if isinstance(part, ToolCall):
+                    calls[part.tool_call_id] = index
+                elif isinstance(part, ToolResult) and part.tool_call_id in calls:
+                    results = self._results.setdefault(calls.pop(part.tool_call_id), {})
+                    results[part.tool_call_id] = (index, messages[index])
+        self.are_late = -1 in self._results
+
+    def of(self, index: int) -> _Results:
+        """The results of the message at this place."""
+        return self._results.get(index, {})
+
+    def settled_before(self, place: int) -> int:
+        """The last place up to this one that parts no call from its answer."""
+        for called, results in sorted(self._results.items(), reverse=True):
+            if called < place < max(answered for answered, _ in results.values()):
+                place = called
+        return place
+
+
+def _note_calls(message: Message, open_calls: set[str]) -> None:
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            open_calls.add(part.tool_call_id)
+        elif isinstance(part, ToolResult):
+            open_calls.discard(part.tool_call_id)
+
+
+def _newest_answer(messages: Sequence[Message], begin: int) -> int:
+    """The place of the newest answer from `begin` on; `begin` if there is none."""
+    places = range(len(messages) - 1, begin, -1)
+    return next((place for place in places if messages[place].role is Role.ASSISTANT), begin)
 
 
 def _newest_user_turn(messages: Sequence[Message]) -> int:
-    """How many messages at the end are the user's, or rules given after them."""
-    count = 0
-    for message in reversed(messages):
-        if message.role not in (Role.USER, Role.SYSTEM):
-            break
-        count += bool(message.parts)
-    return count
-
-
-def _called_tools(messages: Iterable[Message]) -> list[str]:
-    return list(dict.fromkeys(call.tool_name for message in messages for call in message.tool_calls))
+    """Where the messages at the end begin that are the user's, or rules given after them."""
+    place = len(messages)
+    while place and messages[place - 1].role in (Role.USER, Role.SYSTEM):
+        place -= 1
+    return place
 
 
 class _Fold:
-    """The fitted conversation as it grows; its state is the ids in use and the last message."""
+    """The fitted conversation as it grows; its state is the names and ids in use and the last message."""
 
-    def __init__(self, target: ModelInvocationDescriptor, rules: TargetRules, names: "_Names") -> None:
+    def __init__(self, target: ModelInvocationDescriptor, rules: TargetRules) -> None:
         self._target = target
         self._rules = rules
-        self._names = names
+        self.names = _Names(rules.tool_names)
         self._ids = _Names(rules.tool_ids)
-        self._messages: list[tuple[int, Message]] = []
+        self.fitted: list[Message] = []
+        self._positions: dict[int, int] = {}
 
-    def add(self, index: int, message: Message, results: _Results) -> None:
-        if message.role is Role.ASSISTANT and message.meta is not None and message.meta.interrupted:
-            self._append(index, self._cut_off(message))
-        elif message.role is Role.ASSISTANT:
-            self._add_assistant(index, message, results)
-        elif message.role is Role.SYSTEM and not self._rules.system_inside:
-            texts = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
-            self._append(index, msgspec.structs.replace(message, role=Role.USER, parts=texts))
-        else:
-            self._append(index, message)
+    def copy(self) -> "_Fold":
+        twin = _Fold(self._target, self._rules)
+        twin.names, twin._ids = self.names.copy(), self._ids.copy()
+        twin.fitted, twin._positions = self.fitted.copy(), self._positions.copy()
+        return twin
 
-    def finish(self, newest: int) -> tuple[tuple[Message, ...], dict[int, int]]:
-        fitted: list[Message] = []
-        positions: dict[int, int] = {}
-        boundary = len(self._messages) - newest
-        for place, (index, message) in enumerate(self._messages):
-            is_user = message.role is Role.USER
-            self._put(fitted, self._with_readable_media(message, place >= boundary) if is_user else message)
-            positions[index] = len(fitted) - 1
+    def add(self, index: int, message: Message, results: _Results, *, must_read: bool = False) -> None:
+        """Take in the message at this place, with the results of its calls; a result by itself says nothing."""
+        match message.role:
+            case Role.ASSISTANT if message.meta is not None and message.meta.interrupted:
+                self._append(index, self._cut_off(message))
+            case Role.ASSISTANT:
+                self._add_assistant(index, message, results)
+            case Role.SYSTEM if not self._rules.system_inside:
+                texts = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
+                self._append(index, msgspec.structs.replace(message, role=Role.USER, parts=texts))
+            case Role.TOOL:
+                pass
+            case _:
+                self._append(index, message, must_read=must_read)
+
+    def finish(self, tools: Sequence[ToolSpec], *, settled: int) -> HandedOff:
+        """Return what has been added, with an end that the target takes."""
+        fitted = self.fitted
         if not fitted:
             fitted.append(Message.user(BLANK))  # every API refuses a conversation of nothing
         if fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
-            self._put(fitted, Message.user(GO_ON))
-        return tuple(fitted), positions
+            self._put(Message.user(GO_ON))
+        fitted_tools = tuple(
+            tool if (name := self.names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
+            for tool in tools
+        )
+        if self._rules.tools_for_history and not tools:
+            fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in self.names.given_out)
+        return HandedOff(tuple(fitted), fitted_tools, self.names.changed, self._positions, settled)
 
     def _may_end(self, last: Message) -> bool:
         paused = last.meta is not None and last.meta.finish_reason is FinishReason.PAUSE
         return self._rules.prefill or paused
 
-    def _append(self, index: int, message: Message) -> None:
+    def _append(self, index: int, message: Message, *, must_read: bool = False) -> None:
         if message.parts:
-            self._messages.append((index, message))
+            self._put(self._with_readable_media(message, must_read) if message.role is Role.USER else message)
+            self._positions[index] = len(self.fitted) - 1
 
-    def _put(self, fitted: list[Message], message: Message) -> None:
+    def _put(self, message: Message) -> None:
         """Append under the target's rules on who may speak first and after whom."""
-        last = fitted[-1].role if fitted else None
+        fitted, last = self.fitted, self.fitted[-1].role if self.fitted else None
         if last is None and message.role is not Role.USER and self._rules.user_first:
             fitted.append(Message.user(BLANK))
         elif last is Role.TOOL and message.role is Role.USER and not self._rules.user_after_tool:
@@ -192,10 +266,10 @@ class _Fold:
         if called and not self._rules.words_beside_calls:
             words = self._ended(part for part in parts if not isinstance(part, ToolCall))
             if words:
-                self._append(index, msgspec.structs.replace(message, parts=words))
+                self._append(index, _with_parts(message, words))
                 self._append(index, Message.user(GO_ON, run_id=message.run_id))
             parts = called
-        self._append(index, msgspec.structs.replace(message, parts=parts))
+        self._append(index, _with_parts(message, parts))
         calls = [part.tool_call_id for part in message.parts if isinstance(part, ToolCall)]
         wire_ids = [part.tool_call_id for part in called]
         moved: list[Part] = []
@@ -206,7 +280,8 @@ class _Fold:
             else:
                 index, result = answer
                 self._append(index, self._fitted_result(result, wire_id, moved))
-        self._append(index, Message(Role.USER, tuple(moved), message.run_id))
+        if moved:
+            self._append(index, Message(Role.USER, tuple(moved), message.run_id))
 
     def _cut_off(self, message: Message) -> Message:
         """A partial answer as a model may read it: its text, marked; thoughts, items and calls never became whole."""
@@ -237,11 +312,13 @@ class _Fold:
                 if native and self._rules.thinking:
                     yield part
             case ToolCall():
-                yield msgspec.structs.replace(
-                    part,
-                    tool_call_id=self._ids.fit_new(part.tool_call_id),
-                    tool_name=self._names.fit(part.tool_name),
-                    provider_data=_own_data(part) if native else None,
+                call_id, name = self._ids.fit_new(part.tool_call_id), self.names.fit(part.tool_name)
+                data = _own_data(part) if native else None
+                same = (call_id, name) == (part.tool_call_id, part.tool_name) and data is part.provider_data
+                yield (
+                    part
+                    if same
+                    else msgspec.structs.replace(part, tool_call_id=call_id, tool_name=name, provider_data=data)
                 )
             case Image():
                 yield part if native else self._foreign_image(part)
@@ -264,6 +341,8 @@ class _Fold:
         content = result.content
         if isinstance(content, tuple):
             content = tuple(self._result_part(part, moved) for part in content if not isinstance(part, UnknownPart))
+        if wire_id == result.tool_call_id and content == result.content:
+            return message
         return msgspec.structs.replace(
             message, parts=(msgspec.structs.replace(result, tool_call_id=wire_id, content=content),)
         )
@@ -301,9 +380,7 @@ class _Fold:
                 raise self._unreadable(part)
             else:
                 parts.append(Text(_not_shown(part)))
-        if parts == list(message.parts):
-            return message
-        return msgspec.structs.replace(message, parts=tuple(parts) or (Text(BLANK),))
+        return _with_parts(message, tuple(parts) or (Text(BLANK),))
 
     def _unreadable(self, part: Image | FileRef) -> ModelError:
         media = ", ".join(sorted(self._rules.user_media))
@@ -319,6 +396,16 @@ class _Names:
         self._rule = rule
         self._fitted: dict[str, str] = {}
         self._used: set[str] = set()
+
+    def copy(self) -> "_Names":
+        twin = _Names(self._rule)
+        twin._fitted, twin._used = self._fitted.copy(), self._used.copy()
+        return twin
+
+    @property
+    def given_out(self) -> Iterable[str]:
+        """What names were fitted to, in the order in which they came."""
+        return self._fitted.values()
 
     @property
     def changed(self) -> dict[str, str]:
@@ -372,6 +459,12 @@ def _own_data(call: ToolCall) -> dict[str, Any] | None:
     if data is None or not call.tool_call_id.startswith(f"{data.get('id')}~"):
         return data
     return {name: value for name, value in data.items() if name != "id"} or None
+
+
+def _with_parts(message: Message, parts: tuple[Part, ...]) -> Message:
+    """The message with these parts; itself, if it has them."""
+    same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
+    return message if same else msgspec.structs.replace(message, parts=parts)
 
 
 def _has_words_and_calls(message: Message) -> bool:

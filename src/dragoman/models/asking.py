@@ -14,7 +14,7 @@ import msgspec
 from ..catalogue import find_model_info
 from ..delta import MessageDelta, ToolCallStartDelta, UsageDelta
 from ..errors import ErrorCode, InvalidValue, ModelError
-from ..history import HandedOff, hand_off
+from ..history import HandedOff
 from ..message import Message, ModelInvocationDescriptor, Role, Text
 from ..providers import PROVIDERS, find_dialect
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
@@ -204,7 +204,7 @@ class Model:
             defaults["cache_config"] = self.cache_config
         if config.max_tokens is None and self.client.dialect.output_limit_required:
             defaults["max_tokens"] = self._info(config.model_id).output_limit
-        return msgspec.structs.replace(config, **defaults)
+        return msgspec.structs.replace(config, **defaults) if defaults else config
 
     def _changed(self, changes: Mapping[str, Any]) -> ModelConfig:
         """The settings with these changes. Another model must be one that the client's record is made for."""
@@ -236,8 +236,10 @@ class Model:
         cache_anchors: Sequence[int],
     ) -> tuple[HandedOff, WireRequest]:
         leading = _leading_system(messages)
+        spoken = tuple(messages)[leading:]
         config = self._possible(config, bool(tools))
-        handed = hand_off(messages[leading:], tools, target=self._invocation(config), rules=self.client.dialect.rules)
+        prepared = self.client.preparations.take(spoken, tools, self._invocation(config))
+        handed = prepared.hand_off(spoken, tools)
         choice = tool_choice or config.tool_choice
         if isinstance(choice, OneTool):
             fitted = {original: name for name, original in handed.original_names.items()}
@@ -251,8 +253,11 @@ class Model:
             tool_choice=choice,
             cache_anchors=tuple(sorted({anchor for anchor in anchors if anchor is not None})),
             metadata=metadata,
+            growth=prepared.growth,
         )
-        return handed, self.client.encode(request)
+        wire = self.client.encode(request)
+        self.client.preparations.keep(prepared, len(wire.body))
+        return handed, wire
 
     def _possible(self, config: ModelConfig, has_tools: bool) -> ModelConfig:
         """Refuse what the model, or its vendor's API, cannot do; drop, with a warning, what is harmless to drop."""
@@ -279,6 +284,8 @@ class Model:
 
 def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
     """The config with these settings; what is no field of it is an extension, and None takes a setting back."""
+    if not changes:
+        return config
     fields = {name: value for name, value in changes.items() if name in _CONFIG_FIELDS}
     further = {name: value for name, value in changes.items() if name not in _CONFIG_FIELDS and name != "extensions"}
     extensions = {**config.extensions, **(changes.get("extensions") or {}), **further}

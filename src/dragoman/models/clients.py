@@ -15,6 +15,7 @@ from ..providers import find_codec
 from ..request import ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
 from ..target import Dialect
+from .preparing import Preparations
 from .streams import close_quietly, log_bug
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class ProviderClient:
         from ..transport.protocol import Timeouts, require_headers
 
         self.dialect = dialect
+        self.preparations = Preparations(dialect.rules)
         self.codec = codec or find_codec(dialect.specification)
         self._region = region or _from_environment(dialect.address_variables.get("region", ()))
         self._base_url = _address(dialect, base_url, self._region, project)

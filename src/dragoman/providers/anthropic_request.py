@@ -5,11 +5,10 @@ Parts carry `providerData` in the wire's own words (`anthropic` says which); it 
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
-
-import msgspec
 
 from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json
@@ -18,6 +17,7 @@ from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+from .turns import Turns, read_back, write_conversation
 
 __all__ = ["DOCUMENT_TYPES", "IMAGE_TYPES", "SPECIFICATION", "AnthropicDialect", "encode_request"]
 
@@ -36,6 +36,7 @@ IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 DOCUMENT_TYPES = frozenset({"application/pdf", "text/"})
 
 CACHE_BREAKPOINTS = 4
+_CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 _UNCACHEABLE = frozenset({"thinking", "redacted_thinking"})
 _EMPTY_TURN = {"type": "text", "text": "."}  # the API refuses a user turn of nothing or of white space
 
@@ -54,18 +55,12 @@ class AnthropicDialect(Dialect, frozen=True, kw_only=True):
     unsigned_thinking: bool = False
 
 
-class _Turn(msgspec.Struct):
-    """Messages of one role in a row, as the API wants them: together. `ends` says where each message's blocks end."""
-
-    role: str
-    content: list[dict[str, Any]]
-    ends: dict[int, int]
-
-
 def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequest:
     """Return the request for a conversation that handoff has fitted to this API."""
     config = request.config
-    turns = _encode_turns(request.messages, dialect)
+    turns = write_conversation(request, partial(_Turns, dialect))
+    turns.close()
+    turns.strip_last_text()
     thinking, effort = claude_thinking(config)
     if thinks_by_budget(thinking) and _loop_began_without_thinking(turns):
         thinking = None  # the API refuses the request otherwise; the next turn thinks again
@@ -82,10 +77,10 @@ def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequ
         body["tool_choice"] = _encode_tool_choice(choice, config)
     if request.system and request.system.strip():
         body["system"] = [{"type": "text", "text": request.system}]
-    body["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
-    body.update(_settings(request, thinking, effort))
     if config.cache_config is not None:
         _mark_cache(body, request.cache_anchors, turns)
+    body["messages"] = turns.written()
+    body.update(_settings(request, thinking, effort))
     if request.stream and dialect.stream_field:
         body["stream"] = True
     for name, value in config.extensions.items():
@@ -153,36 +148,38 @@ def _encode_tool_choice(choice: ToolChoice, config: ModelConfig) -> dict[str, An
 # ---------------------------------------------------------------- turns and parts
 
 
-def _encode_turns(messages: Sequence[Message], dialect: AnthropicDialect) -> list[_Turn]:
+class _Turns(Turns):
     """Results and the words after them share one user turn; an assistant turn of nothing is left out."""
-    turns: list[_Turn] = []
-    for index, message in enumerate(messages):
+
+    dialect: AnthropicDialect
+
+    def add(self, message: Message) -> None:
         role = "user" if message.role is Role.TOOL else message.role.value
-        content = [block for part in message.parts for block in _encode_part(part, dialect)]
-        if turns and turns[-1].role == role:
-            turns[-1].content.extend(content)
-            turns[-1].ends[index] = len(turns[-1].content)
-        elif content or role == "user":
-            turns.append(_Turn(role, content, {index: len(content)}))
-    for turn in turns:
-        if not turn.content:
-            turn.content.append(_EMPTY_TURN)
-    if turns and turns[-1].role == "assistant":
-        _strip_last_text(turns[-1].content)
-    return turns
+        blocks = [block for part in message.parts for block in _encode_part(part, self.dialect)]
+        if role != self.role:
+            if not blocks and role != "user":
+                self.ends.append(-1)
+                return
+            self.begin(role)
+        self.blocks += blocks
+        self.ends.append(len(self.blocks))
+
+    def close(self) -> None:
+        if not self.blocks:
+            self.blocks.append(_EMPTY_TURN)
+
+    def strip_last_text(self) -> None:
+        """A final assistant text must not end in white space: the model goes on from there."""
+        last = self.blocks[-1]
+        if self.role == "assistant" and last["type"] == "text":
+            self.blocks[-1] = {**last, "text": last["text"].rstrip()}
 
 
-def _strip_last_text(content: list[dict[str, Any]]) -> None:
-    """A final assistant text must not end in white space: the model goes on from there."""
-    if content[-1]["type"] == "text":
-        content[-1] = {**content[-1], "text": content[-1]["text"].rstrip()}
-
-
-def _loop_began_without_thinking(turns: list[_Turn]) -> bool:
-    if len(turns) < 2 or turns[-2].role != "assistant":
+def _loop_began_without_thinking(turns: _Turns) -> bool:
+    if not turns.over or not any(block["type"] == "tool_result" for block in turns.blocks):
         return False
-    is_loop = any(block["type"] == "tool_result" for block in turns[-1].content)
-    return is_loop and turns[-2].content[0]["type"] not in _UNCACHEABLE
+    before = read_back(turns.over[-1])
+    return before["role"] == "assistant" and before["content"][0]["type"] not in _UNCACHEABLE
 
 
 def _encode_part(part: Part, dialect: AnthropicDialect) -> Iterator[dict[str, Any]]:
@@ -251,16 +248,19 @@ def _unsupported(what: str) -> ModelError:
 # ---------------------------------------------------------------- cache
 
 
-def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: list[_Turn]) -> None:
+def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: _Turns) -> None:
     """Breakpoints in the order in which the API caches: tools, system, then the newest anchors, or the last turn."""
-    mark = {"cache_control": {"type": "ephemeral"}}
     left = CACHE_BREAKPOINTS
     loaded_tools = [tool for tool in body.get("tools", ()) if not tool.get("defer_loading")]
     for block in loaded_tools[-1:] + body.get("system", [])[-1:]:
-        block.update(mark)
+        block.update(_CACHE_MARK)
         left -= 1
-    ends = [(turn, end) for turn in turns for index, end in turn.ends.items() if index in anchors]
-    for turn, end in (ends or [(turn, len(turn.content)) for turn in turns[-1:]])[-left:]:
-        cacheable = [index for index in range(end) if turn.content[index]["type"] not in _UNCACHEABLE]
-        if cacheable:
-            turn.content[cacheable[-1]] = {**turn.content[cacheable[-1]], **mark}
+    for turn, end in turns.anchored(anchors)[-left:]:
+        turns.change(turn, partial(_mark_last, end))
+
+
+def _mark_last(end: int, blocks: list[dict[str, Any]]) -> None:
+    """Mark the last of the first `end` blocks that can be cached."""
+    cacheable = [place for place in range(end) if blocks[place]["type"] not in _UNCACHEABLE]
+    if cacheable:
+        blocks[cacheable[-1]] = {**blocks[cacheable[-1]], **_CACHE_MARK}

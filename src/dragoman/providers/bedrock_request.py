@@ -5,7 +5,8 @@ Parts carry `providerData` in the wire's own words (`bedrock` says which); it go
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..toolspec import OneTool, ToolSpec
 from .bedrock_families import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
 from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+from .turns import Turns, read_back, write_conversation
 
 __all__ = ["encode_request"]
 
@@ -35,30 +37,22 @@ _UNSAFE_IN_NAMES = re.compile(r"[^a-zA-Z0-9()\[\] -]+")
 _NAME_LIMIT = 180
 
 
-class _Turn(msgspec.Struct):
-    """Messages of one role in a row, as the API wants them: together. `ends` says where each message's blocks end."""
-
-    role: str
-    content: list[dict[str, Any]]
-    ends: dict[int, int]
-
-    def has(self, kind: str) -> bool:
-        return any(kind in block for block in self.content)
-
-
 def encode_request(request: ModelRequest, dialect: BedrockDialect) -> WireRequest:
     """Return the request for a conversation that handoff has fitted to this family."""
     config = request.config
-    turns = _Turns(dialect).encoded(request.messages)
+    turns = write_conversation(request, partial(_Turns, dialect))
+    turns.close()
+    turns.strip_last_text()
     additional, thinking = _reasoning(config, dialect, turns)
-    body: dict[str, Any] = {"messages": [{"role": turn.role, "content": turn.content} for turn in turns]}
+    body: dict[str, Any] = {"messages": None}  # first, and written when nothing changes in them any more
     if request.system and request.system.strip():
         if dialect.system:
             body["system"] = [{"text": request.system}]
-        elif turns:
-            turns[0].content.insert(0, {"text": request.system})
+        elif turns.role:
+            instruction = {"text": request.system}
+            turns.change(0, lambda blocks: blocks.insert(0, instruction))
     body["inferenceConfig"] = _inference(config, dialect, additional, thinking)
-    body["toolConfig"] = _tool_config(request, dialect, thinking)
+    body["toolConfig"] = _tool_config(request, dialect, thinking, in_history=turns.has_calls)
     if config.parallel_tool_calls is False and body["toolConfig"] and dialect.reasoning == "thinking":
         additional["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
     body["additionalModelRequestFields"] = additional
@@ -66,6 +60,7 @@ def encode_request(request: ModelRequest, dialect: BedrockDialect) -> WireReques
         body["outputConfig"] = _output_config(config.output_schema, dialect)
     if config.cache_config is not None:
         _mark_cache(body, request.cache_anchors, turns, dialect)
+    body["messages"] = turns.written()
     body["requestMetadata"] = request.metadata
     body = {name: value for name, value in body.items() if value}
     for name, value in config.extensions.items():
@@ -99,7 +94,7 @@ def _inference(
 
 
 def _reasoning(
-    config: ModelConfig, dialect: BedrockDialect, turns: list[_Turn]
+    config: ModelConfig, dialect: BedrockDialect, turns: "_Turns"
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The fields that say how much to think, and Claude's `thinking` among them."""
     if dialect.reasoning == "thinking":
@@ -119,9 +114,11 @@ def _reasoning(
     return {dialect.reasoning: word}, None
 
 
-def _loop_began_without_thinking(turns: list[_Turn]) -> bool:
-    is_loop = len(turns) > 1 and turns[-2].role == "assistant" and turns[-1].has("toolResult")
-    return is_loop and "reasoningContent" not in turns[-2].content[0]
+def _loop_began_without_thinking(turns: "_Turns") -> bool:
+    if not turns.over or not turns.has("toolResult"):
+        return False
+    before = read_back(turns.over[-1])
+    return before["role"] == "assistant" and "reasoningContent" not in before["content"][0]
 
 
 def _output_config(schema: dict[str, Any], dialect: BedrockDialect) -> dict[str, Any]:
@@ -135,11 +132,10 @@ def _output_config(schema: dict[str, Any], dialect: BedrockDialect) -> dict[str,
 
 
 def _tool_config(
-    request: ModelRequest, dialect: BedrockDialect, thinking: dict[str, Any] | None
+    request: ModelRequest, dialect: BedrockDialect, thinking: dict[str, Any] | None, *, in_history: bool
 ) -> dict[str, Any] | None:
     """The tools and the choice among them. There is no `none`: tools are left out, unless the history has calls."""
     choice = request.tool_choice or request.config.tool_choice or "auto"
-    in_history = any(isinstance(part, (ToolCall, ToolResult)) for message in request.messages for part in message.parts)
     hosted = () if choice == "none" else request.config.hosted_tools
     tools = [_encode_tool(tool, dialect) for tool in request.tools]
     tools += [_encode_hosted_tool(tool, dialect) for tool in hosted]
@@ -176,37 +172,44 @@ def _encode_hosted_tool(tool: HostedTool, dialect: BedrockDialect) -> dict[str, 
 # ---------------------------------------------------------------- turns and parts
 
 
-class _Turns:
+class _Turns(Turns):
     """Messages to turns. Keeps the names of documents, which must be unique in a request."""
 
-    def __init__(self, dialect: BedrockDialect) -> None:
-        self._dialect = dialect
-        self._document_names: set[str] = set()
+    dialect: BedrockDialect
+    document_names: set[str] = msgspec.field(default_factory=set)
+    has_calls: bool = False
 
-    def encoded(self, messages: Sequence[Message]) -> list[_Turn]:
-        turns: list[_Turn] = []
-        for index, message in enumerate(messages):
-            role = "assistant" if message.role is Role.ASSISTANT else "user"
-            if not turns or turns[-1].role != role:
-                turns.append(_Turn(role, [], {}))
-            for part in message.parts:
-                for block in self._part(part):
-                    self._add(block, turns[-1])
-            turns[-1].ends[index] = len(turns[-1].content)
-        for turn in turns:
-            if not turn.content or (turn.has("document") and not turn.has("text")):
-                turn.content.append(BLANK)
-        if turns and turns[-1].role == "assistant" and "text" in turns[-1].content[-1]:
-            # A final assistant text must not end in white space: the model goes on from there.
-            turns[-1].content[-1] = {"text": turns[-1].content[-1]["text"].rstrip()}
-        return turns
+    def add(self, message: Message) -> None:
+        role = "assistant" if message.role is Role.ASSISTANT else "user"
+        if role != self.role:
+            self.begin(role)
+        for part in message.parts:
+            self.has_calls = self.has_calls or isinstance(part, (ToolCall, ToolResult))
+            for block in self._part(part):
+                self._add_block(block)
+        self.ends.append(len(self.blocks))
 
-    def _add(self, block: dict[str, Any], turn: _Turn) -> None:
-        if not self._dialect.media_beside_results and not _ATTACHMENTS.isdisjoint(block) and turn.has("toolResult"):
-            last_result = [earlier for earlier in turn.content if "toolResult" in earlier][-1]
-            last_result["toolResult"]["content"].append(block)
-        else:
-            turn.content.append(block)
+    def has(self, kind: str) -> bool:
+        """Whether the last turn has a block of this kind."""
+        return any(kind in block for block in self.blocks)
+
+    def close(self) -> None:
+        if not self.blocks or (self.has("document") and not self.has("text")):
+            self.blocks.append(BLANK)
+
+    def strip_last_text(self) -> None:
+        """A final assistant text must not end in white space: the model goes on from there."""
+        if self.role == "assistant" and "text" in self.blocks[-1]:
+            self.blocks[-1] = {"text": self.blocks[-1]["text"].rstrip()}
+
+    def _add_block(self, block: dict[str, Any]) -> None:
+        if self.dialect.media_beside_results or _ATTACHMENTS.isdisjoint(block) or not self.has("toolResult"):
+            self.blocks.append(block)
+        else:  # into the last result, which others may hold too
+            place = max(place for place, earlier in enumerate(self.blocks) if "toolResult" in earlier)
+            result = self.blocks[place]["toolResult"]
+            longer = {**result, "content": [*result["content"], block]}
+            self.blocks[place] = {**self.blocks[place], "toolResult": longer}
 
     def _part(self, part: Part) -> Iterator[dict[str, Any]]:
         data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
@@ -217,7 +220,7 @@ class _Turns:
                 elif part.text.strip():
                     yield {"text": part.text}
             case Thinking():
-                if not self._dialect.rules.thinking:
+                if not self.dialect.rules.thinking:
                     return
                 if "redactedContent" in data:
                     yield {"reasoningContent": {"redactedContent": data["redactedContent"]}}
@@ -246,7 +249,7 @@ class _Turns:
         else:
             content = [block for part in result.content for block in self._part(part)] or [BLANK]
         encoded: dict[str, Any] = {"toolUseId": result.tool_call_id, "content": content}
-        if result.is_error and self._dialect.result_status:
+        if result.is_error and self.dialect.result_status:
             encoded["status"] = "error"
         elif result.is_error:
             encoded["content"] = [FAILED, *content]
@@ -268,19 +271,19 @@ class _Turns:
     def _source(self, part: Image | FileRef) -> dict[str, Any]:
         if part.data is not None:
             return {"bytes": base64.b64encode(part.data).decode()}
-        if self._dialect.s3_media and part.url is not None and part.url.startswith("s3://"):
+        if self.dialect.s3_media and part.url is not None and part.url.startswith("s3://"):
             return {"s3Location": {"uri": part.url}}
-        allowed = "bytes, or an s3:// address" if self._dialect.s3_media else "bytes"
+        allowed = "bytes, or an s3:// address" if self.dialect.s3_media else "bytes"
         raise _unsupported(f"media by a path, an address or a file id with this model family: it takes {allowed}")
 
     def _document_name(self, wanted: str) -> str:
         """A name in the API's narrow alphabet that no other document of the request has."""
         safe = " ".join(_UNSAFE_IN_NAMES.sub("-", wanted).split())[:_NAME_LIMIT].strip() or "document"
         name, number = safe, 1
-        while name in self._document_names:
+        while name in self.document_names:
             number += 1
             name = f"{safe} ({number})"
-        self._document_names.add(name)
+        self.document_names.add(name)
         return name
 
 
@@ -291,7 +294,7 @@ def _unsupported(what: str) -> ModelError:
 # ---------------------------------------------------------------- cache
 
 
-def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: list[_Turn], dialect: BedrockDialect) -> None:
+def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: _Turns, dialect: BedrockDialect) -> None:
     """Points in the order in which the API caches: tools, system, then the newest anchors, or the last turn."""
     left = CACHE_POINTS
     if "tools" in dialect.cache_points and body["toolConfig"]:
@@ -302,9 +305,13 @@ def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: list[_Tur
         left -= 1
     if "messages" not in dialect.cache_points:
         return
-    ends = [(turn, end) for turn in turns for index, end in turn.ends.items() if index in anchors]
-    chosen = (ends or [(turn, len(turn.content)) for turn in turns[-1:]])[-left:]
-    for turn, end in reversed(chosen):  # from the back, so that what is inserted moves no place still to come
-        places = [index + 1 for index in range(end) if not _CACHEABLE.isdisjoint(turn.content[index])]
-        if places and _CACHE_POINT not in turn.content[places[-1] : places[-1] + 1]:
-            turn.content.insert(places[-1], _CACHE_POINT)
+    # From the back, so that what is inserted moves no place still to come.
+    for turn, end in reversed(turns.anchored(anchors)[-left:]):
+        turns.change(turn, partial(_insert_point, end))
+
+
+def _insert_point(end: int, blocks: list[dict[str, Any]]) -> None:
+    """Put a cache point after the last of the first `end` blocks that may have one behind it."""
+    places = [place + 1 for place in range(end) if not _CACHEABLE.isdisjoint(blocks[place])]
+    if places and _CACHE_POINT not in blocks[places[-1] : places[-1] + 1]:
+        blocks.insert(places[-1], _CACHE_POINT)

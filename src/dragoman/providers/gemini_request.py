@@ -6,8 +6,11 @@ The conversation is one that handoff has fitted; `gemini` says what `providerDat
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json
@@ -15,6 +18,7 @@ from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, T
 from ..request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
+from .turns import Growing, as_json, write_conversation
 
 __all__ = ["SPECIFICATION", "GeminiDialect", "encode_request"]
 
@@ -58,7 +62,8 @@ def encode_request(request: ModelRequest, dialect: GeminiDialect) -> WireRequest
         body["toolConfig"] = _tool_settings(request, dialect)
     body["generationConfig"] = _generation_settings(config)
     body = {name: value for name, value in body.items() if value}
-    body["contents"] = list(_contents(request.messages, dialect, signed=_version(config.model_id) >= 3))
+    is_signed = _version(config.model_id) >= 3
+    body["contents"] = write_conversation(request, partial(_Conversation, dialect, is_signed)).contents()
     for name, value in config.extensions.items():
         known = body.get(name)
         body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
@@ -145,26 +150,35 @@ def _tool_settings(request: ModelRequest, dialect: GeminiDialect) -> dict[str, A
 # ---------------------------------------------------------------- conversation
 
 
-def _contents(messages: Sequence[Message], dialect: GeminiDialect, *, signed: bool) -> Iterator[dict[str, Any]]:
-    """All results of a turn are one content of their own; so are model messages that follow one another."""
-    calls: dict[str, ToolCall] = {}
-    last_role: Role | None = None
-    parts: list[dict[str, Any]] = []
-    for message in messages:
-        if parts and (message.role is not last_role or message.role is Role.USER):
-            yield _content(last_role, parts)
-            parts = []
-        last_role = message.role
-        encoded = [piece for part in message.parts for piece in _encode_part(part, calls, dialect)]
-        if message.role is Role.ASSISTANT and signed:
+class _Conversation(Growing):
+    """All results of a turn are one content of their own; so are model messages that follow one another.
+
+    Contents that are over are JSON; the last one is open, and its parts are values.
+    """
+
+    dialect: GeminiDialect
+    is_signed: bool
+    over: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    role: Role = Role.USER
+    parts: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    calls: dict[str, ToolCall] = msgspec.field(default_factory=dict)
+
+    def add(self, message: Message) -> None:
+        if self.parts and (message.role is not self.role or message.role is Role.USER):
+            self.over.append(as_json(self._open()))
+            self.parts = []
+        self.role = message.role
+        encoded = [piece for part in message.parts for piece in _encode_part(part, self.calls, self.dialect)]
+        if message.role is Role.ASSISTANT and self.is_signed:
             _sign_first_call(encoded)
-        parts.extend(encoded)
-    if parts:
-        yield _content(last_role, parts)
+        self.parts.extend(encoded)
 
+    def contents(self) -> list[Any]:
+        """Return all contents as a request holds them."""
+        return [*self.over, self._open()] if self.parts else self.over
 
-def _content(role: Role | None, parts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"role": "model" if role is Role.ASSISTANT else "user", "parts": parts}
+    def _open(self) -> dict[str, Any]:
+        return {"role": "model" if self.role is Role.ASSISTANT else "user", "parts": self.parts}
 
 
 def _sign_first_call(parts: list[dict[str, Any]]) -> None:

@@ -6,7 +6,9 @@ Answers are read in `openai_chat`. What vendors take and how they call it is in 
 import base64
 import hashlib
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +19,7 @@ from ..message import FileRef, Image, Message, ProviderItem, Role, Text, Thinkin
 from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
+from .turns import Growing, as_json, read_back, write_conversation
 
 __all__ = ["SPECIFICATION", "ChatDialect", "HostedForm", "encode_request"]
 
@@ -216,20 +219,32 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
 # ---------------------------------------------------------------- messages
 
 
-def _encode_messages(request: ModelRequest, dialect: ChatDialect) -> list[dict[str, Any]]:
-    encoded: list[dict[str, Any]] = []
-    ends: list[int] = []  # for each message, how many are encoded up to it
+class _Conversation(Growing):
+    """The turns, and which messages are none: nothing of them can be said here."""
+
+    dialect: ChatDialect
+    turns: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    left_out: list[int] = msgspec.field(default_factory=list)
+
+    def add(self, message: Message) -> None:
+        turn = _encode_message(message, self.dialect)
+        if turn is None:
+            self.left_out.append(len(self.turns) + len(self.left_out))
+        else:
+            self.turns.append(as_json(turn))
+
+
+def _encode_messages(request: ModelRequest, dialect: ChatDialect) -> list[msgspec.Raw]:
+    conversation = write_conversation(request, partial(_Conversation, dialect))
+    turns = conversation.turns
     if request.system:
-        encoded.append({"role": dialect.system_role, "content": request.system})
-    for message in request.messages:
-        turn = _encode_message(message, dialect)
-        if turn is not None:
-            encoded.append(turn)
-        ends.append(len(encoded))
+        turns.insert(0, as_json({"role": dialect.system_role, "content": request.system}))
     if request.config.cache_config is not None and dialect.cache_control:
-        anchors = [ends[anchor] - 1 for anchor in request.cache_anchors if anchor < len(ends)]
-        _mark_cache(encoded, anchors or [len(encoded) - 1], has_system=bool(request.system))
-    return encoded
+        first, left_out = int(bool(request.system)), conversation.left_out
+        known = (anchor for anchor in request.cache_anchors if anchor < len(request.messages))
+        anchors = [first + anchor - bisect_right(left_out, anchor) for anchor in known]
+        _mark_cache(turns, anchors or [len(turns) - 1], has_system=bool(request.system))
+    return turns
 
 
 def _encode_message(message: Message, dialect: ChatDialect) -> dict[str, Any] | None:
@@ -393,15 +408,16 @@ def _encode_call(call: ToolCall, dialect: ChatDialect) -> dict[str, Any]:
     return {"id": call.tool_call_id, "type": "function", "function": function, **further}
 
 
-def _mark_cache(messages: list[dict[str, Any]], anchors: list[int], *, has_system: bool) -> None:
+def _mark_cache(turns: list[msgspec.Raw], anchors: list[int], *, has_system: bool) -> None:
     """Breakpoints on the system text and on the newest anchors, each on the last turn up to it that has content."""
     targets: list[int] = [0] if has_system else []
     for anchor in anchors[-(CACHE_BREAKPOINTS - len(targets)) :]:
-        target = next((index for index in range(anchor, -1, -1) if messages[index].get("content")), None)
+        target = next((index for index in range(anchor, -1, -1) if read_back(turns[index]).get("content")), None)
         if target is not None and target not in targets:
             targets.append(target)
     for target in targets:
-        content = messages[target]["content"]
+        turn = read_back(turns[target])
+        content = turn["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
         marked = {**parts[-1], "cache_control": {"type": "ephemeral"}}
-        messages[target] = {**messages[target], "content": [*parts[:-1], marked]}
+        turns[target] = as_json({**turn, "content": [*parts[:-1], marked]})

@@ -7,7 +7,10 @@ followed one that stays home are left out: the API refuses either without the ot
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json
@@ -15,6 +18,7 @@ from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, T
 from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..target import Dialect, TargetRules
 from ..toolspec import OneTool, ToolChoice, ToolSpec
+from .turns import Growing, as_json, write_conversation
 
 __all__ = ["DIALECTS", "SPECIFICATION", "ResponsesDialect", "encode_request"]
 
@@ -148,7 +152,7 @@ def encode_request(request: ModelRequest, dialect: ResponsesDialect) -> WireRequ
     body: dict[str, Any] = {"model": config.model_id}
     if request.system:
         body["instructions"] = request.system
-    body["input"] = _encode_messages(request.messages, dialect)
+    body["input"] = write_conversation(request, partial(_Conversation, dialect)).items
     if request.tools or config.hosted_tools:
         hosted = [_encode_hosted_tool(tool, dialect) for tool in config.hosted_tools]
         body["tools"] = [*map(_encode_tool, request.tools), *hosted]
@@ -231,20 +235,23 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
 # ---------------------------------------------------------------- messages
 
 
-def _encode_messages(messages: Sequence[Message], dialect: ResponsesDialect) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    custom: set[str] = set()  # calls of free-text tools, whose outputs have a type of their own
-    for message in messages:
+class _Conversation(Growing):
+    """The items, and the ids of calls of free-text tools, whose outputs have a type of their own."""
+
+    dialect: ResponsesDialect
+    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    custom: set[str] = msgspec.field(default_factory=set)
+
+    def add(self, message: Message) -> None:
         match message.role:
             case Role.ASSISTANT:
-                turn = _assistant_items(message, dialect)
-                custom.update(item["call_id"] for item in turn if item.get("type") == "custom_tool_call")
-                items.extend(turn)
+                items = _assistant_items(message, self.dialect)
+                self.custom.update(item["call_id"] for item in items if item.get("type") == "custom_tool_call")
             case Role.TOOL:
-                items.extend(_encode_result(part, custom) for part in message.parts if isinstance(part, ToolResult))
+                items = [_encode_result(part, self.custom) for part in message.parts if isinstance(part, ToolResult)]
             case role:
-                items.append({"role": role.value, "content": _encode_content(message.parts)})
-    return items
+                items = [{"role": role.value, "content": _encode_content(message.parts)}]
+        self.items.extend(map(as_json, items))
 
 
 def _encode_content(parts: Sequence[Part]) -> Any:
