@@ -93,8 +93,7 @@ class Walk:
         self._store.appends_left = chance.randrange(25) if chance.random() < 0.3 else None
         self._store.loses_answer = chance.random() < 0.3
         if session.run_id and chance.random() < 0.1:
-            await agent.abort()
-            self.tally.counts["abandoned"] += 1
+            await self._abandon(agent)
         for _ in range(chance.randrange(1, 4)):
             await session.refresh()
             if chance.random() < 0.03 and self._store.appends_left is None:
@@ -146,11 +145,19 @@ class Walk:
         several = [self._models.model() for _ in range(3)]
         return ProviderRouter(default=several, falls_back_after_start=self._chance.random() < 0.5)
 
+    async def _abandon(self, agent: Agent[Any]) -> None:
+        """End the run that the session was left with."""
+        try:
+            await agent.abort()
+        except StoreError as error:
+            if self._store.appends_left != 0:
+                self._complain(f"a run could not be abandoned: {error}")
+        self.tally.counts["abandoned"] += 1
+
     async def _answer(self, agent: Agent[Any], session: Session) -> None:
         """Be the person that was asked: answer all, some or none, or give up."""
         if self._chance.random() < 0.15:
-            await agent.abort()
-            self.tally.counts["abandoned"] += 1
+            await self._abandon(agent)
             return
         for asked in session.state.derived.approvals_asked:
             if self._chance.random() < 0.3:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from dragoman import (
     AgentConfig,
     ErrorCode,
@@ -124,6 +126,57 @@ def test_an_answer_that_is_whole_but_not_recorded_when_the_run_is_aborted_is_kep
         partial = interruption(kept(agent)).partial
         assert partial is not None
         assert partial.text == "It rains."
+
+    run(use())
+
+
+def test_whoever_aborts_twice_does_not_cut_off_what_is_being_told() -> None:
+    async def use() -> None:
+        class Dawdler(Hooks):
+            async def after_tool(self, call: Any, context: ToolContext[Any], result: Any) -> Any:
+                reached.set()
+                await may_go_on.wait()
+                heard.append(result.tool_name)
+
+        reached, may_go_on = asyncio.Event(), asyncio.Event()
+        heard: list[str] = []
+        model = ScriptedModel(Turn(calls=(Call("memory_notebook_append", {"text": "Tea."}),)))
+        agent = Agent(model, hooks=[Dawdler()])
+        started = agent.stream("Note it.")
+        await reached.wait()
+        aborting = []
+        for _ in range(2):
+            aborting.append(asyncio.ensure_future(started.abort()))
+            await some_turns()
+        may_go_on.set()
+        for each in aborting:
+            assert (await each).status is AgentStatus.ABORTED
+        assert heard == ["memory_notebook_append"]
+        assert last_run(kept(agent)).status == "aborted"
+
+    run(use())
+
+
+def test_a_run_that_is_cancelled_itself_ends_even_if_what_it_was_doing_goes_on() -> None:
+    async def use() -> None:
+        async def stubborn(number: int) -> None:
+            if number == 1:
+                reached.set()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    pass
+
+        reached = asyncio.Event()
+        agent = Agent(ScriptedModel("It rains.", between=stubborn))
+        before = asyncio.all_tasks()
+        started = agent.stream("The weather?")
+        (itself,) = asyncio.all_tasks() - before
+        await reached.wait()
+        itself.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await started.result()
+        assert kept(agent).state.current_run_id  # nobody has ended it: whoever comes next carries it on
 
     run(use())
 

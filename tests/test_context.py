@@ -404,6 +404,16 @@ def test_a_manager_counts_for_the_model_that_is_asked() -> None:
     assert results[0] == results[2]
 
 
+def test_a_manager_counts_the_tools_and_the_instruction_of_now() -> None:
+    conversation = Conversation(20_000)
+    conversation.say("go")
+    short, long = ToolSpec("look", "Look."), ToolSpec("look", "Look. " * 100)
+    for tools, instruction in (((short,), "Be brief."), ((long,), "Be brief."), ((short, long), "Be" + " very" * 50)):
+        conversation.state.set_system_instruction(instruction)
+        given = conversation.given(tools=tools)
+        assert conversation.manager.build_context(given) == conversation.fresh_manager().build_context(given)
+
+
 def test_estimate_tokens_counts_messages_tools_and_system() -> None:
     manager = ContextManager(counter=EstimateCounter(4))
     messages = [Message.user("a" * 40)]

@@ -170,6 +170,17 @@ def test_an_append_whose_caller_was_cancelled_is_not_forgotten() -> None:
     asyncio.run(run())
 
 
+def test_an_append_to_a_store_in_memory_never_waits_so_that_nobody_can_cancel_it_halfway() -> None:
+    async def use(store: MemoryStore) -> None:
+        session = await start_session(store, "s")
+        appending = session.append_model_input("one")
+        with pytest.raises(StopIteration):
+            appending.send(None)
+        assert await store.load("s") == tuple(session.entries)
+
+    in_memory(use)
+
+
 def test_appends_of_several_tasks_stand_in_line() -> None:
     async def use(store: MemoryStore) -> None:
         session = await start_session(store, "s")

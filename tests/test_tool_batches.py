@@ -118,6 +118,21 @@ def test_a_tool_begins_only_after_its_start_has_been_recorded() -> None:
         assert order == sorted(order)
 
 
+def test_a_result_does_not_wait_until_all_others_have_started() -> None:
+    async def main() -> list[str]:
+        trace = Trace()
+        trace.gate("c0").set()
+        running = start(trace, ToolExecutor(ToolRegistry([trace.tool("a")])), ["a"] * 5)
+        await trace.until("begin c4")
+        for place in range(5):
+            trace.gate(f"c{place}").set()
+        await running
+        return trace.events
+
+    events = asyncio.run(nothing_left(main()))
+    assert events.index("finished c0") < events.index("started c2")
+
+
 def test_no_more_run_at_once_than_the_limit_allows() -> None:
     running = most = 0
 
@@ -295,6 +310,9 @@ def test_a_result_that_a_tool_gave_although_it_was_cancelled_is_told() -> None:
             return ""
 
         async def on_finished(prepared: ReadyCall, result: HistoryToolCallResult) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            assert not task.cancelling()  # timeouts in a callback would mistake it for one of their own
             told.append(result.text())
 
         executor = ToolExecutor(ToolRegistry([definition("careful", careful)]))
@@ -338,12 +356,14 @@ def test_a_result_that_comes_in_while_the_cancellation_is_on_its_way_is_told(ste
     assert asyncio.run(nothing_left(main())) == ["done"]
 
 
-def test_whoever_cancels_every_task_ends_all_of_them() -> None:
+@pytest.mark.parametrize("tools_first", [False, True])
+def test_whoever_cancels_every_task_ends_all_of_them(tools_first: bool) -> None:
     async def main() -> None:
         trace = Trace()
         running = start(trace, ToolExecutor(ToolRegistry([trace.tool("a")])), ["a", "a"])
         await trace.until("begin c0", "begin c1")
-        for task in asyncio.all_tasks() - {asyncio.current_task(), running}:
+        others = asyncio.all_tasks() - {asyncio.current_task(), running}
+        for task in sorted(others, key=asyncio.Task.get_name, reverse=tools_first):
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -361,8 +361,8 @@ class Agent(Generic[OutputT]):
         """The result of a run that could not begin, told to its readers too."""
         session_id = self._session.session_id if self._session is not None else ""
         if run._log is not None and run._runner is None:
-            run._log.add(ErrorEvent(run.run_id, 0, len(run._log), error))
-            run._log.add(FinishedEvent(run.run_id, 0, len(run._log), AgentStatus.FAILED, error))
+            run._log.add(ErrorEvent, run.run_id, 0, error)
+            run._log.add(FinishedEvent, run.run_id, 0, AgentStatus.FAILED, error)
         return RunResult(session_id=session_id, run_id=run.run_id, status=AgentStatus.FAILED, error=error)
 
     async def _opened(self) -> Session:

@@ -132,13 +132,13 @@ class ModelCaller:
         return Compacted(self._scope.state, usage)
 
     async def _read(self, stream: AnyStream, call: ModelCall) -> Assembly:
-        scope, is_first = self._scope, True
+        scope, is_first, is_followed = self._scope, True, self._scope.is_followed
         try:
             async for delta in stream:
                 if is_first:
                     is_first = False
                     await scope.hook("after_first_delta", call)
-                if scope.is_followed:
+                if is_followed:
                     scope.tell(DeltaEvent, delta)
         finally:
             await stream.aclose()

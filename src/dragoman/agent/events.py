@@ -1,7 +1,7 @@
 """What a run tells while it lives: typed events in order, and the log from which any reader can catch up."""
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -103,12 +103,9 @@ class EventLog:
         self._is_closed = False
         self._error: Exception | None = None
 
-    def __len__(self) -> int:
-        return len(self._events)
-
-    def add(self, event: RunEvent) -> None:
-        """Add the next event and wake whoever waits."""
-        self._events.append(event)
+    def add(self, event: Callable[..., RunEvent], run_id: str, call_index: int, *fields: Any) -> None:
+        """Add an event of that class, which gets the next `seq`, and wake whoever waits."""
+        self._events.append(event(run_id, call_index, len(self._events), *fields))
         if self._waiting:
             self._wake()
 

@@ -3,7 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, ErrorCode, InvalidValue
 from ..history import (
@@ -43,6 +43,9 @@ from .loop import AgentLoop
 from .scope import Scope
 from .tooling import ToolRunner
 
+if TYPE_CHECKING:
+    import asyncio
+
 __all__ = ["Runner", "last_message", "owes_answer"]
 
 
@@ -65,15 +68,14 @@ class Runner:
         output_attempts: int = 2,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        import asyncio
-
         self._scope = scope
         self._caller = caller
         self._tools = tools
         self._check = check
         self._budget = budget
         self._inputs = inputs
-        self._abort = asyncio.get_running_loop().create_future()
+        self._is_aborted = self._is_late = False
+        self._working: asyncio.Task[Outcome] | None = None  # what an abort stops
         self._loop = AgentLoop(
             scope.run_id,
             scope.state,
@@ -104,8 +106,8 @@ class Runner:
 
     def abort(self) -> None:
         """End the run as soon as what is under way has been stopped; what has arrived is recorded."""
-        if not self._abort.done():
-            self._abort.set_result(None)
+        self._is_aborted = True
+        self._stop_work()
 
     async def run(self, inputs: Iterable[HistoryEntry] = ()) -> Ending:
         """Carry the session on until the run has ended or waits for a person; raises nothing but CancelledError."""
@@ -173,28 +175,42 @@ class Runner:
         """Do it unless the run is aborted or its time is over; then stop it, and say what had arrived."""
         import asyncio
 
-        if self._abort.done():
+        if self._is_aborted:
             work.close()
             return Aborted(self._scope.state)
-        task = asyncio.ensure_future(work)
+        task = self._working = asyncio.ensure_future(work)
+        left = self._budget.seconds_left
+        alarm = None if left is None else asyncio.get_running_loop().call_later(left, self._stop_late)
+        outcome: Outcome | None = None
         try:
-            ended, _ = await asyncio.wait(
-                (task, self._abort), timeout=self._budget.seconds_left, return_when=asyncio.FIRST_COMPLETED
-            )
+            outcome = await task
+        except asyncio.CancelledError:  # the work, or the run itself, which has passed it on to the work
+            pass
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
-        if not task.cancelled():
-            return task.result()
+            self._working = None
+            if alarm is not None:
+                alarm.cancel()
+        run = asyncio.current_task()
+        if run is not None and run.cancelling():
+            raise asyncio.CancelledError
+        if outcome is not None:
+            return outcome
         await self._scope.settle()
-        return Aborted(self._scope.state, self._caller.partial, self._why_stopped(is_late=not ended))
+        return Aborted(self._scope.state, self._caller.partial, self._why_stopped())
 
-    def _why_stopped(self, *, is_late: bool) -> RunError | None:
+    def _stop_late(self) -> None:
+        self._is_late = True
+        self._stop_work()
+
+    def _stop_work(self) -> None:
+        if self._working is not None and not self._working.cancelling():  # twice would cut off what is being recorded
+            self._working.cancel()
+
+    def _why_stopped(self) -> RunError | None:
         """Why something was cancelled; None if the run was aborted."""
-        if self._abort.done():
+        if self._is_aborted:
             return None
-        if is_late:
+        if self._is_late:
             return RunError(ErrorCode.LIMIT_REACHED, self._budget.reached() or "the time of the run is over")
         return RunError(ErrorCode.CANCELLED, "what the run was doing was cancelled, and not by the run")
 

@@ -51,7 +51,7 @@ class Scope:
     def tell(self, event: Callable[..., RunEvent], *fields: Any) -> None:
         """Add an event, if anybody may read it."""
         if self._log is not None:
-            self._log.add(event(self.run_id, self.call_index, len(self._log), *fields))
+            self._log.add(event, self.run_id, self.call_index, *fields)
 
     async def hook(self, name: str, *arguments: Any) -> Any:
         """Call a hook of everybody. What one returns is the first argument of the next, and returned in the end."""

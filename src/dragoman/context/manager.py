@@ -6,7 +6,7 @@ before. What it remembers between calls only saves time: each entry is read once
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from operator import attrgetter
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -49,7 +49,6 @@ LEAST_BUDGET = 1_000
 OVERFLOW_SHARE = 0.75
 # A provider looks back over so many content blocks for what it has cached.
 _LOOKBACK = 18
-_ENTRIES = attrgetter("entries")
 
 
 class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +151,7 @@ class ContextManager:
         self._read: tuple[EpochEntry | None, Projection] = (None, Projection())
         self._started: tuple[dict[str, object], Projection] | None = None
         self._folded_levels: tuple[Projection, int, int] | None = None
+        self._framed: tuple[tuple[object, ...], int] = ((), 0)  # what a request holds beside messages, and its tokens
 
     def estimate_tokens(
         self,
@@ -256,8 +256,11 @@ class ContextManager:
 
     def _fixed_tokens(self, timeline: Timeline, tools: Sequence[ToolSpec]) -> int:
         """What a request holds beside the conversation: instruction, tools, LiveScreen."""
+        frame = (timeline.counter, timeline.instruction, *tools)
+        if len(frame) != len(self._framed[0]) or not all(map(is_, frame, self._framed[0])):
+            self._framed = (frame, _frame_tokens(tools, timeline.instruction, timeline.counter))
         screen = timeline.count(Message.user(timeline.screen)) if timeline.screen else 0
-        return screen + _frame_tokens(tools, timeline.instruction, timeline.counter)
+        return screen + self._framed[1]
 
     def _start(self, moment: _Moment, reason: str) -> tuple[Projection, EpochEntry]:
         after = start_epoch(moment.timeline, moment.projection, moment.settings, rewrite=reason != "budget")
@@ -323,7 +326,7 @@ class ContextManager:
             named = {index.blocks[use.block].serial for use in uses}
             self._folded_levels = (projection, len(picked), len(named - picked))
         return {
-            LevelOfDetail.LIVE: sum(map(len, map(_ENTRIES, timeline.units[projection.live_from :]))),
+            LevelOfDetail.LIVE: timeline.count_entries_from(projection.live_from),
             LevelOfDetail.SUMMARY: self._folded_levels[1],
             LevelOfDetail.GIST: self._folded_levels[2],
         }

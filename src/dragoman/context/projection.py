@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from math import sqrt
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -52,8 +51,6 @@ REQUEST_WORTH = 0.05
 # The cheapest distance between low and high water, by prices alone, is too short: what stays live is also of use.
 LIVE_WORTH = 1.5
 LEAST_DISTANCE = 0.25
-
-_MESSAGES = attrgetter("messages")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +98,10 @@ class Projection(msgspec.Struct, frozen=True):
 
     def messages(self, timeline: Timeline) -> list[Message]:
         """Return what a model is shown: the ledger, then the live units."""
-        live = map(_MESSAGES, self.live_units(timeline))  # a turn costs this for all that is old: no Python code
-        return [*(zone.message for zone in self.zones), *chain.from_iterable(live)]
+        if not self.cuts:  # a turn costs this for all that is old: a copy of a list
+            return [*(zone.message for zone in self.zones), *timeline.messages_from(self.live_from)]
+        live = chain.from_iterable(unit.messages for unit in self.live_units(timeline))
+        return [*(zone.message for zone in self.zones), *live]
 
     def tokens(self, timeline: Timeline) -> int:
         """Return what the request counts, ledger and live units together."""

@@ -111,6 +111,9 @@ class Timeline:
         self._first_serial = serial  # everything before it is gone
         self.units: list[Unit] = []
         self.ends: list[int] = [0]  # tokens of all units up to each
+        self._messages: list[Message] = []  # of all units
+        self._message_ends: list[int] = [0]  # how many all units up to each have
+        self._entry_ends: list[int] = [0]
         self.serials: list[int] = []  # each unit's first serial
         self.index = HistoryIndex()
         self._indexed = 0
@@ -132,10 +135,10 @@ class Timeline:
 
     def extend(self, entries: Sequence[HistoryEntry]) -> None:
         """Read what is new of the entries."""
-        for place in range(self.read, len(entries)):
-            self._add(entries[place])
+        for entry in entries[self.read :]:
+            self._add(entry)
+            self._last = entry
         self.read = len(entries)
-        self._last = entries[-1] if entries else None
 
     def aim_at(self, aim: Aim) -> None:
         """Count everything as it is for a request to this model, from now on."""
@@ -168,6 +171,14 @@ class Timeline:
     def tokens_from(self, unit: int) -> int:
         """Return the tokens of all units from this one on."""
         return self.ends[-1] - self.ends[unit]
+
+    def messages_from(self, unit: int) -> list[Message]:
+        """Return the messages of all units from this one on."""
+        return self._messages[self._message_ends[unit] :]
+
+    def count_entries_from(self, unit: int) -> int:
+        """Return how many entries the units from this one on are made of."""
+        return self._entry_ends[-1] - self._entry_ends[unit]
 
     def indexed(self) -> HistoryIndex:
         """Return the index of all units so far."""
@@ -256,7 +267,8 @@ class Timeline:
     def _new_unit(self) -> Unit:
         unit = Unit()
         self.units.append(unit)
-        self.ends.append(self.ends[-1])
+        for ends in (self.ends, self._message_ends, self._entry_ends):
+            ends.append(ends[-1])
         self._said.append(0)
         return unit
 
@@ -271,3 +283,6 @@ class Timeline:
                 sizes[place] = self.count(message)
         unit.put(entry, messages, sizes)
         self.ends[-1] += sum(sizes)
+        self._messages += messages
+        self._message_ends[-1] += len(messages)
+        self._entry_ends[-1] += 1

@@ -7,7 +7,7 @@ Knows no provider's wire format, so what a request adds around its messages is l
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Protocol, assert_never
 
 import msgspec
@@ -313,6 +313,7 @@ def _count_media(part: Image | FileRef, counter: TokenCounter) -> int:
     return MEDIA_TOKENS.get(kind, MEDIA_TOKENS["document"])
 
 
+@lru_cache(256)
 def _vocabulary_of(provider: str | None, model: str | None) -> str:
     """Return the name of the vocabulary, empty if none is known."""
     name = (model or "").lower()

@@ -41,13 +41,9 @@ class GrowingList(Sequence[_Item], Generic[_Item]):
 
     def with_added(self, items: Iterable[_Item]) -> "GrowingList[_Item]":
         """Return these items and then the new ones."""
-        if self._size == len(self._items):
-            longer = self._of(self._items, self._size)
-        else:
-            longer = GrowingList(islice(self._items, self._size))
-        longer._items.extend(items)
-        longer._size = len(longer._items)
-        return longer
+        kept = self._items if self._size == len(self._items) else list(islice(self._items, self._size))
+        kept.extend(items)
+        return self._of(kept, len(kept))
 
     def first(self, size: int) -> "GrowingList[_Item]":
         """Return the first `size` items, sharing them."""

@@ -30,7 +30,7 @@ class Metadata(Mapping[str, Any]):
     @classmethod
     def of(cls, values: object) -> "Metadata":
         """Return `values` as metadata; raise InvalidValue if JSON cannot hold them, IllegalAppend if they are large."""
-        if isinstance(values, Metadata):
+        if type(values) is Metadata:
             return values
         if not isinstance(values, Mapping):
             raise InvalidValue.of_content("metadata", values, "a mapping")
@@ -73,6 +73,8 @@ def _frozen(value: Any) -> Any:
 
 
 def _thawed(value: Any) -> Any:
+    if isinstance(value, (str, int)):  # mostly it is, and to ask whether it is a Mapping takes longer
+        return value
     if isinstance(value, Mapping):
         return {key: _thawed(item) for key, item in value.items()}
     return [_thawed(item) for item in value] if isinstance(value, (list, tuple)) else value

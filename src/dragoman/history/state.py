@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
+from operator import is_
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -45,7 +46,7 @@ Clock: TypeAlias = Callable[[], datetime]
 Sink: TypeAlias = Callable[[tuple[HistoryEntry, ...]], None]
 
 _Entry = TypeVar("_Entry", bound=HistoryEntry)
-_Step: TypeAlias = tuple[HistoryEntry, DerivedState]  # an entry and the state after it
+_Steps: TypeAlias = tuple[tuple[HistoryEntry, ...], list[DerivedState]]  # entries and the state after each
 
 # Rules and derived state go by the exact class: one that they do not know, a subclass say, would slip past them.
 _RECORDABLE = frozenset({*ENTRY_CLASSES.values(), UnknownEntry})
@@ -68,9 +69,10 @@ class AgentState:
         self._widgets = widgets if isinstance(widgets, WidgetRegistry) else WidgetRegistry(widgets)
         self._sink = sink
         self._entries: GrowingList[HistoryEntry] = GrowingList()
-        self._states: GrowingList[DerivedState] = GrowingList((DerivedState(),))
+        self._derived = DerivedState()
+        self._states: GrowingList[DerivedState] = GrowingList((self._derived,))  # of which that is the last
         self._first_state = 0  # how many entries stand before the first of these states
-        self._prepared: list[_Step] = []
+        self._prepared: _Steps = ((), [])
         self._read_only = False
 
     @classmethod
@@ -132,9 +134,10 @@ class AgentState:
         if derived.next_serial > len(entries):
             raise InvalidValue(f"derived follows from {derived.next_serial} entries, but there are {len(entries)}")
         state = cls._new(session_id, clock, widgets, sink)
-        rest = state._checked((entries[place] for place in range(derived.next_serial, len(entries))), derived)
+        _, rest = state._checked((entries[place] for place in range(derived.next_serial, len(entries))), derived)
         state._entries = GrowingList.owning(entries)
-        state._states = GrowingList((derived, *(after for _, after in rest)))
+        state._states = GrowingList((derived, *rest))
+        state._derived = state._states[-1]
         state._first_state = derived.next_serial
         return state
 
@@ -164,52 +167,52 @@ class AgentState:
     @property
     def derived(self) -> DerivedState:
         """What follows from the entries: a value, equal to that of any state with the same entries."""
-        return self._states[-1]
+        return self._derived
 
     @property
     def status(self) -> AgentStatus:
         """What the agent is doing, as far as entries tell."""
-        return self.derived.status
+        return self._derived.status
 
     @property
     def current_run_id(self) -> str:
         """The open run, or empty."""
-        return self.derived.current_run_id
+        return self._derived.current_run_id
 
     @property
     def pending_tool_calls(self) -> tuple[ToolCallRequest, ...]:
         """The calls without a terminal result, in call order."""
-        return self.derived.pending_tool_calls
+        return self._derived.pending_tool_calls
 
     @property
     def last_error(self) -> LastError | None:
         """The newest failure after which nothing has succeeded yet."""
-        return self.derived.last_error
+        return self._derived.last_error
 
     @property
     def token_usage(self) -> TokenUsage:
         """What all calls used together."""
-        return self.derived.token_usage
+        return self._derived.token_usage
 
     @property
     def cost_usage(self) -> float:
         """US dollars spent, as far as they were reported."""
-        return self.derived.cost_usage
+        return self._derived.cost_usage
 
     @property
     def system_instruction(self) -> str | None:
         """The system instruction in force."""
-        return self.derived.system_instruction
+        return self._derived.system_instruction
 
     @property
     def memory_notebook_snapshot(self) -> str:
         """The memory notebook as it is now."""
-        return self.derived.notebook
+        return self._derived.notebook
 
     @property
     def next_serial(self) -> int:
         """The serial that the next entry gets."""
-        return self.derived.next_serial
+        return self._derived.next_serial
 
     def state_at(self, serial: int) -> "AgentState":
         """Return the state as it was right after the entry of that serial, -1 for before all. It takes no entries."""
@@ -223,6 +226,7 @@ class AgentState:
         else:
             past._states = GrowingList((reduce(advance, past._entries, DerivedState()),))
             past._first_state = serial + 1
+        past._derived = past._states[-1]
         past._read_only = True
         return past
 
@@ -231,7 +235,7 @@ class AgentState:
 
         By default the newest input or results entry is live and the older ones are summaries.
         """
-        return context_messages(self._entries, instruction=self.derived.instruction_entry, policy=policy)
+        return context_messages(self._entries, instruction=self._derived.instruction_entry, policy=policy)
 
     # ------------------------------------------------------------ appending
 
@@ -291,10 +295,10 @@ class AgentState:
     def append_all(self, entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
         """Append several entries, all or none, and return them as they were recorded. The sink gets them together."""
         self._require_writable()
-        steps = self._prepare_all(entries)
-        if steps:
-            self._keep(steps)
-        return tuple(entry for entry, _ in steps)
+        stamped, states = self._prepare_all(entries)
+        if stamped:
+            self._keep(stamped, states)
+        return stamped
 
     # ------------------------------------------------------------ widgets
 
@@ -316,24 +320,24 @@ class AgentState:
         if not planned.entries:
             return planned
         try:
-            steps = self._prepare_all(planned.entries)
+            stamped, states = self._prepare_all(planned.entries)
         except InvalidValue as error:
             return WidgetResult(f"{name} failed: {describe_failure(error)}", (), ErrorCode.TOOL_FAILED)
-        self._keep(steps)
-        return replace(planned, entries=tuple(entry for entry, _ in steps))
+        self._keep(stamped, states)
+        return replace(planned, entries=stamped)
 
     # ------------------------------------------------------------ two phases
 
     def prepare(self, entry: _Entry) -> _Entry:
         """Return the entry as it will be recorded, or raise IllegalAppend; nothing changes until `commit`."""
-        stamped, state = self._prepare(self.derived, entry)
-        self._prepared = [(stamped, state)]
+        stamped, state = self._prepare(self._derived, entry)
+        self._prepared = ((stamped,), [state])
         return stamped
 
     def prepare_all(self, entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
         """Return several entries as they will be recorded, each checked after those before it."""
         self._prepared = self._prepare_all(entries)
-        return tuple(entry for entry, _ in self._prepared)
+        return self._prepared[0]
 
     def commit(self, *entries: HistoryEntry) -> None:
         """Take prepared entries into memory, all or none; also entries that another writer has recorded.
@@ -343,46 +347,48 @@ class AgentState:
         self._require_writable()
         if not entries:
             return
-        steps = self._prepared
-        is_prepared = [id(entry) for entry, _ in steps] == [id(entry) for entry in entries]
-        if not is_prepared or steps[0][0].serial != self.next_serial:
-            steps = self._checked(entries, self.derived)
-        self._take(steps)
+        prepared, states = self._prepared
+        is_prepared = len(prepared) == len(entries) and all(map(is_, prepared, entries))
+        if not is_prepared or entries[0].serial != self.next_serial:
+            _, states = self._checked(entries, self._derived)
+        self._take(entries, states)
 
     def _append(self, entry: _Entry) -> _Entry:
-        stamped, state = self._prepare(self.derived, entry)
-        self._keep([(stamped, state)])
+        stamped, state = self._prepare(self._derived, entry)
+        self._keep((stamped,), [state])
         return stamped
 
-    def _keep(self, steps: list[_Step]) -> None:
+    def _keep(self, entries: tuple[HistoryEntry, ...], states: list[DerivedState]) -> None:
         """Hand the entries to the sink, and only then take them into memory."""
         if self._sink is not None:
-            entries = tuple(entry for entry, _ in steps)
             self._sink(entries)
             if entries[0].serial != self.next_serial:
                 raise IllegalAppend("the sink itself appended to this state", rule="serial_follows")
-        self._take(steps)
+        self._take(entries, states)
 
-    def _take(self, steps: list[_Step]) -> None:
-        self._entries = self._entries.with_added(entry for entry, _ in steps)
-        self._states = self._states.with_added(state for _, state in steps)
-        self._prepared = []
+    def _take(self, entries: tuple[HistoryEntry, ...], states: list[DerivedState]) -> None:
+        self._entries = self._entries.with_added(entries)
+        self._states = self._states.with_added(states)
+        self._derived = states[-1]
+        self._prepared = ((), [])
 
-    def _checked(self, entries: Iterable[HistoryEntry], state: DerivedState) -> list[_Step]:
-        steps = []
+    def _checked(self, entries: Iterable[HistoryEntry], state: DerivedState) -> _Steps:
+        checked, states = [], []
         for entry in entries:
             _require_entry(entry)
             require_legal(state, entry)
             state = advance(state, entry)
-            steps.append((entry, state))
-        return steps
+            checked.append(entry)
+            states.append(state)
+        return tuple(checked), states
 
-    def _prepare_all(self, entries: Iterable[HistoryEntry]) -> list[_Step]:
-        state, steps = self.derived, []
+    def _prepare_all(self, entries: Iterable[HistoryEntry]) -> _Steps:
+        state, prepared, states = self._derived, [], []
         for entry in entries:
             stamped, state = self._prepare(state, entry)
-            steps.append((stamped, state))
-        return steps
+            prepared.append(stamped)
+            states.append(state)
+        return tuple(prepared), states
 
     def _prepare(self, state: DerivedState, entry: _Entry) -> tuple[_Entry, DerivedState]:
         self._require_writable()
@@ -391,20 +397,26 @@ class AgentState:
             raise IllegalAppend(RULES["known_kind"], rule="known_kind")
         if entry.serial != -1 or entry.entry_id:
             raise IllegalAppend(f"{RULES['nothing_edited']}; this one has serial {entry.serial}", rule="nothing_edited")
-        now = self._now()
-        serial = state.next_serial
-        changes: dict[str, Any] = {"serial": serial, "entry_id": f"{self._session_id}:{serial}", "timestamp": now}
+        now, serial, run_id = self._now(), state.next_serial, entry.run_id
+        changes: dict[str, Any] = {}
         if isinstance(entry, ModelInputEntry):
             changes["sections"] = self._with_screen(entry.sections, state, now)
         elif isinstance(entry, ModelOutputEntry):
             changes["message"] = with_new_call_ids(entry.message, state.call_ids)
-            changes["run_id"] = entry.run_id or entry.message.run_id or state.current_run_id
+            run_id = run_id or entry.message.run_id
         elif isinstance(entry, ToolResultsEntry) and entry.results:
             *others, last = entry.results
-            shown = replace(last, result=self._with_screen(last.result, state, now))
-            changes["results"] = (*others, shown)
-        changes.setdefault("run_id", entry.run_id or state.current_run_id)
-        stamped = replace(entry, **changes)
+            shown = self._with_screen(last.result, state, now)
+            if shown is not last.result:
+                changes["results"] = (*others, replace(last, result=shown))
+        stamped = replace(
+            entry,
+            serial=serial,
+            entry_id=f"{self._session_id}:{serial}",
+            timestamp=now,
+            run_id=run_id or state.current_run_id,
+            **changes,
+        )
         require_legal(state, stamped)
         return stamped, advance(state, stamped)
 
@@ -428,11 +440,11 @@ class AgentState:
         return bare if screen is None else bare.with_live_section(LIVE_SCREEN, screen)
 
     def _render_context(self, now: datetime, state: DerivedState | None = None) -> WidgetRenderContext:
-        return WidgetRenderContext(state=state or self.derived, entries=self._entries, now=now)
+        return WidgetRenderContext(state=state or self._derived, entries=self._entries, now=now)
 
     def _finished_results(self, execute_error: str | None) -> tuple[HistoryToolCallResult, ...]:
         results = []
-        for call in self.derived.open_calls:
+        for call in self._derived.open_calls:
             if call.result is not None:
                 results.append(call.result)
             elif execute_error:

@@ -84,7 +84,7 @@ class MemoryStore(BaseStore):
         return self._create(session_id, metadata, Head(), None).info
 
     async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
-        """Keep the entries, all or none."""
+        """Keep the entries, all or none. It never waits: `Session` relies on that."""
         kept = self._find(session_id)
         require_append(entries, expected_serial)
         encoded = [entry_to_json(entry) for entry in entries]
@@ -198,9 +198,9 @@ class MemoryStore(BaseStore):
 
     def _find(self, session_id: str) -> _Kept:
         self._require_usable()
-        require_session_id(session_id)
-        kept = self._sessions.get(session_id)
+        kept = self._sessions.get(session_id) if type(session_id) is str else None
         if kept is None:
+            require_session_id(session_id)
             raise no_session(session_id, self._tombstones.get(session_id))
         return kept
 

@@ -31,6 +31,7 @@ from ..history import (
 from ..history.growing import GrowingList
 from ..message import Message, Part
 from .lazy import LazyEntries
+from .memory import MemoryStore
 from .protocol import OpenedSession, SessionInfo, SessionStore
 from .snapshots import read_snapshot, take_snapshot
 
@@ -61,6 +62,8 @@ class Session:
         derived = read_snapshot(opened.snapshot)
         entries = opened.entries if isinstance(opened.entries, LazyEntries) else list(opened.entries)
         self._store = store
+        # Whoever never waits cannot be cancelled halfway. An append that a subclass has of its own may wait.
+        self._never_waits = getattr(store.append, "__func__", None) is MemoryStore.append
         self._info = opened.info
         self._clock = clock
         self._widgets = None if widgets is None else tuple(widgets)
@@ -128,16 +131,13 @@ class Session:
         Raises IllegalAppend for what a rule forbids, and what the store raises; then memory is as it was. Whoever
         cancels this does not stop the store: the next append first waits for what became of it.
         """
-        import asyncio
-
         async with self._lock:
             await self._settle()
             prepared = self._state.prepare_all(entries)
-            if prepared:
-                self._under_way = asyncio.ensure_future(self._keep(prepared))
-                self._under_way.add_done_callback(_look_at)  # whoever waits for it may be gone
-                await asyncio.shield(self._under_way)
-                self._under_way = None
+            if prepared and self._never_waits:
+                await self._keep(prepared)
+            elif prepared:
+                await self._keep_to_the_end(prepared)
             return prepared
 
     async def append_model_input(
@@ -210,6 +210,15 @@ class Session:
         self._state.commit(*entries)
         if self._state.next_serial - self._snapshot_serial > SNAPSHOT_EVERY:
             await self._keep_snapshot()
+
+    async def _keep_to_the_end(self, entries: tuple[HistoryEntry, ...]) -> None:
+        """Keep them in a task of its own, which goes on if whoever waits for it is cancelled."""
+        import asyncio
+
+        self._under_way = asyncio.ensure_future(self._keep(entries))
+        self._under_way.add_done_callback(_look_at)  # whoever waits for it may be gone
+        await asyncio.shield(self._under_way)
+        self._under_way = None
 
     async def _keep_snapshot(self) -> None:
         snapshot = take_snapshot(self._state.derived)

@@ -1,8 +1,8 @@
 """Several calls side by side: as many as the limit allows, one at a time where they share a class, in call order.
 
-One coroutine decides and calls back, so that callbacks never overlap; the calls are tasks of their own. None of them
-is left running when it ends, however it ends. A call and its callbacks share one context (`contextvars`): what is set
-when it starts, the tool sees.
+Each call is a task of its own, with its callbacks, which never overlap. None of them is left running when the batch
+ends, however it ends. A call and its callbacks share one context (`contextvars`): what is set when it starts, the tool
+sees.
 """
 
 import contextvars
@@ -52,15 +52,22 @@ class Batch:
         on_started: OnStarted | None,
         on_finished: OnFinished | None,
     ) -> None:
+        import asyncio
+
         self._calls = tuple(calls)
         self._run = run
         self._limit = limit
         self._make_context = make_context
         self._on_started = on_started
         self._on_finished = on_finished
+        self._calling_back = asyncio.Lock()
+        self._context = contextvars.copy_context()
         self._results: dict[int, HistoryToolCallResult] = {}
-        self._running: dict[asyncio.Task[HistoryToolCallResult | None], int] = {}
-        self._contexts: dict[int, contextvars.Context] = {}
+        self._running: dict[asyncio.Task[None], int] = {}
+        self._in_tools: set[int] = set()  # which of them may be cancelled
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._error: BaseException | None = None  # what a callback has raised
+        self._is_stopped = False
         self._ready: list[int] = []  # a heap: what may start, first call first
         self._waiting: dict[str, deque[int]] = {}  # by class, behind the one that is ready or runs
         for place, ready in enumerate(self._calls):
@@ -76,79 +83,79 @@ class Batch:
         """Return the results in call order. Cancelled, it stops what runs and tells what has come in."""
         import asyncio
 
+        self._begin_next()
         try:
-            while self._ready or self._running:
-                finished = [task for task in self._running if task.done()]
-                if finished:
-                    await self._take(min(finished, key=self._running.__getitem__))
-                elif self._ready and len(self._running) < self._limit:
-                    await self._start(heapq.heappop(self._ready))
-                else:
-                    await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            if self._running:
+                await self._ended
         except asyncio.CancelledError as cancelled:
             await self._stop()
-            try:
-                for task in sorted(self._running, key=self._running.__getitem__):
-                    if not task.cancelled() and task.exception() is None and task.result() is not None:
-                        await self._take(task)
-            except Exception as error:  # who cancelled waits for just that
-                raise cancelled from error
-            raise
-        except BaseException:
+            raise cancelled from self._error  # who cancelled waits for just that
+        if self._error is not None:
             await self._stop()
-            raise
+            raise self._error
         return [self._results[place] for place in range(len(self._calls))]
 
-    async def _start(self, place: int) -> None:
+    def _begin_next(self) -> None:
+        """Begin a call if one may; when its start is told it begins the next, so that no result waits for many."""
         import asyncio
 
-        ready = self._calls[place]
-        context = self._contexts[place] = contextvars.copy_context()
-        if self._on_started is not None:
-            await _perform(self._on_started(ready), context)
-        running = self._run(ready, self._make_context(ready))
-        self._running[asyncio.create_task(running, context=context)] = place
+        if self._ready and len(self._running) < self._limit and not self._is_stopped:
+            place = heapq.heappop(self._ready)
+            task = asyncio.create_task(self._call(place), context=self._context.copy())
+            self._running[task] = place
+            task.add_done_callback(self._note_end)
 
-    async def _take(self, task: "asyncio.Task[HistoryToolCallResult | None]") -> None:
-        place = self._running.pop(task)
-        result = task.result()
-        if result is None:  # somebody cancels every task, and will cancel this one too
+    async def _call(self, place: int) -> None:
+        """Tell the start, run the tool, tell the result. It is cancelled only in the tool, never while it tells."""
+        ready = self._calls[place]
+        if self._on_started is not None:
+            async with self._calling_back:
+                if not self._is_stopped:
+                    await self._on_started(ready)
+        if self._is_stopped:
+            return
+        self._begin_next()
+        self._in_tools.add(place)
+        result = await self._run(ready, self._make_context(ready))
+        self._in_tools.remove(place)
+        if result is None:
             import asyncio
 
             raise asyncio.CancelledError
         self._results[place] = result
-        ready = self._calls[place]
-        waiting = self._waiting.get(ready.definition.concurrency)
-        if waiting:
-            heapq.heappush(self._ready, waiting.popleft())
-        elif waiting is not None:
-            del self._waiting[ready.definition.concurrency]
         if self._on_finished is not None:
-            await _perform(self._on_finished(ready, result), self._contexts[place])
+            async with self._calling_back:
+                if self._error is None:
+                    await self._on_finished(ready, result)
+
+    def _note_end(self, task: "asyncio.Task[None]") -> None:
+        place = self._running.pop(task)
+        if task.cancelled():  # by the batch, or by somebody who cancels every task and will cancel this one too
+            self._ended.cancel()
+            return
+        if error := task.exception():
+            self._error, self._is_stopped = self._error or error, True
+        shared = self._calls[place].definition.concurrency
+        if self._waiting.get(shared):
+            heapq.heappush(self._ready, self._waiting[shared].popleft())
+        else:
+            self._waiting.pop(shared, None)
+        self._begin_next()
+        if (self._is_stopped or not self._running) and not self._ended.done():
+            self._ended.set_result(None)
 
     async def _stop(self) -> None:
-        """Cancel every call that has no result yet, and wait until all have ended."""
+        """Cancel the tools that run, and wait until all calls have ended; cancelled meanwhile, cancel callbacks too."""
         import asyncio
 
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
-
-
-async def _perform(callback: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
-    """Await a callback to its end, even if this is cancelled meanwhile; cancelled twice, the callback is too."""
-    import asyncio
-
-    task = asyncio.create_task(callback, context=context)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.done():
-            try:
-                await asyncio.wait({task})
-            finally:
+        self._is_stopped = True
+        for task, place in self._running.items():
+            if place in self._in_tools:
                 task.cancel()
-        if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not complain; the cancellation is what counts
-        raise
+        try:
+            if self._running:
+                await asyncio.wait(self._running)
+        except asyncio.CancelledError:
+            for task in self._running:
+                task.cancel()
+            raise

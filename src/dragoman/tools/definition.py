@@ -106,7 +106,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=T
         """What checks arguments against the schema."""
         return SchemaChecker(self.parameter_schema, f"parameterSchema of tool {self.name!r}")
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         """Whether `execute` is a coroutine function; any other runs in a thread."""
         return is_async(self.execute)

@@ -141,11 +141,15 @@ class ToolExecutor:
         try:
             outcome = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()  # it ends here: what comes of the call is told as it always is
             # A tool that ended all the same has done its work: what it says is true, and is kept.
             if run.outcome is None:
                 await run.stop(self._grace)
                 return _result(ready, run.outcome, started) if isinstance(run.outcome, Answer) else None
             outcome = run.outcome
+            if isinstance(outcome, Failure) and isinstance(outcome.error, asyncio.CancelledError):
+                return None  # somebody has cancelled both
         if outcome is None:
             return self._timed_out(ready, started, stopped=await run.stop(self._grace))
         return _result(ready, outcome, started)
