@@ -107,7 +107,8 @@ def part_to_object(part: Part) -> JsonObject:
     if isinstance(part, ToolResult):
         content = payload.pop("content")  # the long field last
         payload["content"] = [part_to_object(inner) for inner in content] if isinstance(content, tuple) else content
-    return overlaid({"kind": part.kind, "payload": payload}, part.extra)
+    written: JsonObject = {"kind": part.kind, "payload": payload}
+    return written if part.extra is None else overlaid(written, part.extra)
 
 
 def _delta_object(delta: MessageDelta) -> JsonObject:

@@ -38,7 +38,7 @@ from .entries import (
     ToolResultsEntry,
     UnknownEntry,
 )
-from .metadata import Metadata
+from .metadata import NO_METADATA, Metadata
 from .sections import LevelOfDetailSections, Section, Sections, without_live_screen
 from .toolresults import HistoryToolCallResult
 
@@ -54,11 +54,11 @@ def entry_to_json(entry: HistoryEntry) -> bytes:
         written["timestamp"] = entry.timestamp
     if entry.run_id:
         written["runId"] = entry.run_id
-    if entry.metadata:
+    if entry.metadata is not NO_METADATA and entry.metadata:
         assert isinstance(entry.metadata, Metadata)
         written["metadata"] = entry.metadata.to_plain()
     written["payload"] = entry.payload if isinstance(entry, UnknownEntry) else _payload(entry)
-    return encode_json(overlaid(written, entry.extra))
+    return encode_json(written if entry.extra is None else overlaid(written, entry.extra))
 
 
 def entry_from_json(data: bytes | str) -> HistoryEntry:
@@ -83,9 +83,8 @@ def _payload(entry: HistoryEntry) -> JsonObject:
             continue
         if isinstance(value, LevelOfDetailSections):
             assert isinstance(entry, ModelInputEntry)
-            texts = _texts(entry.parts)
-            if not _is_plain(value, texts):
-                payload[json_name] = _sections_object(value, texts)
+            if not _is_plain(value, entry.parts):
+                payload[json_name] = _sections_object(value, _texts(entry.parts))
         else:
             payload[json_name] = write(value) if write else value
     return payload
@@ -117,12 +116,18 @@ def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> J
     return written
 
 
-def _is_plain(sections: LevelOfDetailSections, texts: Sequence[str]) -> bool:
-    """Whether an input of such texts has these sections by itself: what `text_sections` gives, without making it."""
+def _is_plain(sections: LevelOfDetailSections, parts: Sequence[Part]) -> bool:
+    """Whether an input of such parts has these sections by itself: what `text_sections` gives, without making it."""
     live = sections.live
     if sections.summary is not live or sections.gist is not live:  # equal ones are one
         return False
-    return [section.value for section in live] == texts and not any(section.key for section in live)
+    place = 0
+    for part in parts:
+        if isinstance(part, Text):
+            if place == len(live) or live[place] != ("", part.text):
+                return False
+            place += 1
+    return place == len(live)
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:

@@ -97,6 +97,9 @@ class Writer:
         *,
         busy_seconds: float,
     ) -> None:
+        import asyncio
+
+        self._running_loop = asyncio.get_running_loop
         self._connect = connect
         self._translate = translate
         self._busy_seconds = busy_seconds
@@ -113,6 +116,7 @@ class Writer:
 
     def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "asyncio.Future[Head]":
         """Return the head that the entries lead to: a future that is done when they are on the disk."""
+        self._require_open()
         loop = self._running_loop()
         job = _Append(loop.create_future(), session_id, entries, serial)
         turn = self._turn(loop)
@@ -124,6 +128,7 @@ class Writer:
 
     async def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> _Result:
         """Return what `work` returns, when it is on the disk."""
+        self._require_open()
         loop = self._running_loop()
         job = _Change(loop.create_future(), work, is_alone=alone)
         self._turn(loop).jobs.append(job)
@@ -139,12 +144,9 @@ class Writer:
             self._queue.put(None)
             thread.join()
 
-    def _running_loop(self) -> "asyncio.AbstractEventLoop":
-        import asyncio
-
+    def _require_open(self) -> None:
         if self._is_closed:
             raise store_closed()
-        return asyncio.get_running_loop()
 
     def _turn(self, loop: "asyncio.AbstractEventLoop") -> _Turn:
         turn = self._turns.get(loop)
