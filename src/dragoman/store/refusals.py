@@ -38,9 +38,8 @@ def new_session_id() -> str:
 
 def require_session_id(session_id: object, field: str = "session_id") -> None:
     """Raise InvalidValue unless every store can take this id."""
-    require_name(field, session_id)
-    assert isinstance(session_id, str)
-    if len(session_id) > ID_LIMIT or not session_id.isprintable():
+    if type(session_id) is not str or not 0 < len(session_id) <= ID_LIMIT or not session_id.isprintable():
+        require_name(field, session_id)
         raise InvalidValue.of(field, session_id, f"at most {ID_LIMIT} characters that can be printed")
 
 

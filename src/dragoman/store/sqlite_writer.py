@@ -31,18 +31,23 @@ _Result = TypeVar("_Result")
 
 
 class _Job:
-    """Who waits for something, and what came of it."""
+    """Who waits for something, if anybody does, and what came of it."""
 
     __slots__ = ("error", "future", "result")
 
-    def __init__(self, future: "asyncio.Future[Any]") -> None:
+    def __init__(self, future: "asyncio.Future[Any] | None") -> None:
         self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether whoever waits still does."""
+        return self.future is not None and not self.future.cancelled()
+
     def settle(self) -> None:
         """Tell who waits; in the loop's own thread."""
-        if self.future.done():
+        if self.future is None or self.future.done():
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -55,7 +60,9 @@ class _Append(_Job):
 
     __slots__ = ("entries", "serial", "session_id")
 
-    def __init__(self, future: "asyncio.Future[Any]", session_id: str, entries: Sequence[bytes], serial: int) -> None:
+    def __init__(
+        self, future: "asyncio.Future[Head] | None", session_id: str, entries: Sequence[bytes], serial: int
+    ) -> None:
         super().__init__(future)
         self.session_id, self.entries, self.serial = session_id, entries, serial
 
@@ -114,26 +121,37 @@ class Writer:
         self._are_several = False  # whether sessions append at the same time
         self._is_closed = False
 
+    def append_at_once(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | None:
+        """Return the head that the entries lead to, on the disk; None if they must wait for `append`."""
+        self._require_open()
+        turn = self._turn(self._running_loop())
+        if not self._is_sequence(turn, session_id):
+            return None
+        job = _Append(None, session_id, entries, serial)
+        with self._lock:
+            if self._is_closed or not self._wrote_here([job]):
+                return None
+        turn.session_id = session_id
+        if job.error is not None:
+            raise job.error
+        head: Head = job.result
+        return head
+
     def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "asyncio.Future[Head]":
         """Return the head that the entries lead to: a future that is done when they are on the disk."""
         self._require_open()
         loop = self._running_loop()
-        job = _Append(loop.create_future(), session_id, entries, serial)
-        turn = self._turn(loop)
-        if self._is_sequence(turn, session_id) and self._wrote_at_once(job):
-            turn.session_id = session_id
-        else:
-            turn.jobs.append(job)
-        return job.future
+        future: asyncio.Future[Head] = loop.create_future()
+        self._turn(loop).jobs.append(_Append(future, session_id, entries, serial))
+        return future
 
     async def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> _Result:
         """Return what `work` returns, when it is on the disk."""
         self._require_open()
         loop = self._running_loop()
-        job = _Change(loop.create_future(), work, is_alone=alone)
-        self._turn(loop).jobs.append(job)
-        result: _Result = await job.future
-        return result
+        future: asyncio.Future[_Result] = loop.create_future()
+        self._turn(loop).jobs.append(_Change(future, work, is_alone=alone))
+        return await future
 
     def close(self) -> None:
         """Finish what was handed over, close the connection and end the thread. Blocks."""
@@ -161,16 +179,9 @@ class Writer:
             return False
         return time.perf_counter() < turn.until
 
-    def _wrote_at_once(self, job: _Append) -> bool:
-        with self._lock:
-            if self._is_closed or not self._wrote_here([job]):
-                return False
-        job.settle()
-        return True
-
     def _end_turn(self, loop: "asyncio.AbstractEventLoop") -> None:
         """Hand over all that was asked for in one turn of the event loop together, so that one sync serves it."""
-        jobs = [job for job in self._turns.pop(loop).jobs if not job.future.cancelled()]
+        jobs = [job for job in self._turns.pop(loop).jobs if job.is_wanted]
         if not jobs:
             return
         self._are_several = len(jobs) > 1
@@ -217,7 +228,7 @@ class Writer:
                 except queue.Empty:
                     break
             try:
-                self._perform([job for job in jobs if not job.future.cancelled()])
+                self._perform([job for job in jobs if job.is_wanted])
             except Exception as error:  # noqa: BLE001  # a mistake of ours must not leave anybody waiting
                 self._settle(jobs, self._translate(error))
             with self._lock:
@@ -329,7 +340,8 @@ class Writer:
         loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         for job in jobs:
             job.error = error or job.error
-            loops.setdefault(job.future.get_loop(), []).append(job)
+            if job.future is not None:
+                loops.setdefault(job.future.get_loop(), []).append(job)
         for loop, settled in loops.items():
             try:
                 loop.call_soon_threadsafe(_settle_all, settled)
