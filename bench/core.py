@@ -9,10 +9,13 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from statistics import median, quantiles
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
+
+from bench.measuring import Figure, Part, say
 from dragoman import (
     Assembler,
     DoneDelta,
@@ -104,26 +107,36 @@ def cpu_of_import(statement: str) -> float:
     return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1_000
 
 
-def show(label: str, figures: Sequence[float], unit: str, goal: float | None = None) -> None:
-    """Print one line: median, quartiles and, where there is one, the goal."""
-    low, _, high = quantiles(figures, n=4)
-    verdict = ""
-    if goal is not None:
-        verdict = f"   goal ≤ {goal:g} {unit}: {'met' if median(figures) <= goal else 'MISSED'}"
-    print(f"  {label:<34} {median(figures):7.3f} {unit}   quartiles {low:.3f} to {high:.3f}{verdict}")
+def costs_of(deltas: Sequence[MessageDelta], rounds: int) -> list[tuple[float, float, float, float]]:
+    """Return per round what the empty loop costs per delta, and what contract, assembly and both add to it."""
+    runs = (run_empty_loop, run_contract, run_assembly, run_both)
+    for run in runs:
+        run(deltas)  # the first run of each warms up and is not counted
+    costs = []
+    for _ in range(rounds):
+        floor, contract, assembly, both = (cpu_per_delta(run, deltas) for run in runs)
+        costs.append((floor, contract - floor, assembly - floor, both - floor))
+    return costs
+
+
+def measure_core(quick: bool, _peers: Sequence[str]) -> Iterator[Figure]:
+    """What contract and assembly add together."""
+    for name, deltas in (("text", text_stream()), ("tool arguments", arguments_stream())):
+        both = [row[-1] for row in costs_of(deltas, 3 if quick else 21)]
+        yield Figure("contract and assembly, delta by delta", name, "µs of CPU per delta", "", both, must=DELTA_GOAL)
+
+
+PARTS = [Part("core", measure_core)]
 
 
 def measure_stream(title: str, deltas: Sequence[MessageDelta]) -> None:
     """Print what contract and assembly add per delta of this stream."""
-    runs = (run_empty_loop, run_contract, run_assembly, run_both)
-    for run in runs:
-        run(deltas)  # the first run of each warms up and is not counted
-    rounds = [[cpu_per_delta(run, deltas) for run in runs] for _ in range(ROUNDS)]
+    floor, contract, assembly, both = zip(*costs_of(deltas, ROUNDS), strict=True)
     print(f"{title}: {len(deltas):,} deltas, {ROUNDS} rounds, CPU per delta")
-    show("empty loop (floor)", [floor for floor, *_ in rounds], "µs")
-    show("contract adds", [contract - floor for floor, contract, _, _ in rounds], "µs")
-    show("assembly adds", [assembly - floor for floor, _, assembly, _ in rounds], "µs")
-    show("contract and assembly add", [both - floor for floor, *_, both in rounds], "µs", DELTA_GOAL)
+    say("empty loop (floor)", floor, "µs")
+    say("contract adds", contract, "µs")
+    say("assembly adds", assembly, "µs")
+    say("contract and assembly add", both, "µs", DELTA_GOAL)
 
 
 def measure_import() -> None:
@@ -133,9 +146,9 @@ def measure_import() -> None:
         cpu_of_import(statement)  # compiles what is not compiled yet
     rounds = [[cpu_of_import(statement) for statement in statements] for _ in range(IMPORTS)]
     print(f"import: {IMPORTS} fresh interpreters each, CPU")
-    show("bare interpreter", [bare for bare, _, _ in rounds], "ms")
-    show("import msgspec adds", [base - bare for bare, base, _ in rounds], "ms")
-    show("import dragoman adds beyond it", [ours - base for _, base, ours in rounds], "ms", IMPORT_GOAL)
+    say("bare interpreter", [bare for bare, _, _ in rounds], "ms")
+    say("import msgspec adds", [base - bare for bare, base, _ in rounds], "ms")
+    say("import dragoman adds beyond it", [ours - base for _, base, ours in rounds], "ms", IMPORT_GOAL)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,13 @@ import gc
 import pstats
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
+
+from bench.measuring import Figure, Part, say
 from dragoman import Message
 from dragoman.agent import Agent
 from dragoman.request import AgentConfig, LoopConfig, ModelInfo
@@ -122,8 +125,8 @@ async def played_alone(model: ScriptedModel, turns: list[Turn], messages: tuple[
     return (time.process_time_ns() - before) / 1e6
 
 
-async def measure(name: str, rounds: int) -> float:
-    """Print the cost of one shape, and return its median."""
+async def costs_of(name: str, rounds: int) -> tuple[list[float], list[float]]:
+    """Return what a model call of this shape costs, in ms of CPU per round: alone, and with the model's part."""
     long = await long_session()
     play = SHAPES[name]
     turns: list[Turn] = [ANSWER] * CALLS if play is not loop_of_tools else [*map(call_of, range(CALLS - 1)), ANSWER]
@@ -137,14 +140,17 @@ async def measure(name: str, rounds: int) -> float:
         if number:  # the first round warms up
             costs.append((spent - alone) / calls)
             whole.append(spent / calls)
-    low, _, high = quantiles(costs, n=4)
-    verdict = "met" if median(costs) <= GOAL else "MISSED"
-    print(
-        f"  {name:<32} {median(costs):6.3f} ms, least {min(costs):.3f}, quartiles {low:.3f} to {high:.3f}"
-        f"   goal ≤ {GOAL:g}: {verdict}   (with the model's part {median(whole):.3f})",
-        flush=True,
-    )
-    return median(costs)
+    return costs, whole
+
+
+def measure_loop(quick: bool, _peers: Sequence[str]) -> Iterator[Figure]:
+    """The cost of every shape."""
+    for name in SHAPES:
+        costs, _ = asyncio.run(costs_of(name, 3 if quick else 9))
+        yield Figure(f"the loop, session of {ENTRIES:,} entries", name, "ms of CPU a model call", "", costs, must=GOAL)
+
+
+PARTS = [Part("loop", measure_loop)]
 
 
 async def profile(name: str, rounds: int) -> None:
@@ -194,7 +200,9 @@ def main() -> None:
     print(f"Python {sys.version.split()[0]}, {ENTRIES} entries, {chosen.rounds} rounds; CPU per model call: median")
     met = True
     for name in SHAPES:
-        is_met = asyncio.run(measure(name, chosen.rounds)) <= GOAL
+        costs, whole = asyncio.run(costs_of(name, chosen.rounds))
+        is_met = say(name, costs, "ms", GOAL)
+        print(f"    least {min(costs):.3f}, with the model's part {median(whole):.3f}", flush=True)
         met = met and is_met
         if chosen.profile or not is_met:
             asyncio.run(profile(name, 5))

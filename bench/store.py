@@ -16,8 +16,10 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median, quantiles
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
+
+from bench.measuring import say
 from dragoman import AgentState, HistoryEntry, entry_from_json, entry_to_json
 from dragoman.store import SQLiteStore, open_session
 from dragoman.store.snapshots import take_snapshot
@@ -75,17 +77,6 @@ class Bare:
         return [entry_from_json(body) for (body,) in rows]
 
 
-def show(label: str, figures: Sequence[float], unit: str, goal: float | None = None, *, at_least: bool = False) -> None:
-    """Print one line: median, quartiles and, where there is one, the goal."""
-    middle = median(figures)
-    low, _, high = quantiles(figures, n=4) if len(figures) > 1 else (middle, middle, middle)
-    verdict = ""
-    if goal is not None:
-        met = middle >= goal if at_least else middle <= goal
-        verdict = f"   goal {'≥' if at_least else '≤'} {goal:g}: {'met' if met else 'MISSED'}"
-    print(f"  {label:<42} {middle:9.3f} {unit:<3} quartiles {low:.3f} to {high:.3f}{verdict}")
-
-
 async def measure_one_session(folder: Path) -> None:
     """Appends of one session, each awaited, beside single-row inserts."""
     bare = Bare(folder / "bare-one.db")
@@ -108,9 +99,9 @@ async def measure_one_session(folder: Path) -> None:
                 rates.append(APPENDS / ours)
                 bare_times.append(theirs / APPENDS * 1000)
     print(f"one session: {ROUNDS} rounds of {APPENDS} durable appends")
-    show("a bare insert, nearly all of it the sync", bare_times, "ms")
-    show("appends a second", rates, "")
-    show("rate, share of bare single-row inserts", ratios, "x", APPEND_GOAL, at_least=True)
+    say("a bare insert, nearly all of it the sync", bare_times, "ms")
+    say("appends a second", rates, "")
+    say("rate, share of bare single-row inserts", ratios, "x", APPEND_GOAL, at_least=True)
 
 
 async def measure_group_commit(folder: Path) -> None:
@@ -140,8 +131,8 @@ async def measure_group_commit(folder: Path) -> None:
                 ratios.append((middle - begin) / (end - middle))
                 rates.append(SESSIONS * TURNS / (end - middle))
     print(f"{SESSIONS} sessions at once: {ROUNDS} rounds of {SESSIONS * TURNS} durable appends")
-    show("appends a second", rates, "")
-    show("rate, share of bare 32-row transactions", ratios, "x", GROUP_GOAL, at_least=True)
+    say("appends a second", rates, "")
+    say("rate, share of bare 32-row transactions", ratios, "x", GROUP_GOAL, at_least=True)
 
 
 async def measure_long_session(folder: Path) -> None:
@@ -155,7 +146,7 @@ async def measure_long_session(folder: Path) -> None:
         await store.append("long", entries, 0)
     size = path.stat().st_size  # closing has emptied the log
     print(f"a session of {LONG:,} messages of {TEXT:,} bytes of text")
-    show("bytes on disk per byte of text", [size / LONG / TEXT], "x", DISK_GOAL)
+    say("bytes on disk per byte of text", [size / LONG / TEXT], "x", DISK_GOAL)
     async with SQLiteStore(path) as store:
         ratios = []
         for _ in range(9):
@@ -165,7 +156,7 @@ async def measure_long_session(folder: Path) -> None:
             loaded = await store.load("long")
             ratios.append((time.perf_counter() - middle) / (middle - begin))
             assert list(loaded) == expected
-        show("loading, of reading and decoding", ratios, "x", LOAD_GOAL)
+        say("loading, of reading and decoding", ratios, "x", LOAD_GOAL)
         more = entries_of("long", LONG + ROUNDS * APPENDS)
         fresh = entries_of("fresh", ROUNDS * APPENDS)
         await store.create("fresh")
@@ -180,7 +171,7 @@ async def measure_long_session(folder: Path) -> None:
                 late += time.perf_counter() - middle
                 early += middle - begin
             growth.append(late / early)
-        show("appending after 10,000, of to a new one", growth, "x", GROWTH_GOAL)
+        say("appending after 10,000, of to a new one", growth, "x", GROWTH_GOAL)
 
 
 async def measure_opening(folder: Path) -> None:
@@ -204,8 +195,8 @@ async def measure_opening(folder: Path) -> None:
             quick.append(middle - begin)
             assert opened.state.derived == whole.derived == state.derived
     print(f"opening a session of {VERY_LONG:,}")
-    show("with a snapshot 500 entries ago", [each * 1000 for each in quick], "ms")
-    show("by loading all of it", [each * 1000 for each in slow], "ms")
+    say("with a snapshot 500 entries ago", [each * 1000 for each in quick], "ms")
+    say("by loading all of it", [each * 1000 for each in slow], "ms")
 
 
 def main() -> None:

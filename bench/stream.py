@@ -1,244 +1,234 @@
-"""What a streamed answer costs in CPU per event, beside the floor: aiohttp, typed msgspec and one generator, no checks.
+"""What a streamed answer costs beside the floor: aiohttp, typed msgspec and one generator, no checks.
 
-`python bench/stream.py` prints both in one run, with the ratios. Ours is the public way: `dragoman.model(…)`,
-`async with model.stream(…)`, every delta read, `stream.assembly` at the end; contract, guard and assembly included.
-
-The floor (`aiohttp+msgspec+gen`), the fake provider and its payloads belong to the peers benchmark, which is no part of
-this project: `../shared/bench/peers`, or the folder that BENCH_PEERS names. The scenario is that benchmark's main one:
-2,000 deltas of text and 1,000 of tool arguments (`--deltas` replaces both), written in pieces of 64 KiB (K = 0), each
-event its own HTTP chunk. Server and clients are processes of their own. Clients take turns in every round, a ratio is
-formed within its round, and each answer is compared with what the server sent, outside the timed part.
+`python -m bench.stream` prints all of it in one run; `--api` and `--part` choose. Server and clients are processes of
+their own (`bench/clients.py`), clients take turns in every round, and a ratio is formed within its round. The main
+scenario is the peers benchmark's: 2,000 deltas of text and 1,000 of tool arguments, written in pieces of 64 KiB, each
+event its own HTTP chunk.
 """
 
 import argparse
-import asyncio
-import gc
-import importlib
-import json
-import os
-import runpy
-import subprocess
+import importlib.util
 import sys
-import time
-import types
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median, quantiles
-from typing import IO, Any
+from typing import Any
 
-import msgspec
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
 
-import dragoman
+from bench.clients import (
+    MODELS,
+    PEERS,
+    VERSIONED,
+    Client,
+    Process,
+    events_of,
+    missing_peers,
+    pin,
+    running,
+    stand_in,
+)
+from bench.measuring import Figure, Part, Skipped, show, spread
 
-PEERS = Path(os.environ.get("BENCH_PEERS", Path(__file__).parents[2] / "shared" / "bench" / "peers"))
-GOAL = 2.0  # times the floor
-ROUNDS = 31
+__all__ = ["MODELS", "PARTS", "PEERS", "VERSIONED", "Process", "pin", "spread", "stand_in"]
+
+FLOOR = "aiohttp+msgspec+gen"
 SHAPES = {"text": 2_000, "tools": 1_000}
-MODELS = {"chat": "openai-chat:gpt-4o", "responses": "openai:gpt-4o", "anthropic": "anthropic:claude-sonnet-4-5"}
-VERSIONED = {"chat", "responses"}  # APIs whose base URL ends in the version
-CLIENTS = ("floor", "dragoman")
-
-# Text of the answer, and name and argument text of each call.
-Answer = tuple[str, list[tuple[str, str]]]
-
-
-class Floor:
-    """The peers benchmark's own lower bound."""
-
-    def __init__(self, base: str, api: str) -> None:
-        self._client = importlib.import_module("clients_raw").AiohttpMsgspecGen()
-        self._place = (base, api)
-
-    async def open(self) -> None:
-        """Open the session."""
-        await self._client.open(*self._place)
-
-    async def ask(self) -> Answer:
-        """Read one answer to its end."""
-        answer: Answer = await self._client.once()
-        return answer
-
-    async def close(self) -> None:
-        """Close the session."""
-        await self._client.close()
-
-    @staticmethod
-    def said(answer: Answer) -> Answer:
-        """Return the answer as text and calls."""
-        return answer
+# Deltas before the first piece of text, as the fake provider writes them.
+FIRST_TEXT = {"chat": 1, "responses": 4, "anthropic": 3}
+# Peer -> what must be and what is hoped for: how many times cheaper ours is, on the API that it is asked through.
+PEER_GOALS = {
+    "openai": ("chat", 20, 25),
+    "strands.model": ("chat", 20, 25),
+    "openai-agents.model": ("chat", 20, 25),
+    "langchain": ("chat", 20, 25),
+    "pydantic-ai.direct": ("chat", 20, 25),
+    "anthropic": ("anthropic", 5, 8),
+    "litellm": ("chat", 80, 100),
+}
 
 
-class Ours:
-    """This library, as its users call it."""
+def measure_burst(quick: bool, peers: Sequence[str]) -> Iterator[Figure | Skipped]:
+    """CPU per event of answers that come as fast as the socket gives them, through a model and through an agent."""
+    rounds = 5 if quick else 31
+    cells = [(shape, deltas, api) for shape, deltas in SHAPES.items() for api in MODELS]
+    with running(("floor", "dragoman", "agent")) as (server, (floor, ours, agent)):
+        workers = _workers(peers)
+        spent: dict[tuple[str, str, str], list[float]] = {}
 
-    def __init__(self, base: str, api: str) -> None:
-        address = f"{base}/v1" if api in VERSIONED else base
-        self._model = dragoman.model(MODELS[api], api_key="sk-fake", base_url=address)
-        self._messages = [dragoman.Message.user("hi")]
+        def ask(name: str, client: Any, shape: str, deltas: int, api: str, *, counts: bool) -> None:
+            cpu = client.burst(server.answers(shape, deltas), api, shape, deltas) / events_of(api, shape, deltas)
+            if counts:
+                spent.setdefault((name, shape, api), []).append(cpu)
 
-    async def open(self) -> None:
-        """Nothing: the first request opens the session."""
-
-    async def ask(self) -> dragoman.Assembly:
-        """Read one answer to its end."""
-        async with self._model.stream(self._messages) as stream:
-            async for _ in stream:
-                pass
-            return stream.assembly
-
-    async def close(self) -> None:
-        """Nothing: the session is shared, and closes with the event loop."""
-
-    @staticmethod
-    def said(assembly: dragoman.Assembly) -> Answer:
-        """Return the answer as text and calls."""
-        message = assembly.message
-        assert message is not None, assembly.error
-        return message.text, [(call.tool_name, call.raw_args_text) for call in message.tool_calls]
-
-
-# ---------------------------------------------------------------- the processes
-
-
-def stand_in(name: str, **functions: Any) -> None:
-    """Provide what the peers' files import and this benchmark does not measure, where it is not installed."""
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        module = types.ModuleType(name)
-        vars(module).update(functions)
-        sys.modules[name] = module
+        for number in range(rounds + 1):  # the first round warms up
+            for shape, deltas, api in cells:
+                ask("floor", floor, shape, deltas, api, counts=number > 0)
+                ask("dragoman", ours, shape, deltas, api, counts=number > 0)
+                if shape == "text":
+                    ask("agent", agent, shape, deltas, api, counts=number > 0)
+                    for peer, worker in workers.items():
+                        if PEER_GOALS[peer][0] == api and number < 10:
+                            ask(peer, worker, shape, deltas, api, counts=number > 0)
+        for worker in workers.values():
+            worker.end()
+    unit = "µs of CPU per event"
+    for shape, _, api in cells:
+        figures = spent["dragoman", shape, api], spent["floor", shape, api]
+        yield Figure(f"burst, {shape}", api, unit, FLOOR, *figures, must=1.5, goal=1.2)
+    for api in MODELS:
+        figures = spent["agent", "text", api], spent["floor", "text", api]
+        yield Figure("burst through Agent.stream, SQLite session", api, unit, FLOOR, *figures, must=2.5, goal=1.8)
+    yield from _peer_figures(peers, spent)
 
 
-def pin(core: int) -> None:
-    """Keep this process on one core where there are two."""
-    if hasattr(os, "sched_setaffinity") and {0, 1} <= os.sched_getaffinity(0):
-        os.sched_setaffinity(0, {core})
+def measure_paced(quick: bool, _peers: Sequence[str]) -> Iterator[Figure | Skipped]:
+    """CPU per event where each event wakes the client up."""
+    deltas = 150 if quick else 400
+    kinds = ["floor", "dragoman"]
+    has_uvloop = importlib.util.find_spec("uvloop") is not None
+    if has_uvloop:
+        kinds.append("dragoman/uvloop")
+    with running(kinds) as (server, clients):
+        base, events = server.answers("text", deltas, 1, "1000"), events_of("chat", "text", deltas)
+        rounds = [
+            [client.burst(base, "chat", "text", deltas) / events for client in clients] for _ in _rounds(quick, 9)
+        ]
+    floors, ours, *on_uvloop = zip(*rounds[1:], strict=True)
+    unit = "µs of CPU per event"
+    yield Figure("paced, one event per wake-up", "chat", unit, FLOOR, ours, floors, must=1.15)
+    for figures in on_uvloop:
+        yield Figure("paced, one event per wake-up", "chat, uvloop", unit, FLOOR, figures, floors, goal=0.7)
+    if not has_uvloop:
+        yield Skipped("paced, on uvloop", "uvloop is not installed")
 
 
-def run_server() -> None:
-    """Be the fake provider. It prints its port."""
-    pin(0)
-    stand_in("uvloop", run=asyncio.run)
-    gc.disable()
-    sys.argv[1:] = []
-    runpy.run_path(str(PEERS / "server.py"), run_name="__main__")
-
-
-async def run_client(kind: str) -> None:
-    """Be one client: answer each command line (base URL, API, shape, deltas) with the ms of CPU of one answer."""
-    pin(1)
-    stand_in("orjson", dumps=msgspec.json.encode, loads=msgspec.json.decode)
-    render = importlib.import_module("payloads").render
-    client: Floor | Ours | None = None
-    place: list[str] = []
-    for line in sys.stdin:
-        base, api, shape, deltas = json.loads(line)
-        if client is None or place != [base, api]:
-            if client is not None:
-                await client.close()
-            client, place = (Floor if kind == "floor" else Ours)(base, api), [base, api]
-            await client.open()
-        gc.collect()
-        begin = time.process_time_ns()
-        answer = await client.ask()
-        spent = time.process_time_ns() - begin
-        expected = render(api, shape, deltas)[1]
-        assert client.said(answer) == (expected["text"], [tuple(call) for call in expected["tools"]])  # type: ignore[arg-type]  # of its own client
-        del answer
-        print(spent, flush=True)
-    if client is not None:
-        await client.close()
-
-
-class Process:
-    """A copy of this script in another role, spoken to in lines."""
-
-    def __init__(self, *role: str) -> None:
-        self.popen = subprocess.Popen(
-            [sys.executable, __file__, *role],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
-        )
-        assert self.popen.stdin is not None
-        assert self.popen.stdout is not None
-        self._in: IO[str] = self.popen.stdin
-        self._out: IO[str] = self.popen.stdout
-
-    def hear(self) -> int:
-        """Return the number that the process says next."""
-        line = self._out.readline()
-        if not line:
-            raise SystemExit(f"{self.popen.args!r} ended early")
-        return int(line)
-
-    def tell(self, command: list[Any]) -> int:
-        """Say a command and return the number that answers it."""
-        self._in.write(json.dumps(command) + "\n")
-        self._in.flush()
-        return self.hear()
-
-
-# ---------------------------------------------------------------- the run
-
-
-def spread(figures: list[float]) -> str:
-    """Return median and quartiles."""
-    low, _, high = quantiles(figures, n=4)
-    return f"{median(figures):5.2f} [{low:4.2f} to {high:4.2f}]"
-
-
-def measure(rounds: int, shapes: dict[str, int], apis: list[str]) -> bool:
-    """Print a line per API and shape; return whether all of them meet the goal."""
-    render = importlib.import_module("payloads").render
-    processes = [Process("--server")]
-    try:
-        address = f"http://127.0.0.1:{processes[0].hear()}"
-        clients = [Process("--client", kind) for kind in CLIENTS]
-        processes += clients
-        met = True
-        print(f"Python {sys.version.split()[0]}, {rounds} rounds; CPU µs per event: median [quartiles]")
-        print(f"{'':<16} {'events':>6}   {'floor F':<21} {'dragoman':<21} {'ratio to F':<21} goal ≤ {GOAL:g}")
-        for shape, deltas in shapes.items():
-            for api in apis:
-                events = len(render(api, shape, deltas)[0])
-                command = [f"{address}/{shape}_{deltas}_k0_p0", api, shape, deltas]
+def measure_first(quick: bool, _peers: Sequence[str]) -> Iterator[Figure]:
+    """Time of a warm client from its call to the request on the wire, and from the first piece of text to its delta."""
+    with running(("floor", "dragoman")) as (server, clients):
+        base = server.answers("text", 12, 1, "3000")
+        for api, place in FIRST_TEXT.items():
+            rounds = []
+            for _ in _rounds(quick, 31):
+                row = []
                 for client in clients:
-                    client.tell(command)  # the first answer warms up and is not counted
-                spent = [[client.tell(command) / 1_000 / events for client in clients] for _ in range(rounds)]
-                ratios = [ours / floor for floor, ours in spent]
-                met = met and median(ratios) <= GOAL
-                columns = (*(spread(list(figures)) for figures in zip(*spent, strict=True)), spread(ratios))
-                verdict = "met" if median(ratios) <= GOAL else "MISSED"
-                print(f"{api + ' ' + shape:<16} {events:>6}   {'   '.join(columns)}  {verdict}", flush=True)
-        return met
-    finally:
-        for process in processes:
-            process.popen.kill()
-            process.popen.communicate()
+                    server.log()
+                    called, had = client.first(base, api)
+                    noted = server.log()[-1]
+                    row.append((noted["t_body"] - called + had - noted["t_w"][place]) / 1_000)
+                rounds.append(row)
+            floors, ours = zip(*rounds[1:], strict=True)
+            yield Figure("warm time to first delta", api, "µs", FLOOR, ours, floors, must=1.3, goal=1.1)
+
+
+def measure_many(quick: bool, _peers: Sequence[str]) -> Iterator[Figure]:
+    """CPU and growth of 200 answers at once, each round in fresh processes: what they have grown by stays."""
+    streams, deltas = (50, 200) if quick else (200, 500)
+    rounds = []
+    for _ in range(2 if quick else 5):
+        row = []
+        for kind in ("floor", "dragoman"):
+            with running((kind,)) as (server, (client,)):
+                row.append(client.many(server.answers("text", deltas, 1, "y"), "chat", deltas, streams))
+        rounds.append(row)
+    title = f"{streams} streams at once, {deltas} deltas each"
+    (floor_cpu, floor_growth), (cpu, growth) = (zip(*side, strict=True) for side in zip(*rounds, strict=True))
+    yield Figure(title, "seconds of CPU", "s, MB", FLOOR, cpu, floor_cpu, must=1.5, goal=1.2)
+    yield Figure(title, "MB of growth", "s, MB", FLOOR, growth, floor_growth, must=2.0, goal=1.2)
+
+
+def measure_long(quick: bool, _peers: Sequence[str]) -> Iterator[Figure]:
+    """CPU per event of an answer ten times as long."""
+    with running(("dragoman",)) as (server, (client,)):
+        for api in ("chat", "anthropic"):
+            rounds = [
+                [_per_event(client, server.answers("text", deltas), api, deltas) for deltas in (20_000, 2_000)]
+                for _ in _rounds(quick, 11)
+            ]
+            long, short = zip(*rounds[1:], strict=True)
+            unit = "µs of CPU per event"
+            yield Figure("20,000 deltas", api, unit, "2,000 deltas", long, short, must=1.1, goal=1.0)
+
+
+PARTS = [
+    Part("burst", measure_burst),
+    Part("paced", measure_paced),
+    Part("first", measure_first),
+    Part("many", measure_many),
+    Part("long", measure_long),
+]
+
+
+def _rounds(quick: bool, full: int) -> range:
+    """The rounds, and one before them to warm up, which the caller leaves out."""
+    return range((3 if quick else full) + 1)
+
+
+def _per_event(client: Client, base: str, api: str, deltas: int) -> float:
+    return client.burst(base, api, "text", deltas) / events_of(api, "text", deltas)
+
+
+# ---------------------------------------------------------------- the peers, each in an environment of its own
+
+
+class PeerWorker:
+    """A client of the peers benchmark, in its own process and environment."""
+
+    def __init__(self, name: str) -> None:
+        self._worker = importlib.import_module("harness").Worker(name)
+        self.problem: str | None = None if self._worker.ready.get("ok") else self._worker.ready.get("err", "unknown")
+
+    def burst(self, base: str, api: str, shape: str, deltas: int) -> float:
+        """Return the µs of CPU of one answer."""
+        answer = self._worker.ask(op="stream", base=base, api=api, shape=shape, n=deltas)
+        if not answer.get("ok"):
+            raise SystemExit(f"{self._worker.name}: {answer.get('err')}")
+        return float(answer["runs"][0][1]) * 1e6
+
+    def end(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+
+def installed_peers() -> list[str]:
+    """Return those of the peers whose environments stand (the peers benchmark's `setup_venvs.sh` makes them)."""
+    harness = importlib.import_module("harness")
+    return [peer for peer in PEER_GOALS if Path(harness.py(harness.CLIENTS[peer][0])).exists()]
+
+
+def _workers(peers: Sequence[str]) -> dict[str, PeerWorker]:
+    workers = {peer: PeerWorker(peer) for peer in installed_peers() if peer in peers} if peers else {}
+    return {peer: worker for peer, worker in workers.items() if worker.problem is None}
+
+
+def _peer_figures(peers: Sequence[str], spent: dict[tuple[str, str, str], list[float]]) -> Iterator[Figure | Skipped]:
+    row = "against the peers, burst of text"
+    for peer in peers:
+        api, must, goal = PEER_GOALS[peer]
+        theirs = spent.get((peer, "text", api))
+        if theirs is None:
+            yield Skipped(f"{row}: {peer}", "its environment does not stand, or does not start")
+        else:
+            ours = spent["dragoman", "text", api][: len(theirs)]
+            unit = "µs of CPU per event; ratio of theirs to ours"
+            yield Figure(row, f"{peer}, {api}", unit, peer, ours, theirs, must=must, goal=goal, at_least=True)
 
 
 def main() -> None:
-    """Play the role that the arguments name; without one, run the benchmark."""
-    if not (PEERS / "clients_raw.py").is_file():
-        print(f"skipped: the peers benchmark is not in {PEERS} (BENCH_PEERS names another folder)")
-        return
-    sys.path.insert(0, str(PEERS))
-    arguments = argparse.ArgumentParser(description="CPU per streamed event, beside the floor")
-    arguments.add_argument("--rounds", type=int, default=ROUNDS)
-    arguments.add_argument("--deltas", type=int, help="deltas per answer, a multiple of 50")
-    arguments.add_argument("--api", action="append", choices=list(MODELS))
-    arguments.add_argument("--server", action="store_true", help=argparse.SUPPRESS)
-    arguments.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)
+    """Measure the parts that are chosen."""
+    arguments = argparse.ArgumentParser(description="Streamed answers beside the floor")
+    arguments.add_argument("--part", action="append", choices=[part.name for part in PARTS])
+    arguments.add_argument("--quick", action="store_true")
     chosen = arguments.parse_args()
-    if chosen.server:
-        run_server()
-    elif chosen.client:
-        asyncio.run(run_client(chosen.client))
-    else:
-        shapes = dict.fromkeys(SHAPES, chosen.deltas) if chosen.deltas else SHAPES
-        sys.exit(not measure(chosen.rounds, shapes, chosen.api or list(MODELS)))
+    if problem := missing_peers():
+        print(f"skipped: {problem}")
+        return
+    print(f"Python {sys.version.split()[0]}; median [quartiles] of ours, of the floor, of the ratio")
+    missed = False
+    for part in PARTS:
+        if not chosen.part or part.name in chosen.part:
+            for figure in show(part.measure(chosen.quick, ())):
+                missed = missed or (isinstance(figure, Figure) and "MISSED" in figure.verdict)
+    sys.exit(missed)
 
 
 if __name__ == "__main__":

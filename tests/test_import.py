@@ -23,9 +23,15 @@ def test_importing_the_package_leaves_out(module: str) -> None:
     assert module not in loaded
 
 
-def test_importing_the_package_loads_the_handoff_and_nothing_of_the_record() -> None:
-    of_the_record = {name for name in loaded_by("import dragoman") if name.startswith("dragoman.history.")}
-    assert of_the_record == {"dragoman.history.handoff"}
+def test_importing_the_package_loads_the_values_alone() -> None:
+    packages = ("agent", "catalogue", "context", "history", "models", "providers", "store", "stream", "transport")
+    assert {f"dragoman.{package}" for package in packages}.isdisjoint(loaded_by("import dragoman"))
+
+
+def test_asking_for_a_model_loads_the_handoff_and_nothing_of_the_record() -> None:
+    loaded = loaded_by("import dragoman; dragoman.model('openai:gpt-4o', api_key='sk-fake')")
+    assert {name for name in loaded if name.startswith("dragoman.history.")} == {"dragoman.history.handoff"}
+    assert loaded.isdisjoint(HEAVY)
 
 
 def test_asking_for_a_name_of_the_record_loads_it() -> None:

@@ -119,6 +119,21 @@ def test_a_stream_can_be_collected_without_iterating() -> None:
     assert asyncio.run(run()) == "Hello"
 
 
+def test_what_is_assembled_is_what_has_been_handed_out_however_much_was_read_at_once() -> None:
+    async def run() -> list[tuple[str, str]]:
+        handed_out, seen = "", []
+        async with claude(replayed(events(*ANSWER))).stream(HELLO) as stream:
+            async for delta in stream:
+                handed_out += getattr(delta, "text_delta", "")
+                so_far = stream.assembly.message or stream.assembly.partial
+                seen.append((handed_out, so_far.text if so_far else ""))
+        return seen
+
+    seen = asyncio.run(run())
+    assert {handed_out for handed_out, _ in seen} == {"", "Hello"}
+    assert all(handed_out == assembled for handed_out, assembled in seen)
+
+
 def test_leaving_a_stream_early_closes_its_connection() -> None:
     transport = replayed(events(*ANSWER))
 

@@ -294,6 +294,20 @@ def test_a_proxy_of_the_environment_can_be_passed_by(why: str, clean_environment
     assert asyncio.run(main()) == 0
 
 
+def test_the_environment_is_asked_for_a_proxy_once_for_each_host(clean_environment: pytest.MonkeyPatch) -> None:
+    async def main() -> tuple[int, int]:
+        async with serving(answering(whole(ANSWER))) as proxy, serving(answering(whole(ANSWER))) as server:
+            transport = AiohttpTransport()
+            await body_of(transport, post(server.url))
+            clean_environment.setenv("http_proxy", proxy.url)
+            await body_of(transport, post(server.url))
+            asked_before = len(proxy.requests)
+            await body_of(transport, post("http://models.example/v1/messages"))
+            return asked_before, len(proxy.requests)
+
+    assert asyncio.run(main()) == (0, 1)
+
+
 def test_a_proxy_of_another_kind_is_refused_without_its_password(clean_environment: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidValue, match="SOCKS") as caught:
         AiohttpTransport(proxy="socks5://me:planted@proxy.example")

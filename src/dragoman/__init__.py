@@ -1,7 +1,7 @@
 """One append-only conversation record that any language model can read and carry on.
 
-What the record consists of, what builds contexts of it and what keeps it is loaded when it is first asked for; all
-names of these are in `dragoman.history`, `dragoman.context` and `dragoman.store`.
+The values are loaded at once. Whatever works with them is loaded when it is first asked for: models, streams, the
+record, what builds contexts of it and what keeps it; all names of these are in the modules that are called so.
 """
 
 from typing import TYPE_CHECKING
@@ -52,7 +52,6 @@ from .message import (
     ToolResult,
     UnknownPart,
 )
-from .models import ErrorMapper, Model, ModelStream, ProviderClient, guard_stream, model, render_request
 from .request import (
     AgentConfig,
     CacheConfig,
@@ -67,7 +66,6 @@ from .request import (
     ToolsConfig,
     WireRequest,
 )
-from .stream import Assembler, Assembly, Guard, StreamContract, assemble, guard_deltas
 from .toolspec import OneTool, ToolChoice, ToolSpec
 from .usage import Prices, TokenUsage
 
@@ -115,9 +113,11 @@ if TYPE_CHECKING:
         entry_to_json,
         to_messages,
     )
+    from .models import ErrorMapper, Model, ModelStream, ProviderClient, guard_stream, model, render_request
     from .router import ProviderRouter
     from .schema import json_schema
     from .store import MemoryStore, PostgresStore, Session, SessionStore, SQLiteStore, open_session, start_session
+    from .stream import Assembler, Assembly, Guard, StreamContract, assemble, guard_deltas
     from .tools import ToolContext, ToolDefinition, ToolOutput, tool
 
 __version__ = "0.1.0"
@@ -260,24 +260,37 @@ if not TYPE_CHECKING:
             "Agent": "agent",
             "AgentRun": "agent",
             "ApprovalDecision": "agent",
+            "Assembler": "stream",
+            "Assembly": "stream",
             "ContextBuildInput": "context",
             "ContextBuildResult": "context",
             "ContextManager": "context",
             "ContextStats": "context",
             "ContextUpdateResult": "context",
+            "ErrorMapper": "models",
+            "Guard": "stream",
             "Hooks": "agent",
             "MemoryStore": "store",
+            "Model": "models",
+            "ModelStream": "models",
             "PostgresStore": "store",
+            "ProviderClient": "models",
             "ProviderRouter": "router",
             "RunResult": "agent",
             "SQLiteStore": "store",
             "Session": "store",
             "SessionStore": "store",
+            "StreamContract": "stream",
             "ToolContext": "tools",
             "ToolDefinition": "tools",
             "ToolOutput": "tools",
+            "assemble": "stream",
+            "guard_deltas": "stream",
+            "guard_stream": "models",
             "json_schema": "schema",
+            "model": "models",
             "open_session": "store",
+            "render_request": "models",
             "start_session": "store",
             "tool": "tools",
         },

@@ -6,7 +6,7 @@ Retrying, falling back and running tools are the loop's; what to send is the con
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -102,6 +102,7 @@ class Model:
         self.cache_config = cache_config
         self.error_mapper = error_mapper
         self._config = config
+        self._last_merged = (config, config)
 
     def __repr__(self) -> str:
         return f"Model({self.client.dialect.provider}:{self._config.model_id})"
@@ -152,11 +153,13 @@ class Model:
         """
         metadata = _snake_case(request_metadata or {})
         config = self._merged(params)
+        info = self._info(config.model_id)
         handed, wire = self._render(
             messages,
             tool_specs or (),
-            _system_text(messages, system_prompt, system_prompt_content),
+            system_prompt if system_prompt_content is None else _joined_text(system_prompt_content),
             config=config,
+            info=info,
             tool_choice=tool_choice,
             metadata=metadata,
             cache_anchors=cache_anchors,
@@ -168,7 +171,7 @@ class Model:
             self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper, on_answer=readers.append),
             request=wire,
             invocation=invocation,
-            rewrite=_rewrites(handed.original_names, self._info(config.model_id).prices),
+            rewrite=_rewrites(handed.original_names, info.prices),
             readers=readers,
             invocation_state=invocation_state,
         )
@@ -186,11 +189,13 @@ class Model:
         **params: Any,
     ) -> WireRequest:
         """Return the exact request that `stream` would send, without secrets."""
+        config = self._merged(params)
         return self._render(
             messages,
             tool_specs or (),
-            _system_text(messages, system_prompt, system_prompt_content),
-            config=self._merged(params),
+            system_prompt if system_prompt_content is None else _joined_text(system_prompt_content),
+            config=config,
+            info=self._info(config.model_id),
             tool_choice=tool_choice,
             metadata=_snake_case(request_metadata or {}),
             cache_anchors=cache_anchors,
@@ -199,12 +204,16 @@ class Model:
     def _merged(self, params: dict[str, Any]) -> ModelConfig:
         """The settings of one call: its own over the model's, and the defaults where neither says anything."""
         config = self._changed(params)
-        defaults: dict[str, Any] = {}
-        if config.cache_config is None and "cache_config" not in params:
-            defaults["cache_config"] = self.cache_config
-        if config.max_tokens is None and self.client.dialect.output_limit_required:
-            defaults["max_tokens"] = self._info(config.model_id).output_limit
-        return msgspec.structs.replace(config, **defaults) if defaults else config
+        cache_config, max_tokens = config.cache_config, config.max_tokens
+        if cache_config is None and "cache_config" not in params:
+            cache_config = self.cache_config
+        if max_tokens is None and self.client.dialect.output_limit_required:
+            max_tokens = self._info(config.model_id).output_limit
+        of, merged = self._last_merged  # mostly the same as for the call before
+        if of is not config or merged.cache_config is not cache_config or merged.max_tokens != max_tokens:
+            merged = msgspec.structs.replace(config, cache_config=cache_config, max_tokens=max_tokens)
+            self._last_merged = (config, merged)
+        return merged
 
     def _changed(self, changes: Mapping[str, Any]) -> ModelConfig:
         """The settings with these changes. Another model must be one that the client's record is made for."""
@@ -222,7 +231,7 @@ class Model:
 
     def _invocation(self, config: ModelConfig) -> ModelInvocationDescriptor:
         dialect = self.client.dialect
-        return ModelInvocationDescriptor(dialect.provider, dialect.specification, config.model_id)
+        return _descriptor(dialect.provider, dialect.specification, config.model_id)
 
     def _render(
         self,
@@ -231,13 +240,16 @@ class Model:
         system: str | None,
         *,
         config: ModelConfig,
+        info: ModelInfo,
         tool_choice: ToolChoice | None,
         metadata: dict[str, str],
         cache_anchors: Sequence[int],
     ) -> tuple[HandedOff, WireRequest]:
         leading = _leading_system(messages)
         spoken = tuple(messages)[leading:]
-        config = self._possible(config, bool(tools))
+        if system is None:
+            system = "\n\n".join(message.text for message in messages[:leading])
+        config = self._possible(config, info, bool(tools))
         prepared = self.client.preparations.take(spoken, tools, self._invocation(config))
         handed = prepared.hand_off(spoken, tools)
         choice = tool_choice or config.tool_choice
@@ -249,7 +261,7 @@ class Model:
             config=config,
             messages=handed.messages,
             tools=handed.tools,
-            system=system,
+            system=system or None,
             tool_choice=choice,
             cache_anchors=tuple(sorted({anchor for anchor in anchors if anchor is not None})),
             metadata=metadata,
@@ -259,13 +271,12 @@ class Model:
         self.client.preparations.keep(prepared, len(wire.body))
         return handed, wire
 
-    def _possible(self, config: ModelConfig, has_tools: bool) -> ModelConfig:
+    def _possible(self, config: ModelConfig, info: ModelInfo, has_tools: bool) -> ModelConfig:
         """Refuse what the model, or its vendor's API, cannot do; drop, with a warning, what is harmless to drop."""
         who = f"{self.client.dialect.provider}:{config.model_id}"
         for name in sorted(self.client.dialect.ignored):
             if getattr(config, name) not in (None, ()):
                 warnings.warn(f"{who} has no place for {name}: it is left out", stacklevel=4)
-        info = self._info(config.model_id)
         wanted = {
             "tools": has_tools,
             "structured_output": config.output_schema is not None,
@@ -280,6 +291,9 @@ class Model:
             warnings.warn(f"{who} ignores {', '.join(given)}", stacklevel=4)
             return msgspec.structs.replace(config, temperature=None, top_p=None)
         return config
+
+
+_descriptor = lru_cache(ModelInvocationDescriptor)  # a value, and the same few of them for every call
 
 
 def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
@@ -298,16 +312,12 @@ def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def _leading_system(messages: Sequence[Message]) -> int:
-    return len(list(takewhile(lambda message: message.role is Role.SYSTEM, messages)))
+    """How many messages at the beginning are the system's."""
+    return next((place for place, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
 
 
-def _system_text(messages: Sequence[Message], prompt: str | None, content: Sequence[Text] | None) -> str | None:
-    if content is not None:
-        return "\n\n".join(part.text for part in content) or None
-    if prompt is not None:
-        return prompt or None
-    leading = messages[: _leading_system(messages)]
-    return "\n\n".join(message.text for message in leading) or None
+def _joined_text(texts: Sequence[Text]) -> str:
+    return "\n\n".join(part.text for part in texts)
 
 
 def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[str, Callable[[Any], MessageDelta]]:

@@ -15,11 +15,12 @@ from ..providers import find_codec
 from ..request import ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
 from ..target import Dialect
+from ..transport.protocol import HttpRequest, Timeouts, require_headers
 from .preparing import Preparations
 from .streams import close_quietly, log_bug
 
 if TYPE_CHECKING:
-    from ..transport import HttpRequest, HttpResponse, Signer, Timeouts, TokenSource, Transport
+    from ..transport import HttpResponse, Signer, TokenSource, Transport
 
 __all__ = ["ErrorMapper", "ProviderClient"]
 
@@ -42,16 +43,16 @@ class ProviderClient:
         region: str | None = None,
         project: str | None = None,
         transport: "Transport | None" = None,
-        timeouts: "Timeouts | None" = None,
+        timeouts: Timeouts | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        from ..transport.protocol import Timeouts, require_headers
-
         self.dialect = dialect
         self.preparations = Preparations(dialect.rules)
         self.codec = codec or find_codec(dialect.specification)
         self._region = region or _from_environment(dialect.address_variables.get("region", ()))
-        self._base_url = _address(dialect, base_url, self._region, project)
+        address = _address(dialect, base_url, self._region, project)
+        self._path = urlsplit(address).path
+        self._host = address.removesuffix(self._path)
         if not (api_key is None or isinstance(api_key, str) or callable(api_key) or hasattr(api_key, "sign")):
             raise InvalidValue(f"api_key must be a key, a function or a signer, got a {type(api_key).__name__}")
         if transport is not None and not hasattr(transport, "send"):
@@ -60,9 +61,10 @@ class ProviderClient:
             raise InvalidValue.of("timeouts", timeouts, "Timeouts")
         require_headers(headers or {})
         self._api_key = api_key
+        self._given_signer: Signer | None = None  # of the key that was given
         self._found_signer: Signer | None = None
         self._transport = transport
-        self._timeouts = timeouts
+        self._timeouts = timeouts or Timeouts()
         self._headers = dict(headers or {})
 
     def __repr__(self) -> str:
@@ -72,8 +74,7 @@ class ProviderClient:
         """Return the request as this vendor gets it, all but the credentials; its path is the whole one."""
         encoded = self.codec.encode_request(request, self.dialect)
         headers = {"content-type": "application/json", **encoded.headers, **self._headers}
-        path = urlsplit(self._base_url).path + encoded.path
-        return msgspec.structs.replace(encoded, path=path, headers=headers)
+        return msgspec.structs.replace(encoded, path=self._path + encoded.path, headers=headers)
 
     async def call_model(
         self,
@@ -93,10 +94,10 @@ class ProviderClient:
         chunks: AsyncIterator[bytes] | None = None
         cause: Exception | None = None
         try:
-            from ..transport import Timeouts, default_transport
+            from ..transport import default_transport
 
             transport = self._transport or default_transport()
-            response = await transport.send(await self._signed(request), self._timeouts or Timeouts())
+            response = await transport.send(await self._signed(request), self._timeouts)
             reader = self._reader(response.status, response.headers, run_id, error_mapper)
             if on_answer is not None:
                 on_answer(reader)
@@ -143,23 +144,26 @@ class ProviderClient:
         said = (error.provider_message or "").replace(key, "[redacted]")
         return [*deltas[:-1], msgspec.structs.replace(error, provider_message=said)]
 
-    async def _signed(self, request: WireRequest) -> "HttpRequest":
-        from ..transport import HttpRequest
-
-        host = self._base_url.removesuffix(urlsplit(self._base_url).path)
-        unsigned = HttpRequest(request.method, host + request.path, request.headers, request.body)
+    async def _signed(self, request: WireRequest) -> HttpRequest:
+        unsigned = HttpRequest(request.method, self._host + request.path, request.headers, request.body)
         signer = self._signer()
         return unsigned if signer is None else await signer.sign(unsigned)
 
     def _signer(self) -> "Signer | None":
+        if self._given_signer is not None:
+            return self._given_signer
         from ..transport import AwsSigner, KeySigner, TokenSigner, google_token_source
 
-        key, auth = self._api_key, self.dialect.auth
-        if key is not None and not isinstance(key, str):
-            return TokenSigner(key) if callable(key) else key
-        key = key or _from_environment(self.dialect.key_variables)
-        if key is not None:
-            return KeySigner(key, auth if auth.endswith("key") else "authorization")
+        given, auth = self._api_key, self.dialect.auth
+        header = auth if auth.endswith("key") else "authorization"
+        if isinstance(given, str):
+            self._given_signer = KeySigner(given, header) if given else None
+        elif given is not None:
+            self._given_signer = TokenSigner(given) if callable(given) else given
+        if self._given_signer is not None:
+            return self._given_signer
+        if key := _from_environment(self.dialect.key_variables):  # which may change while the program runs
+            return KeySigner(key, header)
         if auth == "none":
             return None
         if auth in ("aws", "token"):

@@ -1,7 +1,8 @@
 """The answer as it comes, and any other source of deltas held to the contract. Knows no provider."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import length_hint
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +36,9 @@ class ModelStream:
         self.invocation_state = invocation_state
         self._readers = readers
         self._assembler = Assembler(invocation=invocation)
-        self._unassembled: list[MessageDelta] = []  # handed out and not assembled yet
+        self._batch: list[MessageDelta] = []  # the deltas of the last network read
+        self._rest: Iterator[MessageDelta] = iter(self._batch)  # those of them that nobody has been given yet
+        self._assembled = 0  # how many of them the assembler has
         self._batches = batches
         self._deltas = self._iterate({DELTA_CLASSES[kind]: change for kind, change in rewrite.items()})
 
@@ -78,22 +81,25 @@ class ModelStream:
     async def _iterate(
         self, rewrite: Mapping[type, Callable[[Any], MessageDelta]]
     ) -> AsyncGenerator[MessageDelta, None]:
-        waiting = self._unassembled
         try:
-            async for batch in self._batches:
-                for delta in batch:
-                    change = rewrite.get(type(delta))
-                    passed = delta if change is None else change(delta)
-                    waiting.append(passed)
-                    yield passed
+            async for read in self._batches:
+                batch = read
+                if not rewrite.keys().isdisjoint(map(type, read)):
+                    batch = [rewrite[type(delta)](delta) if type(delta) in rewrite else delta for delta in read]
+                self._batch, self._rest, self._assembled = batch, iter(batch), 0
+                for delta in self._rest:
+                    yield delta
                 self._assemble()
         finally:
+            self._assemble()
+            self._batch, self._rest, self._assembled = [], iter(()), 0
             await self._batches.aclose()
 
     def _assemble(self) -> None:
         """Bring the assembly up to the last delta that was handed out: a batch at a time, or when somebody looks."""
-        self._assembler.feed_all(self._unassembled)
-        self._unassembled.clear()
+        handed_out = len(self._batch) - length_hint(self._rest)
+        self._assembler.feed_all(self._batch[self._assembled : handed_out])
+        self._assembled = handed_out
 
 
 async def guard_stream(

@@ -7,7 +7,7 @@ further fields of a `tool_use`; on the message its `usage` as reported and every
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -21,7 +21,7 @@ from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, Anthr
 from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
-from .lenient import LenientJson, broken, count_of, decode_unlabelled, required_object, text_of
+from .lenient import UNREADABLE, LenientJson, broken, count_of, decode_unlabelled, required_object, text_of
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
 
@@ -152,12 +152,33 @@ class _Event(msgspec.Struct, gc=False):
     delta: _Delta | None = None
 
 
+class _TextPiece(msgspec.Struct, gc=False, tag="text_delta"):
+    text: str
+
+
+class _ThinkingPiece(msgspec.Struct, gc=False, tag="thinking_delta"):
+    thinking: str
+
+
+class _InputPiece(msgspec.Struct, gc=False, tag="input_json_delta"):
+    partial_json: str
+
+
+class _Piece(msgspec.Struct, gc=False):
+    """What nearly every event is; one that does not fit is read by the wide shape, `_Event`."""
+
+    type: Literal["content_block_delta"]
+    delta: _TextPiece | _ThinkingPiece | _InputPiece
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
 class _Chunk(msgspec.Struct, gc=False):
     """A frame of Bedrock's event stream: one event in base64, and padding."""
 
     event: bytes = msgspec.field(name="bytes", default=b"")
 
 
+_decode_piece = msgspec.json.Decoder(_Piece).decode
 _EVENT = LenientJson(_Event, needed=frozenset({"delta", "text", "thinking", "partial_json"}))
 _CHUNK = TypedJson(_Chunk)
 _BODY = LenientJson(dict[str, Any])
@@ -203,18 +224,37 @@ class _Decoder:
         self.unknown_events = 0
 
     def decode(self, events: Sequence[WireEvent]) -> None:
-        read, write_text = _EVENT.read, self._writer.text
+        writer, blocks = self._writer, self._blocks
+        write_text, write_arguments = writer.text, writer.call_args
         for name, framed in events:
             data = _CHUNK.read(framed).event if name == "chunk" else framed
-            event = read(data)
-            delta = event.delta
-            if event.type == "content_block_delta" and delta is not None:
-                if delta.type == "text_delta":
-                    write_text(delta.text, event.index)
-                else:
-                    self._add_to_block(event.index, delta, data)
+            try:
+                event = _decode_piece(data)
+            except UNREADABLE:
+                self._decode_any(name, data)
+                continue
+            piece = event.delta
+            if type(piece) is _TextPiece:
+                write_text(piece.text, event.index, None)
+            elif (block := blocks.get(event.index)) is None:
+                self._decode_any(name, data)
+            elif type(piece) is _InputPiece and piece.partial_json and block.kind == "tool_use":
+                block.json_pieces.append(piece.partial_json)
+                write_arguments(block.call_id, piece.partial_json)
+            elif type(piece) is _ThinkingPiece:
+                writer.thinking(piece.thinking, event.index)
             else:
-                self._decode_rare(event.type or name, event.index, _BODY.read(data))
+                self._decode_any(name, data)
+
+    def _decode_any(self, name: str, data: bytes) -> None:
+        event = _EVENT.read(data)
+        if event.type == "content_block_delta" and event.delta is not None:
+            if event.delta.type == "text_delta":
+                self._writer.text(event.delta.text, event.index)
+            else:
+                self._add_to_block(event.index, event.delta, data)
+        else:
+            self._decode_rare(event.type or name, event.index, _BODY.read(data))
 
     def decode_body(self, body: bytes) -> None:
         if decode_unlabelled(self, body):

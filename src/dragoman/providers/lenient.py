@@ -14,6 +14,7 @@ from ..errors import ErrorCode, ModelError
 from ..stream import EventDecoder, SseParser, TypedJson
 
 __all__ = [
+    "UNREADABLE",
     "LenientJson",
     "amount_of",
     "broken",
@@ -24,6 +25,7 @@ __all__ = [
     "text_of",
 ]
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what a typed decoder raises, for any bytes
 _COUNT_LIMIT = 2**53  # above it JSON numbers are not whole everywhere; no call uses as many tokens
 
 _Shape = TypeVar("_Shape")
@@ -53,7 +55,7 @@ class LenientJson(TypedJson[_Shape]):
         """Return the value; raise ModelError (protocol_violation) where it is no JSON or a needed field is not read."""
         try:
             return self._decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             if data.strip() in _SENTINELS:
                 return msgspec.convert({}, self._shape)
         return mended(_ANYTHING.read(data), self._shape, needed=self._needed)

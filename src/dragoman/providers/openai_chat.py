@@ -10,7 +10,7 @@ where ours is another; on the message its `usage` as reported, `logprobs` and ev
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -19,8 +19,8 @@ from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..usage import TokenUsage
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, amount_of, count_of, decode_unlabelled, text_of
-from .openai_chat_calls import CalledFunction, CallPiece, ToolCallJoiner
+from .lenient import UNREADABLE, LenientJson, amount_of, count_of, decode_unlabelled, text_of
+from .openai_chat_calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
 
 __all__ = ["CODEC", "ChatDialect"]
@@ -82,6 +82,45 @@ class _Chunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
+_Empty: TypeAlias = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
+
+
+class _UsualDelta(msgspec.Struct, gc=False):
+    """Text, thinking or the next piece of a call, and nothing of what is rare."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Annotated[list[FurtherPiece], msgspec.Meta(max_length=1)] | None = None
+    reasoning_text: None = None
+    reasoning_details: _Empty = None
+    refusal: None = None
+    function_call: None = None
+    annotations: _Empty = None
+    images: _Empty = None
+    audio: None = None
+    executed_tools: _Empty = None
+    extra_content: None = None
+    thought_signature: None = None
+
+
+class _UsualChoice(msgspec.Struct, gc=False):
+    delta: _UsualDelta
+    index: int | None = None
+    finish_reason: None = None
+    logprobs: None = None
+    error: None = None
+
+
+class _UsualChunk(msgspec.Struct, gc=False):
+    """The chunk that nearly every event is. What does not fit this shape is read by the wide one, `_Chunk`."""
+
+    choices: Annotated[list[_UsualChoice], msgspec.Meta(min_length=1, max_length=1)]
+    usage: None = None
+    error: None = None
+
+
+_decode_usual = msgspec.json.Decoder(_UsualChunk).decode
 # What an answer is made of: of another type, there is no answer. All else may have any.
 _NEEDED = frozenset({"choices", "delta", "message", "content", "tool_calls", "function", "custom", "name", "input"})
 _CHUNK = LenientJson(_Chunk, needed=_NEEDED)
@@ -137,28 +176,46 @@ class _Decoder:
         self.unknown_events = 0
 
     def decode(self, events: Sequence[WireEvent]) -> None:
-        read = _CHUNK.read
+        write_text, calls = self._writer.text, self._calls
         for name, data in events:
-            if len(data) < 9 and self._is_mark(data.strip()):
+            if self._watching:
+                self._decode_any(name, data)
                 continue
-            chunk = read(data)
-            choices = chunk.choices
-            if (
-                self._watching
-                or not choices
-                or choices[0].finish_reason
-                or choices[0].error is not None
-                # Nothing usual: Azure's filter on the text before, or what nobody knows yet.
-                or (delta := choices[0].delta) is None
-                or not (delta.content or delta.tool_calls or delta.reasoning_content or delta.reasoning)
-            ):
-                self._note_whole(name, chunk, _WHOLE.read(data))
-            elif chunk.usage is not None or chunk.error is not None:
-                self._note_usage(chunk.usage)
-                self._note_error(chunk.error)
-            for choice in choices or ():
-                if not choice.index:
-                    self._add_choice(choice)
+            try:
+                choice = _decode_usual(data).choices[0]
+            except UNREADABLE:
+                self._decode_any(name, data)
+                continue
+            delta = choice.delta
+            content, thought = delta.content, delta.reasoning_content or delta.reasoning
+            if content and not (thought or delta.tool_calls or choice.index):
+                if self._open != "text":
+                    self._close_part("text")
+                write_text(content, None, None)
+            elif thought or content or self._open or choice.index or not calls.go_on(delta.tool_calls):
+                self._decode_any(name, data)
+
+    def _decode_any(self, name: str, data: bytes) -> None:
+        if len(data) < 9 and self._is_mark(data.strip()):
+            return
+        chunk = _CHUNK.read(data)
+        choices = chunk.choices
+        if (
+            self._watching
+            or not choices
+            or choices[0].finish_reason
+            or choices[0].error is not None
+            # Nothing usual: Azure's filter on the text before, or what nobody knows yet.
+            or (delta := choices[0].delta) is None
+            or not (delta.content or delta.tool_calls or delta.reasoning_content or delta.reasoning)
+        ):
+            self._note_whole(name, chunk, _WHOLE.read(data))
+        elif chunk.usage is not None or chunk.error is not None:
+            self._note_usage(chunk.usage)
+            self._note_error(chunk.error)
+        for choice in choices or ():
+            if not choice.index:
+                self._add_choice(choice)
 
     def decode_body(self, body: bytes) -> None:
         if decode_unlabelled(self, body):

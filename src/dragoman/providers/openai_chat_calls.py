@@ -6,7 +6,7 @@ repeat them, or give every call the index 0: a call here has an id of its own, u
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from ..jsontext import encode_json, parse_arguments
 from ..stream import DeltaWriter
 from .callids import CallIds
 
-__all__ = ["CallPiece", "CalledFunction", "ToolCallJoiner"]
+__all__ = ["CallPiece", "CalledFunction", "FurtherPiece", "ToolCallJoiner"]
 
 _MARKS = re.compile(r'\\.?|["{}]', re.DOTALL)  # what says where an object ends; a backslash with what it escapes
 
@@ -37,6 +37,19 @@ class CallPiece(msgspec.Struct, gc=False):
     function: CalledFunction | None = None
     custom: _Custom | None = None
     extra_content: Any = None
+
+
+class _FurtherText(msgspec.Struct, gc=False):
+    arguments: str
+    name: Literal["", None] = None
+
+
+class FurtherPiece(msgspec.Struct, gc=False):
+    """The usual entry of `tool_calls`: more argument text of a call that an earlier one has opened."""
+
+    index: int
+    function: _FurtherText
+    extra_content: None = None
 
 
 class _Call:
@@ -103,29 +116,20 @@ class ToolCallJoiner:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
+    def go_on(self, pieces: list[FurtherPiece] | None) -> bool:
+        """Write a further piece of an open call, the path of most tokens; False where it is for `add` to read."""
+        if not pieces or self._waiting is not None:
+            return False
+        call, arguments = self._calls_by_index.get(pieces[0].index), pieces[0].function.arguments
+        if call is None or not call.id:
+            return False
+        if arguments and not (arguments[0] == "{" and call.is_repeated_by(arguments)):
+            call.pieces.append(arguments)
+            self._writer.call_args(call.id, arguments)
+        return True
+
     def add(self, pieces: list[CallPiece], *, are_whole: bool) -> None:
         """Write what these entries of one `tool_calls` say; `are_whole` where each is a call and none a piece."""
-        if not are_whole and len(pieces) == 1:
-            piece = pieces[0]
-            function, call = piece.function, self._calls_by_index.get(piece.index)
-            if (
-                call is not None
-                and call.id
-                and function is not None
-                and not function.name
-                and type(function.arguments) is str
-                and piece.index is not None
-                and piece.extra_content is None
-                and self._waiting is None
-            ):  # a plain further piece of an open call: the usual case, and the path of every token
-                if function.arguments and not (
-                    function.arguments[0] == "{" and call.is_repeated_by(function.arguments)
-                ):
-                    call.pieces.append(function.arguments)
-                    self._writer.call_args(call.id, function.arguments)
-            else:
-                self._add_piece(piece, ())
-            return
         # Two entries with a name in one list are two calls, whatever their ids and indexes say.
         touched: list[_Call] = []
         for piece in pieces:

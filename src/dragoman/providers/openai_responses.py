@@ -24,13 +24,14 @@ from ..target import Dialect
 from ..usage import TokenUsage
 from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, amount_of, decode_unlabelled
+from .lenient import UNREADABLE, LenientJson, amount_of, decode_unlabelled
 from .openai_responses_items import (
     NOT_KEPT,
     PIECES,
     REPEATED,
     TERMINALS,
     OutputItem,
+    PieceEvent,
     changes_in,
     content_data,
     count_in,
@@ -65,6 +66,18 @@ class _Event(msgspec.Struct, gc=False):
     delta: Any = None
 
 
+class _Piece(msgspec.Struct, gc=False):
+    """What nearly every event is. One that does not fit is read by the wide shape, `_Event`."""
+
+    type: PieceEvent
+    delta: str
+    item_id: str | None = None
+    output_index: int | None = None
+    content_index: int | None = 0
+    summary_index: int | None = 0
+
+
+_decode_piece = msgspec.json.Decoder(_Piece).decode
 _EVENT = LenientJson(_Event)
 
 
@@ -87,35 +100,43 @@ class _Decoder:
         self.unknown_events = 0
 
     def decode(self, events: Sequence[WireEvent]) -> None:
-        read, write_text, write_arguments = _EVENT.read, self._writer.text, self._writer.call_args
+        write_text, write_arguments = self._writer.text, self._writer.call_args
         for name, data in events:
-            if data == b"[DONE]":
+            try:
+                piece = _decode_piece(data)
+            except UNREADABLE:
+                self._decode_any(name, data)
                 continue
-            event = read(data)
-            kind, live = event.type or name, self._live
+            kind, live = piece.type, self._live
             if (
                 kind == "response.output_text.delta"
                 and live is not None
-                and live.item_id == event.item_id
-                and live.current == event.content_index
-                and type(event.delta) is str
+                and live.item_id == piece.item_id
+                and live.current == piece.content_index
             ):
-                live.writing.append(event.delta)
-                write_text(event.delta, live.part_index)
+                live.writing.append(piece.delta)
+                write_text(piece.delta, live.part_index, None)
             elif (
                 kind == "response.function_call_arguments.delta"
                 and live is None
-                and (item := self._by_id.get(event.item_id)) is not None
+                and (item := self._by_id.get(piece.item_id)) is not None
                 and item.call_id is not None
                 and not item.closed
-                and type(event.delta) is str
             ):
-                item.writing.append(event.delta)
-                write_arguments(item.call_id, event.delta)
-            elif kind in PIECES:
-                self._add_piece(event, *PIECES[kind])
-            elif kind not in REPEATED:
-                self._decode_rare(kind, event, _decode_object(data))
+                item.writing.append(piece.delta)
+                write_arguments(item.call_id, piece.delta)
+            else:
+                self._add_piece(piece, *PIECES[kind])
+
+    def _decode_any(self, name: str, data: bytes) -> None:
+        if data == b"[DONE]":
+            return
+        event = _EVENT.read(data)
+        kind = event.type or name
+        if kind in PIECES:
+            self._add_piece(event, *PIECES[kind])
+        elif kind not in REPEATED:
+            self._decode_rare(kind, event, _decode_object(data))
 
     def decode_body(self, body: bytes) -> None:
         if decode_unlabelled(self, body):
@@ -183,7 +204,7 @@ class _Decoder:
             self._open_call(item)
         return item
 
-    def _add_piece(self, event: _Event, kind: str, channel: str) -> None:
+    def _add_piece(self, event: _Event | _Piece, kind: str, channel: str) -> None:
         item = self._find(event.item_id, event.output_index, kind)
         if item is None:  # a resumed stream may begin after the item's opening
             item = self._open({"type": kind, "id": event.item_id}, event.output_index)
@@ -437,8 +458,9 @@ class _Decoder:
         for index, final in enumerate(output):
             self._take_match(found, index, final, self._by_index.get(index))
         for index, final in enumerate(output):
-            same = (item for item in self._items if item not in found.values() and says_the_same(item, final))
-            self._take_match(found, index, final, next(same, None))
+            if index not in found:
+                same = (item for item in self._items if item not in found.values() and says_the_same(item, final))
+                self._take_match(found, index, final, next(same, None))
         for index, final in enumerate(output):
             if index not in found:
                 found[index] = OutputItem(final)

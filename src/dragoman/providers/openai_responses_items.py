@@ -1,6 +1,6 @@
 """OpenAI Responses: the events and output items of its answers, and what of an item rides beside its part. Pure."""
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from ..jsontext import join_surrogates
 from .lenient import count_of
@@ -11,6 +11,7 @@ __all__ = [
     "REPEATED",
     "TERMINALS",
     "OutputItem",
+    "PieceEvent",
     "changes_in",
     "content_data",
     "count_in",
@@ -24,6 +25,13 @@ __all__ = [
     "without",
 ]
 
+PieceEvent: TypeAlias = Literal[
+    "response.output_text.delta",
+    "response.refusal.delta",
+    "response.reasoning_summary_text.delta",
+    "response.reasoning_text.delta",
+    "response.function_call_arguments.delta",
+]
 # Event -> the item that it adds a piece to, and which of the item's texts.
 PIECES: dict[str, tuple[str, str]] = {
     "response.output_text.delta": ("message", "output_text"),

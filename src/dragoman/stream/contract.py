@@ -51,20 +51,16 @@ class StreamContract:
     A delta that was refused leaves the state as it was. `source` names the stream in violations.
     """
 
-    __slots__ = ("_ended_calls", "_open_calls", "_row", "last_seq", "source", "state")
+    __slots__ = ("_ended_calls", "_open_calls", "_row", "finished", "last_seq", "source", "state")
 
     def __init__(self, source: str = "stream") -> None:
         self.source = source
         self.state = "idle"
+        self.finished = False  # whether a terminal delta has been seen
         self._row = _ROWS["idle"]
         self.last_seq = -1
         self._open_calls: dict[str, None] = {}
         self._ended_calls: set[str] = set()
-
-    @property
-    def finished(self) -> bool:
-        """Whether a terminal delta has been seen."""
-        return self.state in TERMINAL_STATES
 
     def check(self, delta: MessageDelta) -> None:
         """Take the next delta; raise ContractViolation if it is not legal here."""
@@ -81,6 +77,7 @@ class StreamContract:
             self.state = next_state
             self._row = _ROWS[next_state]
             if next_state in TERMINAL_STATES:
+                self.finished = True
                 self._open_calls.clear()  # an error leaves none of them open
 
     def take(self, deltas: Sequence[MessageDelta]) -> int:

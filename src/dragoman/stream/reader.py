@@ -91,6 +91,7 @@ class ResponseReader:
         "_size",
         "_writer",
         "bug",
+        "finished",
     )
 
     def __init__(
@@ -113,15 +114,11 @@ class ResponseReader:
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
         self.bug: Exception | None = None  # ours, for whoever keeps a log
+        self.finished = False  # whether the terminal delta has been returned: no more bytes are needed
         if not 200 <= status < 300:
             self._failure = lambda body: codec.map_error(status, lowered, body)
         else:
             self._parser = _event_parser(lowered.get("content-type", ""))
-
-    @property
-    def finished(self) -> bool:
-        """Whether the terminal delta has been returned: no more bytes are needed."""
-        return self._guard.finished
 
     @property
     def unknown_events(self) -> int:
@@ -148,7 +145,9 @@ class ResponseReader:
                 self._keep(chunk)
         except Exception as error:  # noqa: BLE001  # whatever the wire says, the stream ends legally
             return self._closed(error, now)
-        return self._legal()
+        deltas = self._guard.feed_all(self._writer.take())
+        self.finished = self._guard.finished
+        return deltas
 
     def end(self, now: datetime | None = None, cause: Exception | None = None) -> list[MessageDelta]:
         """Return the last deltas: the body has ended, or broke off for `cause`."""
@@ -189,14 +188,12 @@ class ResponseReader:
         except ModelError:
             pass
 
-    def _legal(self) -> list[MessageDelta]:
-        return self._guard.feed_all(self._writer.take())
-
     def _closed(self, cause: Exception | None, now: datetime | None) -> list[MessageDelta]:
-        deltas = self._legal()
+        deltas = self._guard.feed_all(self._writer.take())
         if cause is not None and not isinstance(cause, DragomanError):
             self.bug = cause
         closing = self._guard.close(cause, now=now)
+        self.finished = True
         return deltas if closing is None else [*deltas, closing]
 
 

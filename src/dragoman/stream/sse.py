@@ -24,40 +24,47 @@ class SseParser:
         self._held = b""  # a CR that may be half of CRLF, or the first bytes of a byte order mark
         self._limit = limit
         self._started = False
-        self._prefix, self._name = _DATA, ""  # how the next event probably begins, and the name that it then has
+        self._prefix, self._name = _DATA, ""  # how most events begin, and the name that they then have
 
     def feed(self, chunk: bytes) -> list[WireEvent]:
         """Return the events that `chunk` completes; raise ModelError where one grows past the limit."""
         if not self._started or self._held or b"\r" in chunk:
             chunk = self._normalised(chunk)
         buffer = self._buffer
-        if not buffer:
-            blocks = chunk.split(b"\n\n")
-        else:
+        if buffer:
             seen = len(buffer)
             buffer += chunk
             if buffer.find(b"\n\n", seen - 1) < 0:
                 self._require_size(len(buffer))
                 return []
-            blocks = bytes(buffer).split(b"\n\n")
+            chunk = bytes(buffer)
             buffer.clear()
-        buffer += blocks.pop()
-        self._require_size(len(buffer))
+        blocks, _, tail = chunk.rpartition(b"\n\n")
+        if tail:
+            buffer += tail
+            self._require_size(len(buffer))
+        return self._events(blocks) if blocks else []
+
+    def _events(self, blocks: bytes) -> list[WireEvent]:
+        """Cut before every event that begins in the usual way: between two cuts stands one line of data, mostly."""
+        if not blocks.startswith(self._prefix):
+            self._prefix, self._name = _prefix_and_name(blocks.rpartition(b"\n\n")[2])
         events: list[WireEvent] = []
         prefix, name = self._prefix, self._name
-        for block in blocks:
-            # Mostly an event begins like the one before it, and the rest is one line of data; all others line by line.
-            if block.startswith(prefix) and (data := block[len(prefix) :]) and b"\n" not in data:
-                events.append((name, data))
+        before, *pieces = (b"\n\n" + blocks).split(b"\n\n" + prefix)
+        if before:
+            _append_events(events, before)
+        for piece in pieces:
+            if piece and b"\n" not in piece:
+                events.append((name, piece))
             else:
-                _append_event(events, block)
-                prefix, name = self._prefix, self._name = _prefix_and_name(block)
+                _append_events(events, prefix + piece)
         return events
 
     def end(self) -> list[WireEvent]:
         """Return the last event if its data arrived but the blank line after it did not."""
         events: list[WireEvent] = []
-        _append_event(events, bytes(self._buffer))
+        _append_events(events, bytes(self._buffer))
         self._buffer.clear()
         return events
 
@@ -82,19 +89,17 @@ class SseParser:
             )
 
 
-def _append_event(events: list[WireEvent], block: bytes) -> None:
-    name = ""
-    data: list[bytes] = []
-    for line in block.split(b"\n"):
-        field, _, value = line.partition(b":")
-        if value[:1] == b" ":
-            value = value[1:]
-        if field == b"data":
-            data.append(value)
-        elif field == b"event":
-            name = value.decode("utf-8", "replace")
-    if any(data):  # an event that says nothing is no event
-        events.append((name, b"\n".join(data)))
+def _append_events(events: list[WireEvent], blocks: bytes) -> None:
+    for block in blocks.split(b"\n\n"):
+        name = ""
+        data: list[bytes] = []
+        for line in block.split(b"\n"):
+            if line.startswith(b"data:") or line == b"data":
+                data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line.startswith(b"event:") or line == b"event":
+                name = (line[7:] if line[6:7] == b" " else line[6:]).decode("utf-8", "replace")
+        if any(data):  # an event that says nothing is no event
+            events.append((name, b"\n".join(data)))
 
 
 def _prefix_and_name(block: bytes) -> tuple[bytes, str]:

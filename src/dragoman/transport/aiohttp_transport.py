@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,12 +21,16 @@ __all__ = ["AiohttpTransport"]
 
 KEEPALIVE_SECONDS = 30.0
 HEAD_LIMIT = 64 * 1024
+READ_SIZE = 64 * 1024  # what is read at once is decoded at once: more of it would not stay in the processor's cache
+
+_watch_of_task: ContextVar[HeadWatch] = ContextVar("watch_of_task")  # over the request that the task is sending
 
 
 class AiohttpTransport:
     """Sends requests over a pool of connections that all models of an event loop share.
 
-    `proxy` is used for everything; without it the usual environment variables decide, unless `trust_env` is off.
+    `proxy` is used for everything; without it the usual environment variables decide, unless `trust_env` is off; they
+    are looked at once for each host, as long as a pool is open.
     `headers` are added to every request that does not have them. `ssl_context` or `ca_file` replace the system's
     certificate authorities. The pool closes with its event loop (`asyncio.run` sees to that) or by `close`.
     """
@@ -50,6 +55,7 @@ class AiohttpTransport:
         self._ssl_context = ssl_context
         self._ca_file = ca_file
         self._pools: _Pools = {}
+        self._found_proxies: dict[str, str | None] = {}  # by the URL up to its path
 
     def __repr__(self) -> str:
         proxy = host_of(self._proxy) if self._proxy else ("environment" if self._trust_env else None)
@@ -58,15 +64,17 @@ class AiohttpTransport:
     async def send(self, request: HttpRequest, timeouts: Timeouts) -> "AiohttpResponse":
         """Return the answer when its head has arrived; see `Transport.send`."""
         NETWORK.require_allowed()
-        session = await self._session()
+        pool = self._pools.get(asyncio.get_running_loop())
+        session = await self._open_pool() if pool is None or pool[0].closed else pool[0]
         import aiohttp
         from yarl import URL
 
         # No local variable of this function holds a secret: error reporters collect them.
         host = host_of(request.url)
         watch = HeadWatch(host, timeouts)
+        _watch_of_task.set(watch)
         try:
-            async with watch.limit:
+            async with watch:
                 response = await session.request(
                     request.method,
                     URL(request.url, encoded=True),  # a signature covers the address as it is written
@@ -74,7 +82,6 @@ class AiohttpTransport:
                     headers=self._all_headers(request),
                     allow_redirects=False,
                     proxy=self._proxy_for(request.url),
-                    trace_request_ctx=watch,
                 )
                 return AiohttpResponse(response, host, watch.body())
         except (aiohttp.ClientError, OSError) as error:
@@ -88,26 +95,28 @@ class AiohttpTransport:
         if pool is not None:
             await pool[1].aclose()
 
-    async def _session(self) -> "aiohttp.ClientSession":
+    async def _open_pool(self) -> "aiohttp.ClientSession":
         loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None or pool[0].closed:
-            _forget_closed_loops(self._pools)
-            keeper = _keep_open(self._pools, loop, self._open_session())
-            pool = (await anext(keeper), keeper)
-            self._pools[loop] = pool
-        return pool[0]
+        _forget_closed_loops(self._pools)
+        self._found_proxies.clear()
+        keeper = _keep_open(self._pools, loop, self._open_session())
+        session = await anext(keeper)
+        self._pools[loop] = (session, keeper)
+        return session
 
     def _open_session(self) -> "aiohttp.ClientSession":
         import aiohttp
 
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(_note_connected)
-        trace.on_connection_reuseconn.append(_note_connected)
+        class Connector(aiohttp.TCPConnector):
+            """Tells the watch when a connection stands. aiohttp's own traces would cost a twentieth of a request."""
+
+            async def connect(self, *arguments: Any, **options: Any) -> "aiohttp.connector.Connection":
+                connection = await super().connect(*arguments, **options)
+                _watch_of_task.get().connected()
+                return connection
+
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=self._verified_context() or True
-            ),
+            connector=Connector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=self._verified_context() or True),
             # All limits are ours (HeadWatch, BodyWatch): aiohttp rounds its own up to whole seconds.
             timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -115,7 +124,6 @@ class AiohttpTransport:
             trust_env=False,  # it would also send passwords from ~/.netrc
             skip_auto_headers=("content-type",),
             headers={"user-agent": "dragoman"},
-            trace_configs=[trace],
             max_line_size=HEAD_LIMIT,
             max_field_size=HEAD_LIMIT,
         )
@@ -139,16 +147,11 @@ class AiohttpTransport:
     def _proxy_for(self, url: str) -> str | None:
         if self._proxy is not None or not self._trust_env:
             return self._proxy
-        from urllib.request import getproxies, proxy_bypass  # loads ssl and http.client
-
-        proxies = getproxies()
-        parts = urlsplit(url)
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
-        if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
-            return None
-        proxy = proxy if "://" in proxy else f"http://{proxy}"
-        _require_proxy(proxy, f"the environment's proxy for {parts.scheme}")
-        return proxy
+        scheme, _, rest = url.partition("://")
+        origin = f"{scheme}://{rest.partition('/')[0]}"
+        if origin not in self._found_proxies:
+            self._found_proxies[origin] = _proxy_of_environment(origin)
+        return self._found_proxies[origin]
 
 
 class AiohttpResponse:
@@ -179,12 +182,12 @@ class AiohttpResponse:
         import aiohttp
 
         watch = self._watch
-        wait, got, read = watch.wait, watch.got, self._response.content.readany
+        wait, got, read = watch.wait, watch.got, self._response.content.read
         failure: ModelError
         try:
             while True:
                 wait()
-                chunk = await read()
+                chunk = await read(READ_SIZE)
                 got()
                 if not chunk:
                     return
@@ -229,16 +232,25 @@ def _forget_closed_loops(pools: _Pools) -> None:
                 pass
 
 
-async def _note_connected(_: object, context: Any, __: object) -> None:
-    context.trace_request_ctx.connected()
-
-
 def _joined_headers(fields: Any) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in fields:
         lowered = name.lower()
         headers[lowered] = f"{headers[lowered]}, {value}" if lowered in headers else value
     return headers
+
+
+def _proxy_of_environment(url: str) -> str | None:
+    from urllib.request import getproxies, proxy_bypass  # loads ssl and http.client
+
+    proxies = getproxies()
+    parts = urlsplit(url)
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    _require_proxy(proxy, f"the environment's proxy for {parts.scheme}")
+    return proxy
 
 
 def _require_proxy(proxy: object, field: str) -> None:

@@ -63,7 +63,7 @@ class HttpxTransport:
         )
         outgoing.url = _quiet_url_class()(outgoing.url)
         try:
-            async with watch.limit:
+            async with watch:
                 response = await self._client.send(outgoing, stream=True, follow_redirects=False)
                 return HttpxResponse(response, host, watch.body())
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:

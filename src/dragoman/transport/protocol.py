@@ -6,6 +6,7 @@ A transport moves bytes. It knows no provider, follows no redirect, and tells no
 import math
 import re
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ __all__ = ["HttpRequest", "HttpResponse", "Timeouts", "Transport", "host_of", "i
 
 _METHOD = re.compile(r"[A-Z]{1,16}")
 _URL = re.compile(r"https?://[!-~]+")
+_PLAIN_HOST = re.compile(r"https?://([a-z0-9.-]+(?::[1-5]?[1-9][0-9]{1,3})?)(?=/|$)")  # as nearly every URL begins
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
 
@@ -121,9 +123,9 @@ def host_of(url: str) -> str:
 
 def require_headers(headers: object) -> None:
     """Refuse header fields that could not be sent or would smuggle another; the value is never quoted."""
-    if not isinstance(headers, Mapping):
+    if type(headers) is not dict and not isinstance(headers, Mapping):
         raise InvalidValue.of("headers", headers, "a mapping of names to texts")
-    if not all(isinstance(name, str) and _HEADER_NAME.fullmatch(name) for name in headers):
+    if not all(map(_is_header_name, headers)):
         raise InvalidValue("headers must have names that are HTTP tokens")
     refused = [name for name, value in headers.items() if not is_header_value(value)]
     del headers  # error reporters collect local variables
@@ -139,7 +141,14 @@ def is_header_value(value: object) -> bool:
     return isinstance(value, str) and _HEADER_VALUE.fullmatch(value) is not None
 
 
+@lru_cache  # the same few names, request after request; values may be secrets
+def _is_header_name(name: object) -> bool:
+    return isinstance(name, str) and _HEADER_NAME.fullmatch(name) is not None
+
+
 def _host(url: str) -> str | None:
+    if plain := _PLAIN_HOST.match(url):
+        return plain[1]
     try:
         parts = urlsplit(url)
         port = parts.port

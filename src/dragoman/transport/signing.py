@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra, ModelError
-from .protocol import HttpRequest, is_header_value
+from .protocol import HttpRequest, is_header_value, require_headers
 
 __all__ = [
     "AZURE_SCOPE",
@@ -240,5 +241,9 @@ def _required(token: object) -> str:
 
 
 def _with_headers(request: HttpRequest, headers: dict[str, str]) -> HttpRequest:
+    """The request with these header fields, which are checked; all else of it has been."""
+    require_headers(headers)
+    signed: HttpRequest = request.__copy__()  # type: ignore[attr-defined]  # msgspec's
     kept = {name: value for name, value in request.headers.items() if name.lower() not in headers}
-    return HttpRequest(request.method, request.url, kept | headers, request.body)
+    force_setattr(signed, "headers", kept | headers)
+    return signed

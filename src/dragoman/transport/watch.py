@@ -1,6 +1,7 @@
 """Time limits of a call: one timer per stage and per stream, none per chunk. Knows asyncio, and no HTTP library."""
 
 import asyncio
+from types import TracebackType
 
 from ..errors import ErrorCode, ModelError
 from .protocol import Timeouts
@@ -18,15 +19,43 @@ _STAGES = {
 class HeadWatch:
     """Limits the wait for a response's head: first `connect`, then `first_byte`, `total` above both.
 
-    Use `limit` as the context manager around the wait; a TimeoutError out of it is `failure` if `expired`.
+    Use it as the context manager around the wait, in the task that waits; a TimeoutError out of it is `failure` if it
+    has `expired`. It is `asyncio.timeout_at` but for its one timer, which is not moved with every stage: when it goes
+    off, it looks what is due by then.
     """
+
+    __slots__ = (
+        "_cancelling", "_due", "_entered", "_host", "_loop", "_stage", "_started", "_task", "_timeouts", "_timer",
+        "expired",
+    )  # fmt: skip
 
     def __init__(self, host: str, timeouts: Timeouts, stage: str = "connect") -> None:
         self._loop = asyncio.get_running_loop()
         self._host = host
         self._timeouts = timeouts
         self._started = self._loop.time()
-        self.limit = asyncio.timeout_at(self._enter(stage))
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.expired = False  # whether the limit is what ended the wait
+        self._enter(stage)
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        assert self._task is not None, "awaited outside a task"
+        self._cancelling = self._task.cancelling()
+        self._timer = self._loop.call_at(self._due, self._look)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.expired or task is None or task.uncancel() > self._cancelling:
+            return
+        if kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
     def connecting(self) -> None:
         """Start the time for the connection."""
@@ -35,11 +64,6 @@ class HeadWatch:
     def connected(self) -> None:
         """Start the time for the first byte: the connection stands."""
         self._move_to("first_byte")
-
-    @property
-    def expired(self) -> bool:
-        """Whether the limit is what ended the wait."""
-        return self.limit.expired()
 
     def failure(self) -> ModelError:
         """Return the error that says which limit was reached."""
@@ -51,18 +75,27 @@ class HeadWatch:
         return BodyWatch(self._host, self._timeouts, started=self._started, waited=waited)
 
     def _move_to(self, stage: str) -> None:
-        if not self.limit.expired():
-            self.limit.reschedule(self._enter(stage))
+        if self.expired:
+            return
+        self._enter(stage)
+        if self._timer is not None and self._due < self._timer.when():
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._due, self._look)
 
-    def _enter(self, stage: str) -> float:
+    def _enter(self, stage: str) -> None:
         self._entered = self._loop.time()
         self._stage = stage
-        due: float = self._entered + getattr(self._timeouts, stage)
+        self._due: float = self._entered + getattr(self._timeouts, stage)
         total = self._timeouts.total
-        if total is not None and self._started + total < due:
-            self._stage = "total"
-            return self._started + total
-        return due
+        if total is not None and self._started + total < self._due:
+            self._stage, self._due = "total", self._started + total
+
+    def _look(self) -> None:
+        if self._loop.time() < self._due:
+            self._timer = self._loop.call_at(self._due, self._look)
+        elif self._task is not None:
+            self.expired = True
+            self._task.cancel()
 
 
 class BodyWatch:
@@ -116,8 +149,6 @@ class BodyWatch:
         if self._stage != "silence":
             self._stage = "silence"
             self._limit = self._timeouts.silence
-            # The first byte's time may be the longer one: the timer must not oversleep the first silence.
-            self._sleep(self._due(self._time()))
 
     def stop(self) -> None:
         """No more waits: the body has ended or was given up."""
@@ -143,7 +174,8 @@ class BodyWatch:
     def _sleep(self, until: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(until, self._look)
+        # The first byte's time may be the longer one: the timer must not oversleep the first silence.
+        self._timer = self._loop.call_at(min(until, self._time() + self._timeouts.silence), self._look)
 
     def _look(self) -> None:
         now = self._time()
