@@ -91,7 +91,7 @@ def measure_paced(quick: bool, _peers: Sequence[str]) -> Iterator[Figure | Skipp
     with running(kinds) as (server, clients):
         base, events = server.answers("text", deltas, 1, "1000"), events_of("chat", "text", deltas)
         rounds = [
-            [client.burst(base, "chat", "text", deltas) / events for client in clients] for _ in _rounds(quick, 9)
+            [client.burst(base, "chat", "text", deltas) / events for client in clients] for _ in _rounds(quick, 15)
         ]
     floors, ours, *on_uvloop = zip(*rounds[1:], strict=True)
     unit = "µs of CPU per event"
@@ -108,7 +108,7 @@ def measure_first(quick: bool, _peers: Sequence[str]) -> Iterator[Figure]:
         base = server.answers("text", 12, 1, "3000")
         for api, place in FIRST_TEXT.items():
             rounds = []
-            for _ in _rounds(quick, 31):
+            for _ in _rounds(quick, 51):
                 row = []
                 for client in clients:
                     server.log()

@@ -89,14 +89,15 @@ class ModelStream:
                 self._batch, self._rest, self._assembled = batch, iter(batch), 0
                 for delta in self._rest:
                     yield delta
-                self._assemble()
+                self._assembler.feed_all(batch[self._assembled :])
+                self._assembled = len(batch)
         finally:
             self._assemble()
             self._batch, self._rest, self._assembled = [], iter(()), 0
             await self._batches.aclose()
 
     def _assemble(self) -> None:
-        """Bring the assembly up to the last delta that was handed out: a batch at a time, or when somebody looks."""
+        """Bring the assembly up to the last delta that was handed out, in the middle of a batch."""
         handed_out = len(self._batch) - length_hint(self._rest)
         self._assembler.feed_all(self._batch[self._assembled : handed_out])
         self._assembled = handed_out

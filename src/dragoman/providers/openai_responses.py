@@ -85,7 +85,8 @@ class _Decoder:
     """Events of one answer to deltas. A response's own last event is the finish; without it the answer is cut short."""
 
     __slots__ = (
-        "_by_id", "_by_index", "_call_ids", "_items", "_live", "_parts", "_refused", "_writer", "unknown_events",
+        "_by_id", "_by_index", "_call_ids", "_items", "_live", "_parts", "_places", "_refused", "_writer",
+        "unknown_events",
     )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
@@ -96,6 +97,7 @@ class _Decoder:
         self._live: OutputItem | None = None  # the message or reasoning item whose text is being written
         self._call_ids = CallIds()
         self._parts = 0
+        self._places = 0
         self._refused = False
         self.unknown_events = 0
 
@@ -282,7 +284,8 @@ class _Decoder:
         return self._parts - 1
 
     def _place(self) -> int:
-        return sum(item.place is not None for item in self._items)
+        self._places += 1
+        return self._places - 1
 
     # -- closing
 
@@ -456,7 +459,8 @@ class _Decoder:
         for index, final in enumerate(output):
             self._take_match(found, index, final, self._by_id.get(text_in(final, "id")))
         for index, final in enumerate(output):
-            self._take_match(found, index, final, self._by_index.get(index))
+            if index not in found:
+                self._take_match(found, index, final, self._by_index.get(index))
         for index, final in enumerate(output):
             if index not in found:
                 same = (item for item in self._items if item not in found.values() and says_the_same(item, final))

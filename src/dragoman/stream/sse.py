@@ -43,12 +43,11 @@ class SseParser:
         if tail:
             buffer += tail
             self._require_size(len(buffer))
-        return self._events(blocks) if blocks else []
-
-    def _events(self, blocks: bytes) -> list[WireEvent]:
-        """Cut before every event that begins in the usual way: between two cuts stands one line of data, mostly."""
+            if not blocks:
+                return []
         if not blocks.startswith(self._prefix):
             self._prefix, self._name = _prefix_and_name(blocks.rpartition(b"\n\n")[2])
+        # Cut before every event that begins in the usual way: between two cuts stands one line of data, mostly.
         events: list[WireEvent] = []
         prefix, name = self._prefix, self._name
         before, *pieces = (b"\n\n" + blocks).split(b"\n\n" + prefix)
