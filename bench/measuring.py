@@ -50,8 +50,10 @@ class Figure:
 
     @property
     def is_far_off(self) -> bool:
-        """Whether it misses what must be by so much that noise does not explain it."""
-        return self.share is not None and self.share > FAR_OFF
+        """Whether even its best round misses what must be by so much that noise does not explain it."""
+        if self.must is None:
+            return False
+        return self.must / max(self.samples) > FAR_OFF if self.at_least else min(self.samples) / self.must > FAR_OFF
 
     @property
     def verdict(self) -> str:

@@ -57,6 +57,7 @@ def test_times_cheaper_is_the_ratio_turned_round() -> None:
 @pytest.mark.parametrize(("ratio", "is_far_off"), [(1.4, False), (4.4, False), (4.6, True)])
 def test_only_three_times_beyond_what_must_be_is_far_off(ratio: float, is_far_off: bool) -> None:
     assert figure(ratio, ratio, must=1.5).is_far_off is is_far_off
+    assert not figure(ratio, 1.0, ratio, must=1.5).is_far_off  # it can be met, so it was noise
 
 
 def test_the_picture_has_a_bar_for_every_figure_that_is_judged() -> None:

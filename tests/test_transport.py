@@ -97,6 +97,20 @@ def test_the_request_arrives_as_it_was_written(kind: str) -> None:
 
 
 @both_transports
+def test_a_large_body_arrives_whole(kind: str) -> None:
+    large = b'{"image":"' + bytes(range(65, 91)) * 120_000 + b'"}'
+
+    async def main() -> bytes:
+        async with serving(answering(whole(ANSWER))) as server, transport_of(kind) as transport:
+            await body_of(transport, post(server.url, body=large))
+            return server.requests[0]
+
+    head, _, body = asyncio.run(main()).partition(b"\r\n\r\n")
+    assert b"content-length: %d" % len(large) in head.lower()
+    assert body == large
+
+
+@both_transports
 def test_a_request_without_a_body_has_none(kind: str) -> None:
     async def main() -> bytes:
         async with serving(answering(whole(b"{}"))) as server, transport_of(kind) as transport:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextvars import ContextVar
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ __all__ = ["AiohttpTransport"]
 
 KEEPALIVE_SECONDS = 30.0
 HEAD_LIMIT = 64 * 1024
+LARGE_BODY = 1024 * 1024  # aiohttp warns of bytes above it, which it would send without letting others run
 CHUNK_SIZE = 64 * 1024  # a chunk is decoded at once: more of it would not stay in the processor's cache
 
 _watch_of_task: ContextVar[HeadWatch] = ContextVar("watch_of_task")  # over the request that the task is sending
@@ -78,7 +80,7 @@ class AiohttpTransport:
                 response = await session.request(
                     request.method,
                     URL(request.url, encoded=True),  # a signature covers the address as it is written
-                    data=request.body or None,
+                    data=BytesIO(request.body) if len(request.body) > LARGE_BODY else request.body or None,
                     headers=self._all_headers(request),
                     allow_redirects=False,
                     proxy=self._proxy_for(request.url),
