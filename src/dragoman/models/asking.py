@@ -313,7 +313,10 @@ def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
 
 def _leading_system(messages: Sequence[Message]) -> int:
     """How many messages at the beginning are the system's."""
-    return next((place for place, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
+    place = 0
+    while place < len(messages) and messages[place].role is Role.SYSTEM:
+        place += 1
+    return place
 
 
 def _joined_text(texts: Sequence[Text]) -> str:

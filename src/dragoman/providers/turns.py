@@ -41,7 +41,7 @@ def write_conversation(request: ModelRequest, begin: Callable[[], _Growing]) -> 
     Dialect and model alone may decide how a message is written: they are what the next request shares with this one.
     """
     growth, messages = request.growth, request.messages
-    if growth is None:
+    if growth is None or not growth.settled:
         written = begin()
     else:
         written = growth.written or begin()
