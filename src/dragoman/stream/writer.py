@@ -28,9 +28,9 @@ __all__ = ["DeltaWriter"]
 
 
 class DeltaWriter:
-    """Collects the deltas of one stream; `now` is set by whoever reads the bytes, `take` hands the deltas out."""
+    """Collects the deltas of one stream; `take` hands them out. `now`, when they arrived, may be set after it."""
 
-    __slots__ = ("_call_id", "_copy_args", "_copy_text", "_deltas", "_now", "_part_index", "run_id", "seq", "started")
+    __slots__ = ("_call_id", "_copy_args", "_copy_text", "_deltas", "_part_index", "now", "run_id", "seq", "started")
     _copy_text: Callable[[], TextDelta]
     _copy_args: Callable[[], ToolCallArgsDelta]
 
@@ -38,32 +38,23 @@ class DeltaWriter:
         self.run_id = run_id
         self.seq = 0
         self.started = False
+        self.now: datetime | None = None
         self._deltas: list[MessageDelta] = []
-        self.now = None
+        self.take()
 
-    @property
-    def now(self) -> datetime | None:
-        """When what is read now has arrived."""
-        return self._now
-
-    @now.setter
-    def now(self, now: datetime | None) -> None:
-        """Set it: what is written from here on has another time, so nothing before it is copied."""
-        self._now = now
+    def take(self) -> list[MessageDelta]:
+        """Return the deltas written since the last call. What comes next may have another time: none is copied."""
+        deltas, self._deltas = self._deltas, []
         # Whose piece can be copied: nobody's yet, and nothing that a decoder says equals that.
         self._part_index: object = self
         self._call_id: object = self
-
-    def take(self) -> list[MessageDelta]:
-        """Return the deltas written since the last call."""
-        deltas, self._deltas = self._deltas, []
         return deltas
 
     def start(self, model_id: str = "", request_id: str = "") -> None:
         """Write `start` if it has not been written yet."""
         if not self.started:
             self.started = True
-            self._deltas.append(StartDelta(self.run_id, self._next(), self._now, model_id, request_id))
+            self._deltas.append(StartDelta(self.run_id, self._next(), self.now, model_id, request_id))
 
     def text(self, piece: str, part_index: int | None = None, provider_data: dict[str, Any] | None = None) -> None:
         """Write a piece of text; provider data closes its block."""
@@ -75,7 +66,7 @@ class DeltaWriter:
             force_setattr(delta, "seq", seq)
             force_setattr(delta, "text_delta", piece)
         else:
-            delta = TextDelta(self.run_id, seq, self._now, piece, part_index, provider_data)
+            delta = TextDelta(self.run_id, seq, self.now, piece, part_index, provider_data)
             if provider_data is None:
                 self._part_index, self._copy_text = part_index, delta.__copy__  # type: ignore[attr-defined]  # msgspec's
         self._deltas.append(delta)
@@ -84,11 +75,11 @@ class DeltaWriter:
         """Write a piece of thinking; provider data closes its block."""
         seq = self.seq
         self.seq = seq + 1
-        self._deltas.append(ThinkingDelta(self.run_id, seq, self._now, piece, part_index, provider_data))
+        self._deltas.append(ThinkingDelta(self.run_id, seq, self.now, piece, part_index, provider_data))
 
     def call_start(self, call_id: str, name: str, provider_data: dict[str, Any] | None = None) -> None:
         """Open a tool call."""
-        self._deltas.append(ToolCallStartDelta(self.run_id, self._next(), self._now, call_id, name, provider_data))
+        self._deltas.append(ToolCallStartDelta(self.run_id, self._next(), self.now, call_id, name, provider_data))
 
     def call_args(self, call_id: str, piece: str) -> None:
         """Write a piece of an open call's argument text."""
@@ -99,13 +90,13 @@ class DeltaWriter:
             force_setattr(delta, "seq", seq)
             force_setattr(delta, "args_text_delta", piece)
         else:
-            delta = ToolCallArgsDelta(self.run_id, seq, self._now, call_id, piece)
+            delta = ToolCallArgsDelta(self.run_id, seq, self.now, call_id, piece)
             self._call_id, self._copy_args = call_id, delta.__copy__  # type: ignore[attr-defined]  # msgspec's
         self._deltas.append(delta)
 
     def call_end(self, call_id: str, provider_data: dict[str, Any] | None = None) -> None:
         """Close a tool call."""
-        self._deltas.append(ToolCallEndDelta(self.run_id, self._next(), self._now, call_id, provider_data))
+        self._deltas.append(ToolCallEndDelta(self.run_id, self._next(), self.now, call_id, provider_data))
 
     def image(
         self,
@@ -116,19 +107,19 @@ class DeltaWriter:
         provider_data: dict[str, Any] | None = None,
     ) -> None:
         """Write a whole picture."""
-        self._deltas.append(ImageDelta(self.run_id, self._next(), self._now, mime_type, data, url, provider_data))
+        self._deltas.append(ImageDelta(self.run_id, self._next(), self.now, mime_type, data, url, provider_data))
 
     def item(self, item_type: str, item: dict[str, Any], text: str | None = None) -> None:
         """Write an item that only its provider understands."""
-        self._deltas.append(ProviderItemDelta(self.run_id, self._next(), self._now, item_type, item, text))
+        self._deltas.append(ProviderItemDelta(self.run_id, self._next(), self.now, item_type, item, text))
 
     def usage(self, usage: TokenUsage) -> None:
         """Write what the call has used so far."""
-        self._deltas.append(UsageDelta(self.run_id, self._next(), self._now, usage))
+        self._deltas.append(UsageDelta(self.run_id, self._next(), self.now, usage))
 
     def done(self, reason: FinishReason, raw_reason: str | None, provider_data: dict[str, Any] | None = None) -> None:
         """Write the end of a finished answer."""
-        self._deltas.append(DoneDelta(self.run_id, self._next(), self._now, reason, raw_reason, provider_data))
+        self._deltas.append(DoneDelta(self.run_id, self._next(), self.now, reason, raw_reason, provider_data))
 
     def error(self, error: DragomanError) -> None:
         """Write the end of a failed answer."""
@@ -136,7 +127,7 @@ class DeltaWriter:
             ErrorDelta(
                 self.run_id,
                 self._next(),
-                self._now,
+                self.now,
                 error.code,
                 str(error),
                 error.retryable,
