@@ -1,9 +1,10 @@
 """`python -m bench`: all that is promised about speed and size, measured in one run, each figure beside its floor.
 
-`--quick` takes less than a minute and fails only where a figure is three times beyond what must be; without it the run
-takes some minutes and says what is met. `--out` writes `figures.json`, with every sample, and `figures.svg` into a
-folder. `--peers` adds other libraries, each in an environment of its own that the peers benchmark's `setup_venvs.sh`
-has made. `--part` chooses. What the peers benchmark is needed for is skipped where that is not there.
+`--quick` takes less than a minute and fails only where every round of a figure is three times beyond what must be;
+without it the run takes some minutes and says what is met. `--out` writes `figures.json`, with every sample, and
+`figures.svg` into a folder. `--peers` adds other libraries, each in an environment of its own that the peers
+benchmark's `setup_venvs.sh` has made. `--part` chooses. What the peers benchmark is needed for is skipped where that is
+not there.
 """
 
 import argparse
@@ -15,12 +16,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import core, footprint, growing, loop, sessions, stream
+from bench import core, footprint, growth, loop, sessions, stream
 from bench.clients import missing_peers
 from bench.measuring import Figure, Part, Skipped, show
 from bench.plotting import draw
 
-PARTS = [*stream.PARTS, *core.PARTS, *loop.PARTS, *growing.PARTS, *sessions.PARTS, *footprint.PARTS]
+PARTS = [*stream.PARTS, *core.PARTS, *loop.PARTS, *growth.PARTS, *sessions.PARTS, *footprint.PARTS]
 
 
 def measure(parts: list[Part], *, quick: bool, peers: bool) -> Iterator[Figure | Skipped]:

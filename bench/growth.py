@@ -1,21 +1,19 @@
 """What one turn costs against the length of its conversation, beside the floor: encode everything anew, and send it.
 
-`python -m bench.growth` prints two tables. In the first a conversation grows by an answer and a question per round, and
-its request goes to the peers benchmark's fake provider: CPU from the call to the first delta, by when all of it is
-sent. The floor is that benchmark's client (`aiohttp+msgspec+gen`), which is given the same body as plain dicts and
-encodes it in one piece; that both send the same bytes is checked outside the timed part. The second table is the
-building alone, `Model.render`, for all five APIs: what a message that is there already costs.
-
-`bench/stream.py` says where the peers benchmark is; without it the first table is left out.
+`python -m bench --part growth`. A conversation grows by an answer and a question per round, and its request goes to the
+peers benchmark's fake provider: CPU from the call to the first delta, by when all of it is sent. The floor is that
+benchmark's client (`aiohttp+msgspec+gen`), which is given the same body as plain dicts and encodes it in one piece;
+that both send the same bytes is checked outside the timed part. Building alone is `Model.render`, for all five APIs:
+what a message that is there already costs.
 """
 
-import argparse
 import asyncio
 import gc
 import importlib
-import os
-import sys
+import json
+import subprocess
 import time
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from statistics import median
 from typing import Any
@@ -23,13 +21,14 @@ from typing import Any
 import msgspec
 
 import dragoman
-from bench.stream import MODELS, PEERS, VERSIONED, Process, pin, spread, stand_in
+from bench.clients import MODELS, PEERS, VERSIONED, missing_peers, running
+from bench.measuring import Figure, Part, Skipped
 from dragoman import Message, Model, ToolCall, ToolResult
 
-SIZES = (10, 100, 1_000, 10_000)
-ROUNDS = 21
-MUST, GOAL = 2.3, 1.5  # times the floor, at the largest size
-MUST_MICROSECONDS, GOAL_MICROSECONDS = 1.0, 0.3  # per message that is there already
+__all__ = ["PARTS"]
+
+SHORT, LONG = 10, 10_000
+TURN, MESSAGE = "one turn at {:,} messages", "building a request, per message already there"
 BUILT = {**MODELS, "gemini": "google:gemini-2.5-pro", "bedrock": "bedrock:us.anthropic.claude-sonnet-4-5-20250929-v1:0"}
 TEXT = ('The quick brown fox jumps over the lazy dog; line of plain text with a "quote" and café. ' * 3)[:200]
 
@@ -64,11 +63,6 @@ class Conversation:
 def new_model(name: str, base: str | None = None) -> Model:
     """Return the model, at the fake provider where that is given."""
     return dragoman.model(name, api_key="sk-fake", base_url=base, region="us-east-1")
-
-
-def verdict(figure: float, goal: float, must: float) -> str:
-    """Say which of the two is met."""
-    return f"{'met' if figure <= goal else 'MISSED'} (must: {'met' if figure <= must else 'MISSED'})"
 
 
 # ---------------------------------------------------------------- a turn, sent
@@ -123,25 +117,6 @@ class Turns:
         self._body = body
 
 
-async def measure_turns(address: str, apis: list[str], sizes: list[int], rounds: int) -> bool:
-    """Print a line per API and size; return whether the largest size meets what must be met."""
-    met = True
-    print(f"\nOne turn, CPU ms to the first delta: median [quartiles]   (must ≤ {MUST:g} x F, goal ≤ {GOAL:g} x F)")
-    print(f"{'messages':<18} {'floor F':<21} {'dragoman':<21} ratio to F")
-    for api in apis:
-        for size in sizes:
-            async with Turns(api, size, f"{address}/text_5_k0_p0") as turns:
-                for _ in range(2):
-                    await turns.next()  # the first ones warm up and are not counted
-                spent = [await turns.next() for _ in range(rounds)]
-            ratios = [ours / floor for floor, ours in spent]
-            columns = [spread([figure / 1e6 for figure in figures]) for figures in zip(*spent, strict=True)]
-            judged = verdict(median(ratios), GOAL, MUST) if size == max(sizes) else ""
-            met = met and (size < max(sizes) or median(ratios) <= MUST)
-            print(f"{api:<10} {size:>7,} {'   '.join((*columns, spread(ratios)))}  {judged}", flush=True)
-    return met
-
-
 # ---------------------------------------------------------------- building alone
 
 
@@ -162,52 +137,62 @@ class Building:
         return (time.process_time_ns() - begin) / 1_000
 
 
-def measure_building(sizes: list[int], rounds: int) -> bool:
-    """Print a line per API: what building costs, and what each message more adds to it."""
-    met = True
-    print(
-        f"\nBuilding alone, CPU ms: median at each size, and µs per message from {sizes[0]:,} to {sizes[-1]:,}"
-        f"   (must ≤ {MUST_MICROSECONDS:g}, goal ≤ {GOAL_MICROSECONDS:g})"
-    )
-    print(f"{'messages':<12} {' '.join(f'{size:>8,}' for size in sizes)}   µs per message")
+# ---------------------------------------------------------------- the figures
+
+
+def measure_growth(quick: bool, peers: Sequence[str]) -> Iterator[Figure | Skipped]:
+    """Building a request for a long history, and sending it."""
+    long, rounds = (LONG // 10, 3) if quick else (LONG, 11)
+    per_message = {}
     for api, name in BUILT.items():
-        buildings = [Building(name, size) for size in sizes]
-        spent = [[building.next() for building in buildings] for _ in range(rounds)]
-        more = [(figures[-1] - figures[0]) / (sizes[-1] - sizes[0]) for figures in spent]
-        columns = " ".join(f"{median(figures) / 1_000:>8.3f}" for figures in zip(*spent, strict=True))
-        met = met and median(more) <= MUST_MICROSECONDS
-        judged = verdict(median(more), GOAL_MICROSECONDS, MUST_MICROSECONDS)
-        print(f"{api:<12} {columns}   {spread(more)}  {judged}", flush=True)
-    return met
+        buildings = [Building(name, size) for size in (SHORT, long)]
+        spent = [[building.next() for building in buildings] for _ in range(rounds + 1)][1:]
+        per_message[api] = [(more - few) / (long - SHORT) for few, more in spent]
+        yield Figure(MESSAGE, api, "µs of CPU", "nothing", per_message[api], must=1.0, goal=0.3)
+    if problem := missing_peers():
+        yield Skipped(TURN.format(long), problem)
+        return
+    with running(()) as (server, _):
+        base, turns = server.answers("text", 5), {}
+        for api in MODELS:
+            turns[api] = asyncio.run(_turns(api, long, base, rounds))
+            floors, ours = zip(*turns[api], strict=True)
+            unit, floor = "ms of CPU to the first delta", "encoding all of it and sending it"
+            yield Figure(TURN.format(long), api, unit, floor, ours, floors, must=2.3, goal=1.5)
+        if "openai" in peers:
+            yield from _beside_openai(base, long, per_message["chat"], [ours for _, ours in turns["chat"]])
 
 
-def main() -> None:
-    """Run the benchmark."""
-    arguments = argparse.ArgumentParser(description="CPU of one turn against the length of its conversation")
-    arguments.add_argument("--rounds", type=int, default=ROUNDS)
-    arguments.add_argument("--size", type=int, action="append", help=f"instead of {SIZES}")
-    arguments.add_argument("--api", action="append", choices=list(MODELS))
-    chosen = arguments.parse_args()
-    sizes = sorted(chosen.size or SIZES)
-    pin(1)
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        del os.environ[name]  # the fake provider is on this machine
-    print(f"Python {sys.version.split()[0]}, {chosen.rounds} rounds")
-    met = measure_building(sizes, chosen.rounds) if len(sizes) > 1 else True
-    if (PEERS / "clients_raw.py").is_file():
-        sys.path.insert(0, str(PEERS))
-        stand_in("orjson", dumps=msgspec.json.encode, loads=msgspec.json.decode)
-        server = Process("--server")
-        try:
-            address = f"http://127.0.0.1:{server.hear()}"
-            met = asyncio.run(measure_turns(address, chosen.api or list(MODELS), sizes, chosen.rounds)) and met
-        finally:
-            server.popen.kill()
-            server.popen.communicate()
-    else:
-        print(f"no turns are sent: the peers benchmark is not in {PEERS} (BENCH_PEERS names another folder)")
-    sys.exit(not met)
+PARTS = [Part("growth", measure_growth)]
 
 
-if __name__ == "__main__":
-    main()
+async def _turns(api: str, size: int, base: str, rounds: int) -> list[tuple[float, float]]:
+    async with Turns(api, size, base) as turns:
+        for _ in range(2):
+            await turns.next()  # the first ones warm up
+        return [(floor / 1e6, ours / 1e6) for floor, ours in [await turns.next() for _ in range(rounds)]]
+
+
+def _beside_openai(
+    base: str, long: int, per_message: Sequence[float], turns: Sequence[float]
+) -> Iterator[Figure | Skipped]:
+    """The same of the openai SDK, in its own environment."""
+    harness = importlib.import_module("harness")
+    command = [harness.py("openai"), str(PEERS / "growth.py"), "openai", base, f"{SHORT},{long}", "4"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=harness.ENV, timeout=300, check=True)
+        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        few, more = ([seconds * 1e3 for seconds in said[str(size)]["cpu"]] for size in (SHORT, long))
+    except (OSError, subprocess.SubprocessError, KeyError, IndexError, ValueError) as error:
+        yield Skipped(
+            "a long history against openai", f"its environment does not stand, or fails: {type(error).__name__}"
+        )
+        return
+    each = [(turn - median(few)) * 1e3 / (long - SHORT) for turn in more]
+    rounds = min(len(more), len(turns))
+    ours, theirs = per_message[:rounds], each[:rounds]
+    unit = "µs of CPU; ratio of theirs to ours"
+    yield Figure(f"{MESSAGE}, against openai", "chat", unit, "openai", ours, theirs, must=100, at_least=True)
+    unit = "ms of CPU; ratio of theirs to ours"
+    row, must = f"{TURN.format(long)}, against openai", 300 if long == LONG else None
+    yield Figure(row, "chat", unit, "openai", turns[:rounds], more[:rounds], must=must, at_least=True)

@@ -1,6 +1,6 @@
 """What a streamed answer costs beside the floor: aiohttp, typed msgspec and one generator, no checks.
 
-`python -m bench.stream` prints all of it in one run; `--api` and `--part` choose. Server and clients are processes of
+`python -m bench.stream` prints all of it in one run; `--part` chooses. Server and clients are processes of
 their own (`bench/clients.py`), clients take turns in every round, and a ratio is formed within its round. The main
 scenario is the peers benchmark's: 2,000 deltas of text and 1,000 of tool arguments, written in pieces of 64 KiB, each
 event its own HTTP chunk.
@@ -15,21 +15,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
 
-from bench.clients import (
-    MODELS,
-    PEERS,
-    VERSIONED,
-    Client,
-    Process,
-    events_of,
-    missing_peers,
-    pin,
-    running,
-    stand_in,
-)
-from bench.measuring import Figure, Part, Skipped, show, spread
+from bench.clients import MODELS, Client, events_of, missing_peers, running
+from bench.measuring import Figure, Part, Skipped, show
 
-__all__ = ["MODELS", "PARTS", "PEERS", "VERSIONED", "Process", "pin", "spread", "stand_in"]
+__all__ = ["PARTS"]
 
 FLOOR = "aiohttp+msgspec+gen"
 SHAPES = {"text": 2_000, "tools": 1_000}

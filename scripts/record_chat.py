@@ -24,7 +24,7 @@ from dragoman.local.weights import cache_folder, pull_weights
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.chat_terminal import CTRL_D, Terminal, clean_environment  # noqa: E402
+from tests.chat_terminal import CTRL_D, Terminal, clean_environment  # noqa: E402  # found by the path that was just added
 
 PICTURE = ROOT / "docs" / "images" / "chat.svg"
 TITLE = "dragoman chat"

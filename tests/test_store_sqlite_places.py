@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import HistoryEntry, Text
+from dragoman import HistoryEntry, StoreError, Text
 from dragoman.history import ModelInputEntry
 from dragoman.store import SQLiteStore
 from dragoman.store.sqlite_schema import connect
@@ -85,5 +85,21 @@ def test_entries_are_found_also_if_the_way_to_them_is_damaged(damage: str, tmp_p
             assert await store.load(name) == all_of_it
             assert (await store.verify(name)).is_sound
             await store.append(name, [said(name, 200, "goes on")], 200)
+
+    with_store(path, look)
+
+
+def test_a_head_that_leads_elsewhere_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    entries = interleaved(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE heads SET place = 4711 WHERE session = 2")
+    connection.close()
+
+    async def look(store: SQLiteStore) -> None:
+        assert [(await store.verify(name)).bad_serial for name in entries] == [None, 199, None]
+        assert await store.load("b") == entries["b"]
+        with pytest.raises(StoreError, match="serial 199"):
+            await store.append("b", [said("b", 200, "goes on")], 200)
 
     with_store(path, look)

@@ -169,7 +169,7 @@ class SQLStore(BaseStore):
 
     # ------------------------------------------------------------ what each database does in its own way
 
-    def _append_at_once(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | None:  # noqa: ARG002
+    def _append_at_once(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | None:  # noqa: ARG002  # for those who can
         """Return the head that the entries lead to, on the disk, if that needs no waiting for others; else None."""
         return None
 

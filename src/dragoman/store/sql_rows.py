@@ -119,6 +119,10 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
         problem = "there are entries after the head"
     if problem is not None:
         return VerifyReport(session_id, head, head.next_serial, problem)
+    try:
+        find_sound_end(database, session_id)  # as whoever appends does
+    except StoreError as error:
+        return VerifyReport(session_id, head, head.serial, str(error))
     report = VerifyReport(session_id, head)
     return held_against(kept, report, lambda serial: _checksum_in(database, segments, serial).hex())
 
