@@ -15,7 +15,7 @@ import msgspec
 from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta
 from .errors import ErrorCode, InvalidValue, UnreadableData
 from .jsontext import decode_json, encode_json
-from .message import PART_CLASSES, Message, MessageMeta, ModelInvocationDescriptor, Part, ToolResult, UnknownPart
+from .message import PART_CLASSES, Message, MessageMeta, ModelInvocationDescriptor, Part, Text, ToolResult, UnknownPart
 from .usage import TokenUsage
 
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
@@ -103,6 +103,8 @@ def _meta_object(meta: MessageMeta) -> JsonObject:
 
 def part_to_object(part: Part) -> JsonObject:
     """Return the part as an object that JSON can hold."""
+    if type(part) is Text and part.provider_data is None and part.extra is None:  # most of them
+        return {"kind": "text", "payload": {"text": part.text}}
     payload = part.payload if isinstance(part, UnknownPart) else fields_of(part, _EXTRA)
     if isinstance(part, ToolResult):
         content = payload.pop("content")  # the long field last

@@ -47,9 +47,14 @@ __all__ = ["entry_from_json", "entry_to_json"]
 
 def entry_to_json(entry: HistoryEntry) -> bytes:
     """Return the entry as compact JSON; the same entry always gives the same bytes."""
-    if type(entry) not in _SHAPES and type(entry) is not UnknownEntry:
-        raise InvalidValue.of("entry_to_json: the value", entry, "an entry of one of the classes in dragoman.history")
-    written: JsonObject = {"serial": entry.serial, "id": entry.entry_id, "kind": str(entry.kind)}
+    form = _FORMS.get(type(entry))
+    if form is None:
+        if type(entry) is not UnknownEntry:
+            expected = "an entry of one of the classes in dragoman.history"
+            raise InvalidValue.of("entry_to_json: the value", entry, expected)
+        form = (str(entry.kind), _unknown_payload)
+    kind, payload_of = form
+    written: JsonObject = {"serial": entry.serial, "id": entry.entry_id, "kind": kind}
     if entry.timestamp is not None:
         written["timestamp"] = entry.timestamp
     if entry.run_id:
@@ -57,7 +62,7 @@ def entry_to_json(entry: HistoryEntry) -> bytes:
     if entry.metadata is not NO_METADATA and entry.metadata:
         assert isinstance(entry.metadata, Metadata)
         written["metadata"] = entry.metadata.to_plain()
-    written["payload"] = entry.payload if isinstance(entry, UnknownEntry) else _payload(entry)
+    written["payload"] = payload_of(entry)
     return encode_json(written if entry.extra is None else overlaid(written, entry.extra))
 
 
@@ -79,15 +84,23 @@ def _payload(entry: HistoryEntry) -> JsonObject:
     payload: JsonObject = {}
     for name, json_name, required, _, write in _FIELDS[type(entry)]:
         value = getattr(entry, name)
-        if value is None or (value == "" and not required):
-            continue
-        if isinstance(value, LevelOfDetailSections):
-            assert isinstance(entry, ModelInputEntry)
-            if not _is_plain(value, entry.parts):
-                payload[json_name] = _sections_object(value, _texts(entry.parts))
-        else:
+        if value is not None and (required or value != ""):
             payload[json_name] = write(value) if write else value
     return payload
+
+
+def _input_payload(entry: HistoryEntry) -> JsonObject:
+    """The payload of a model input, which says its sections only if they are not what its parts give by themselves."""
+    assert isinstance(entry, ModelInputEntry)
+    payload: JsonObject = {"parts": _part_objects(entry.parts)}
+    if not _is_plain(entry.sections, entry.parts):
+        payload["sections"] = _sections_object(entry.sections, _texts(entry.parts))
+    return payload
+
+
+def _unknown_payload(entry: HistoryEntry) -> JsonObject:
+    assert isinstance(entry, UnknownEntry)
+    return entry.payload
 
 
 def _part_objects(parts: Sequence[Part]) -> list[JsonObject]:
@@ -253,7 +266,6 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (HistoryToolCallResult, "attachments"): _read_parts,
 }
 _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
-    (ModelInputEntry, "parts"): _part_objects,
     (ModelOutputEntry, "message"): message_to_object,
     (ToolResultsEntry, "results"): lambda results: [_result_object(result) for result in results],
     (ToolFinishedEntry, "result"): _result_object,
@@ -286,6 +298,10 @@ _FIELDS = {entry_class: _fields(entry_class, _ENVELOPE) for entry_class in ENTRY
 _ENVELOPE_SHAPE: JsonObject = dict.fromkeys(("serial", "id", "kind", "timestamp", "runId", "metadata", "payload"))
 _SHAPES: dict[type, JsonObject] = {
     entry_class: {**_ENVELOPE_SHAPE, "payload": _shape(entry_class, fields)} for entry_class, fields in _FIELDS.items()
+}
+_FORMS: dict[type, tuple[str, Callable[[HistoryEntry], JsonObject]]] = {
+    entry_class: (str(kind), _input_payload if entry_class is ModelInputEntry else _payload)
+    for kind, entry_class in ENTRY_CLASSES.items()
 }
 _RESULT_FIELDS = _fields(HistoryToolCallResult, frozenset({"extra"}))
 _RESULT_SHAPE = _shape(HistoryToolCallResult, _RESULT_FIELDS)

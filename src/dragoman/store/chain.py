@@ -8,10 +8,15 @@ from ..history import HistoryEntry, entry_from_json
 
 __all__ = ["chained", "checked", "decode_entry", "digest_of", "is_end_of"]
 
+_EMPTY = sha256()
+
 
 def chained(previous: bytes, entry: bytes) -> bytes:
     """Return the checksum of an entry that stands after `previous`."""
-    return sha256(previous + entry).digest()
+    checksum = _EMPTY.copy()  # a new one would be looked up by its name
+    checksum.update(previous)
+    checksum.update(entry)
+    return checksum.digest()
 
 
 def is_end_of(checksum: bytes, entries: Iterable[bytes], previous: bytes) -> bool:

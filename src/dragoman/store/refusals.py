@@ -57,9 +57,11 @@ def require_limit(limit: object) -> None:
 
 def require_append(entries: Sequence[HistoryEntry], expected_serial: int) -> None:
     """Raise InvalidValue unless these are entries with an id and the serials from `expected_serial` on."""
-    require_serial(expected_serial, "expected_serial")
-    if not entries:
-        raise InvalidValue("entries: there is nothing to append")
+    if type(expected_serial) is not int or not 0 <= expected_serial < expected_serial + len(entries) <= MAX_SERIAL + 1:
+        require_serial(expected_serial, "expected_serial")
+        if not entries:
+            raise InvalidValue("entries: there is nothing to append")
+        require_serial(expected_serial + len(entries) - 1, "the last serial")
     for serial, entry in enumerate(entries, expected_serial):
         if not isinstance(entry, HistoryEntry):
             raise InvalidValue.of("entries", entry, "entries of the classes in dragoman.history")
@@ -68,8 +70,6 @@ def require_append(entries: Sequence[HistoryEntry], expected_serial: int) -> Non
                 f"entries: expected serial {serial}, got {entry.serial} with id {entry.entry_id!r}; "
                 "AgentState.prepare gives an entry both"
             )
-    if len(entries) > 1:
-        require_serial(expected_serial + len(entries) - 1, "the last serial")
 
 
 def no_session(session_id: str, tombstone: Tombstone | None = None) -> StoreError:

@@ -4,10 +4,10 @@
 transaction, is the business of each store.
 """
 
-import os
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from os import getpid
 from typing import Any, TypeVar
 
 from ..errors import InvalidValue
@@ -20,7 +20,7 @@ from .database import Database
 from .lazy import LazyEntries
 from .listing import ListQuery
 from .protocol import Head, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
-from .refusals import MAX_SERIAL, require_append, require_serial, require_session_id
+from .refusals import MAX_SERIAL, require_append, require_serial, require_session_id, store_closed
 from .refusals import new_session_id as fresh_session_id
 
 __all__ = ["SQLStore"]
@@ -33,7 +33,7 @@ class SQLStore(BaseStore):
 
     def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float) -> None:
         super().__init__(clock, poll_seconds)
-        self._process = os.getpid()
+        self._process = getpid()
 
     # ------------------------------------------------------------ changes
 
@@ -50,7 +50,7 @@ class SQLStore(BaseStore):
         require_append(entries, expected_serial)
         self._require_usable()
         encoded = [entry_to_json(entry) for entry in entries]
-        head = self._append_at_once(session_id, encoded, expected_serial)
+        head = self._append_at_once(session_id, encoded[0], expected_serial) if len(encoded) == 1 else None
         if head is None:
             head = await self._append(session_id, encoded, expected_serial)
         self._notices.tell((session_id,))
@@ -169,8 +169,8 @@ class SQLStore(BaseStore):
 
     # ------------------------------------------------------------ what each database does in its own way
 
-    def _append_at_once(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | None:  # noqa: ARG002  # for those who can
-        """Return the head that the entries lead to, on the disk, if that needs no waiting for others; else None."""
+    def _append_at_once(self, session_id: str, entry: bytes, serial: int) -> Head | None:  # noqa: ARG002  # for those who can
+        """Return the head that an entry leads to, on the disk, if that needs no waiting for others; else None."""
         return None
 
     @abstractmethod
@@ -198,6 +198,7 @@ class SQLStore(BaseStore):
         """Finish what was begun and close every connection. Blocks; may be called again."""
 
     def _require_usable(self) -> None:
-        super()._require_usable()
-        if os.getpid() != self._process:
+        if self._notices.is_closed:
+            raise store_closed()
+        if getpid() != self._process:
             raise InvalidValue("a store does not survive os.fork: open another one in the child")

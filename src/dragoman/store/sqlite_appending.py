@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from .blobs import Piece, cut_pieces
+from .blobs import BLOB_SIZE, Piece, cut_pieces
 from .chain import chained
 from .protocol import Head
 from .sql_rows import corrupt, find_sound_end, recognise_append
@@ -41,11 +41,6 @@ class Appender:
         self._entries: list[tuple[int, int, int, bytes, bytes]] = []
         self._pieces: list[tuple[int, int, Piece]] = []
 
-    @property
-    def is_one_row(self) -> bool:
-        """Whether what was gathered is a single row, which is a transaction by itself."""
-        return len(self._entries) == 1 and not self._pieces
-
     def forget(self) -> None:
         """Know nothing any more, and write nothing of what was gathered."""
         self._places.clear()
@@ -65,16 +60,29 @@ class Appender:
                 return recognise_append(self._connection, session, entries, serial)
             place = _Place(session.key, serial, bytes.fromhex(session.head.checksum))
             self._places[session_id] = place
-        checksum = place.checksum
+        key, checksum = place.key, place.checksum
         for entry in entries:
             checksum = chained(checksum, entry)
             left, pieces = cut_pieces(entry)
-            self._entries.append((place.key, serial, place.key, checksum, left))
+            self._entries.append((key, serial, key, checksum, left))
             for piece in pieces:
-                self._pieces.append((place.key, serial, piece))
+                self._pieces.append((key, serial, piece))
             serial += 1
         place.checksum, place.next_serial = checksum, serial
         return Head(serial - 1, checksum.hex())
+
+    def append_one(self, session_id: str, entry: bytes, serial: int) -> Head | None:
+        """Write an entry by a statement that is a transaction by itself; None if more is needed than that.
+
+        Nothing may have been gathered. Raises sqlite3.IntegrityError if somebody else was faster.
+        """
+        place = self._places.get(session_id)
+        if place is None or serial != place.next_serial or len(entry) >= BLOB_SIZE:
+            return None
+        key, checksum = place.key, chained(place.checksum, entry)
+        self._connection.execute(_INSERT, (key, serial, key, checksum, entry))
+        place.checksum, place.next_serial = checksum, serial + 1
+        return Head(serial, checksum.hex())
 
     def flush(self) -> None:
         """Write what was gathered. Raises sqlite3.IntegrityError if somebody else was faster."""

@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer"]
 
-LOOP_SECONDS = 0.002  # how long the event loop may usually be kept from its other work
+LOOP_SECONDS = 0.002  # how long a transaction may usually keep the event loop from its other work
+TURN_SECONDS = 0.005  # how long those of one session may together
 NEWEST_SHARE = 0.2  # of the newest transaction in what is usual
 
 _Result = TypeVar("_Result")
 
 
 class _Job:
-    """Who waits for something, if anybody does, and what came of it."""
+    """Who waits for something, and what came of it."""
 
     __slots__ = ("error", "future", "result")
 
-    def __init__(self, future: "asyncio.Future[Any] | None") -> None:
+    def __init__(self, future: "asyncio.Future[Any]") -> None:
         self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
@@ -43,11 +44,11 @@ class _Job:
     @property
     def is_wanted(self) -> bool:
         """Whether whoever waits still does."""
-        return self.future is not None and not self.future.cancelled()
+        return not self.future.cancelled()
 
     def settle(self) -> None:
         """Tell who waits; in the loop's own thread."""
-        if self.future is None or self.future.done():
+        if self.future.done():
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -60,9 +61,7 @@ class _Append(_Job):
 
     __slots__ = ("entries", "serial", "session_id")
 
-    def __init__(
-        self, future: "asyncio.Future[Head] | None", session_id: str, entries: Sequence[bytes], serial: int
-    ) -> None:
+    def __init__(self, future: "asyncio.Future[Head]", session_id: str, entries: Sequence[bytes], serial: int) -> None:
         super().__init__(future)
         self.session_id, self.entries, self.serial = session_id, entries, serial
 
@@ -88,7 +87,7 @@ class _Turn:
     def __init__(self) -> None:
         self.jobs: list[_Job] = []
         self.session_id: str | None = None  # whose appends were written at once
-        self.until = time.perf_counter() + LOOP_SECONDS
+        self.until = time.perf_counter() + TURN_SECONDS
 
 
 class Writer:
@@ -121,21 +120,25 @@ class Writer:
         self._are_several = False  # whether sessions append at the same time
         self._is_closed = False
 
-    def append_at_once(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | None:
-        """Return the head that the entries lead to, on the disk; None if they must wait for `append`."""
-        self._require_open()
+    def append_at_once(self, session_id: str, entry: bytes, serial: int) -> Head | None:
+        """Return the head that an entry leads to, on the disk; None if it must wait for `append`."""
         turn = self._turn(self._running_loop())
-        if not self._is_sequence(turn, session_id):
-            return None
-        job = _Append(None, session_id, entries, serial)
+        begin = time.perf_counter()
+        if turn.jobs or self._are_several or begin > turn.until or turn.session_id not in (None, session_id):
+            return None  # not one session's next append, which nobody else's should wait for
         with self._lock:
-            if self._is_closed or not self._wrote_here([job]):
+            if not self._is_quick:
                 return None
-        turn.session_id = session_id
-        if job.error is not None:
-            raise job.error
-        head: Head = job.result
-        return head
+            _, appender = self._tools()
+            try:
+                head = appender.append_one(session_id, entry, serial)
+            except Exception:  # noqa: BLE001  # the thread tries again and finds out what it is
+                self._undo()
+                return None
+            if head is not None:
+                turn.session_id = session_id
+                self._note_seconds(time.perf_counter() - begin)
+            return head
 
     def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "asyncio.Future[Head]":
         """Return the head that the entries lead to: a future that is done when they are on the disk."""
@@ -173,12 +176,6 @@ class Writer:
             loop.call_soon(self._end_turn, loop)
         return turn
 
-    def _is_sequence(self, turn: _Turn, session_id: str) -> bool:
-        """Whether this is one session's next append, which nobody else's should wait for."""
-        if turn.jobs or self._are_several or turn.session_id not in (None, session_id):
-            return False
-        return time.perf_counter() < turn.until
-
     def _end_turn(self, loop: "asyncio.AbstractEventLoop") -> None:
         """Hand over all that was asked for in one turn of the event loop together, so that one sync serves it."""
         jobs = [job for job in self._turns.pop(loop).jobs if job.is_wanted]
@@ -198,9 +195,16 @@ class Writer:
             self._handed_over += 1
             self._queue.put(jobs)
 
+    @property
+    def _is_quick(self) -> bool:
+        """Whether the event loop may write by itself: that is usually quick, and the thread is idle."""
+        if self._is_closed or self._handed_over or self._connection is None:
+            return False
+        return self._usual_seconds <= LOOP_SECONDS
+
     def _wrote_here(self, jobs: Sequence[_Job]) -> bool:
-        """Write appends in the event loop, if that is quick and the thread is idle; whatever fails is left to it."""
-        if self._handed_over or self._connection is None or self._usual_seconds > LOOP_SECONDS:
+        """Write appends in the event loop, if that is quick; whatever fails is left to the thread."""
+        if not self._is_quick:
             return False
         try:
             self._write(jobs)
@@ -280,33 +284,24 @@ class Writer:
         """Do the jobs in one transaction, and note how long that took."""
         connection, appender = self._tools()
         begin = time.perf_counter()
-        if len(jobs) > 1 or not self._did_one_row(appender, jobs[0]):
-            connection.execute("BEGIN IMMEDIATE")
-            for job in jobs:
-                if isinstance(job, _Append):
-                    _append(appender, job)
-                else:
-                    self._change(connection, appender, job)
-            appender.flush()
-            connection.execute("COMMIT")
-        self._usual_seconds += (time.perf_counter() - begin - self._usual_seconds) * NEWEST_SHARE
+        connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            if isinstance(job, _Append):
+                _append(appender, job)
+            else:
+                self._change(connection, appender, job)
+        appender.flush()
+        connection.execute("COMMIT")
+        self._note_seconds(time.perf_counter() - begin)
+
+    def _note_seconds(self, seconds: float) -> None:
+        self._usual_seconds += (seconds - self._usual_seconds) * NEWEST_SHARE
 
     def _undo(self) -> None:
         connection, appender = self._tools()
         appender.forget()
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-
-    def _did_one_row(self, appender: Appender, job: _Job) -> bool:
-        """Write an append of one row, the most frequent of all jobs, by one statement; or do nothing."""
-        if not isinstance(job, _Append) or len(job.entries) > 1:
-            return False
-        _append(appender, job)
-        if job.error is None and not appender.is_one_row:
-            appender.forget()
-            return False
-        appender.flush()
-        return True
 
     def _change(self, connection: "SQLiteDatabase", appender: Appender, job: _Job) -> None:
         """Do one change of several; a refusal that has written nothing is its own affair."""
@@ -340,8 +335,7 @@ class Writer:
         loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         for job in jobs:
             job.error = error or job.error
-            if job.future is not None:
-                loops.setdefault(job.future.get_loop(), []).append(job)
+            loops.setdefault(job.future.get_loop(), []).append(job)
         for loop, settled in loops.items():
             try:
                 loop.call_soon_threadsafe(_settle_all, settled)
