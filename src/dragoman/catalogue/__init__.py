@@ -7,7 +7,6 @@ for long prompts, one-hour cache writes and batch discounts are not in them.
 """
 
 import re
-from collections.abc import Iterator
 from datetime import date
 from functools import cache, lru_cache
 from pkgutil import get_data
@@ -134,9 +133,9 @@ def catalogue_date() -> date:
     return _catalogue().date
 
 
-def _readings(model_id: str) -> Iterator[_Reading]:
-    reading = _Reading(model_id)
-    yield reading
+@lru_cache(maxsize=512)  # every request of a model asks
+def _readings(model_id: str) -> tuple[_Reading, ...]:
+    readings = [reading := _Reading(model_id)]
     for wrapping in _WRAPPINGS:
         found = wrapping.search(reading.model_id)
         if found is None:
@@ -144,7 +143,8 @@ def _readings(model_id: str) -> Iterator[_Reading]:
         rest = reading.model_id[: found.start()] + reading.model_id[found.end() :]
         region = found[1] if wrapping is _REGION else reading.region
         reading = _Reading(rest, region, reading.is_variant or wrapping is _VARIANT)
-        yield reading
+        readings.append(reading)
+    return tuple(readings)
 
 
 @cache
@@ -160,7 +160,7 @@ def _ids(provider: str) -> set[str]:
     return own | _ids(catalogue.doors[provider].like) if provider in catalogue.doors else own
 
 
-@lru_cache(maxsize=512)  # every request of a model asks
+@lru_cache(maxsize=512)
 def _known(provider: str, reading: _Reading) -> ModelInfo | None:
     entry = _entry(provider, reading.model_id)
     if entry is None:

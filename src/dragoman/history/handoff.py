@@ -86,7 +86,7 @@ class Handoff:
     ) -> None:
         self.target = target
         self._tool_names = [tool.name for tool in tools]
-        self._fold = _Fold(target, rules)
+        self._fold = _Fold(target, rules, _Names(rules.tool_names), _Names(rules.tool_ids))
         for name in self._tool_names:  # declared names come first: they are the ones to stay as they are
             self._fold.names.fit(name)
         self._given: list[Message] = []
@@ -111,16 +111,16 @@ class Handoff:
         """Return the conversation, with these tools, as the target accepts it; `continues_in` must hold of it."""
         begin = len(self._given)
         answers = _Answers(messages, begin, self._open_calls)
-        settled = answers.settled_before(_newest_answer(messages, begin))
+        results, settled = answers.results, answers.settled
         for index in range(begin, settled):
-            self._fold.add(index, messages[index], answers.of(index))
+            self._fold.add(index, messages[index], results.get(index, {}))
         for message in messages[begin:settled]:
             _note_calls(message, self._open_calls)
         self._given += messages[begin:settled]
         # The newest user turn alone must be read: what the target cannot read of it is refused.
         newest, fold = _newest_user_turn(messages), self._fold.copy()
         for index in range(settled, len(messages)):
-            fold.add(index, messages[index], answers.of(index), must_read=index >= newest)
+            fold.add(index, messages[index], results.get(index, {}), must_read=index >= newest)
         return fold.finish(tools, settled=max(len(self._fold.fitted) - 1, 0))  # the last one may get an addition
 
 
@@ -129,30 +129,34 @@ _Results: TypeAlias = dict[str, tuple[int, Message]]
 
 
 class _Answers:
-    """Which messages answer which calls from a place on; `open_calls` are those from before it."""
+    """Which messages answer which calls from a place on; `open_calls` are those from before it.
+
+    `results` has those of each message that calls. What stands before `settled` does so before the newest answer, and
+    no call in it is answered after it.
+    """
 
     def __init__(self, messages: Sequence[Message], begin: int, open_calls: Iterable[str]) -> None:
-        self._results: dict[int, _Results] = {}
+        self.results: dict[int, _Results] = {}
+        self.settled = begin
         calls: dict[str, int] = dict.fromkeys(open_calls, -1)
         for index in range(begin, len(messages)):
-            for part in messages[index].parts:
+            message = messages[index]
+            if message.role is Role.ASSISTANT:
+                self.settled = index
+            for part in message.parts:
                 if isinstance(part, ToolCall):
                     calls[part.tool_call_id] = index
                 elif isinstance(part, ToolResult) and part.tool_call_id in calls:
-                    results = self._results.setdefault(calls.pop(part.tool_call_id), {})
-                    results[part.tool_call_id] = (index, messages[index])
-        self.are_late = -1 in self._results
+                    results = self.results.setdefault(calls.pop(part.tool_call_id), {})
+                    results[part.tool_call_id] = (index, message)
+        for called, results in sorted(self.results.items(), reverse=True):
+            if called < self.settled < max(answered for answered, _ in results.values()):
+                self.settled = called
 
-    def of(self, index: int) -> _Results:
-        """The results of the message at this place."""
-        return self._results.get(index, {})
-
-    def settled_before(self, place: int) -> int:
-        """The last place up to this one that parts no call from its answer."""
-        for called, results in sorted(self._results.items(), reverse=True):
-            if called < place < max(answered for answered, _ in results.values()):
-                place = called
-        return place
+    @property
+    def are_late(self) -> bool:
+        """Whether some answer calls from before the place."""
+        return -1 in self.results
 
 
 def _note_calls(message: Message, open_calls: set[str]) -> None:
@@ -163,12 +167,6 @@ def _note_calls(message: Message, open_calls: set[str]) -> None:
             open_calls.discard(part.tool_call_id)
 
 
-def _newest_answer(messages: Sequence[Message], begin: int) -> int:
-    """The place of the newest answer from `begin` on; `begin` if there is none."""
-    places = range(len(messages) - 1, begin, -1)
-    return next((place for place in places if messages[place].role is Role.ASSISTANT), begin)
-
-
 def _newest_user_turn(messages: Sequence[Message]) -> int:
     """Where the messages at the end begin that are the user's, or rules given after them."""
     place = len(messages)
@@ -177,22 +175,27 @@ def _newest_user_turn(messages: Sequence[Message]) -> int:
     return place
 
 
-class _Fold:
+class _Fold(msgspec.Struct):
     """The fitted conversation as it grows; its state is the names and ids in use and the last message."""
 
-    def __init__(self, target: ModelInvocationDescriptor, rules: TargetRules) -> None:
-        self._target = target
-        self._rules = rules
-        self.names = _Names(rules.tool_names)
-        self._ids = _Names(rules.tool_ids)
-        self.fitted: list[Message] = []
-        self._positions: dict[int, int] = {}
+    _target: ModelInvocationDescriptor
+    _rules: TargetRules
+    names: "_Names"
+    _ids: "_Names"
+    fitted: list[Message] = []
+    _positions: dict[int, int] = {}
 
     def copy(self) -> "_Fold":
-        twin = _Fold(self._target, self._rules)
-        twin.names, twin._ids = self.names.copy(), self._ids.copy()
-        twin.fitted, twin._positions = self.fitted.copy(), self._positions.copy()
-        return twin
+        """Return a twin that can be added to while this one stays as it is."""
+        names, ids = self.names, self._ids
+        return _Fold(
+            self._target,
+            self._rules,
+            _Names(names.rule, names.fitted.copy(), names.used.copy()),
+            _Names(ids.rule, ids.fitted.copy(), ids.used.copy()),
+            self.fitted.copy(),
+            self._positions.copy(),
+        )
 
     def add(self, index: int, message: Message, results: _Results, *, must_read: bool = False) -> None:
         """Take in the message at this place, with the results of its calls; a result by itself says nothing."""
@@ -216,13 +219,16 @@ class _Fold:
             fitted.append(Message.user(BLANK))  # every API refuses a conversation of nothing
         if fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
             self._put(Message.user(GO_ON))
+        names = self.names
+        if not tools and not names.fitted:
+            return HandedOff(tuple(fitted), (), {}, self._positions, settled)
         fitted_tools = tuple(
-            tool if (name := self.names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
+            tool if (name := names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
             for tool in tools
         )
         if self._rules.tools_for_history and not tools:
-            fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in self.names.given_out)
-        return HandedOff(tuple(fitted), fitted_tools, self.names.changed, self._positions, settled)
+            fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in names.fitted.values())
+        return HandedOff(tuple(fitted), fitted_tools, names.changed, self._positions, settled)
 
     def _may_end(self, last: Message) -> bool:
         paused = last.meta is not None and last.meta.finish_reason is FinishReason.PAUSE
@@ -389,34 +395,23 @@ class _Fold:
         return ModelError(f"{who} cannot read {_described(part)}: it takes {takes}", code=ErrorCode.UNSUPPORTED)
 
 
-class _Names:
+class _Names(msgspec.Struct):
     """Names or ids mapped injectively into what a target accepts; the same name always gives the same result."""
 
-    def __init__(self, rule: NameRule) -> None:
-        self._rule = rule
-        self._fitted: dict[str, str] = {}
-        self._used: set[str] = set()
-
-    def copy(self) -> "_Names":
-        twin = _Names(self._rule)
-        twin._fitted, twin._used = self._fitted.copy(), self._used.copy()
-        return twin
-
-    @property
-    def given_out(self) -> Iterable[str]:
-        """What names were fitted to, in the order in which they came."""
-        return self._fitted.values()
+    rule: NameRule
+    fitted: dict[str, str] = {}  # by the name that was given, in the order in which they came
+    used: set[str] = set()
 
     @property
     def changed(self) -> dict[str, str]:
         """What was changed: fitted name to original."""
-        return {fitted: name for name, fitted in self._fitted.items() if fitted != name}
+        return {fitted: name for name, fitted in self.fitted.items() if fitted != name}
 
     def fit(self, name: str) -> str:
         """Return the target's form of `name`, the same each time."""
-        if name not in self._fitted:
-            self._fitted[name] = self._claim(name)
-        return self._fitted[name]
+        if name not in self.fitted:
+            self.fitted[name] = self._claim(name)
+        return self.fitted[name]
 
     def fit_new(self, name: str) -> str:
         """Return a form that was not given out before, also for a name seen before."""
@@ -424,13 +419,13 @@ class _Names:
 
     def _claim(self, name: str) -> str:
         candidate, attempt = name, 0
-        while candidate in self._used or not self._rule.accepts(candidate):
+        while candidate in self.used or not self.rule.accepts(candidate):
             if attempt == _ATTEMPTS:
-                pattern = self._rule.pattern
+                pattern = self.rule.pattern
                 raise InvalidValue(f"no name could be made up that {pattern!r} accepts: let it take letters and digits")
-            candidate = _made_up(name, attempt, self._rule)
+            candidate = _made_up(name, attempt, self.rule)
             attempt += 1
-        self._used.add(candidate)
+        self.used.add(candidate)
         return candidate
 
 

@@ -103,6 +103,7 @@ class Model:
         self.error_mapper = error_mapper
         self._config = config
         self._last_merged = (config, config)
+        self._last_possible: tuple[ModelConfig | None, ModelInfo | None, bool] = (None, None, False)
 
     def __repr__(self) -> str:
         return f"Model({self.client.dialect.provider}:{self._config.model_id})"
@@ -123,7 +124,7 @@ class Model:
 
     def get_config(self) -> ModelConfig:
         """Return the settings with the defaults filled in: the cache's, and an output limit where the API wants one."""
-        return self._merged({})
+        return self._merged({})[0]
 
     def model_info(self) -> ModelInfo:
         """Return what is known of the model; for one that the catalogue lacks, what its vendor's models can do."""
@@ -151,9 +152,8 @@ class Model:
         `system_prompt_content` replaces `system_prompt`, and either replaces the system messages that `messages` begin
         with. `cache_anchors` are indices into `messages`. `params` override settings for this call alone.
         """
-        metadata = _snake_case(request_metadata or {})
-        config = self._merged(params)
-        info = self._info(config.model_id)
+        metadata = _snake_case(request_metadata) if request_metadata else {}
+        config, info = self._merged(params)
         handed, wire = self._render(
             messages,
             tool_specs or (),
@@ -189,31 +189,32 @@ class Model:
         **params: Any,
     ) -> WireRequest:
         """Return the exact request that `stream` would send, without secrets."""
-        config = self._merged(params)
+        config, info = self._merged(params)
         return self._render(
             messages,
             tool_specs or (),
             system_prompt if system_prompt_content is None else _joined_text(system_prompt_content),
             config=config,
-            info=self._info(config.model_id),
+            info=info,
             tool_choice=tool_choice,
-            metadata=_snake_case(request_metadata or {}),
+            metadata=_snake_case(request_metadata) if request_metadata else {},
             cache_anchors=cache_anchors,
         )[1]
 
-    def _merged(self, params: dict[str, Any]) -> ModelConfig:
-        """The settings of one call: its own over the model's, and the defaults where neither says anything."""
-        config = self._changed(params)
+    def _merged(self, params: dict[str, Any]) -> tuple[ModelConfig, ModelInfo]:
+        """The settings of one call, its own over the model's over the defaults, and what is known of its model."""
+        config = self._changed(params) if params else self._config
+        info = self._info(config.model_id)
         cache_config, max_tokens = config.cache_config, config.max_tokens
         if cache_config is None and "cache_config" not in params:
             cache_config = self.cache_config
         if max_tokens is None and self.client.dialect.output_limit_required:
-            max_tokens = self._info(config.model_id).output_limit
+            max_tokens = info.output_limit
         of, merged = self._last_merged  # mostly the same as for the call before
         if of is not config or merged.cache_config is not cache_config or merged.max_tokens != max_tokens:
             merged = msgspec.structs.replace(config, cache_config=cache_config, max_tokens=max_tokens)
             self._last_merged = (config, merged)
-        return merged
+        return merged, info
 
     def _changed(self, changes: Mapping[str, Any]) -> ModelConfig:
         """The settings with these changes. Another model must be one that the client's record is made for."""
@@ -247,7 +248,7 @@ class Model:
     ) -> tuple[HandedOff, WireRequest]:
         leading = _leading_system(messages)
         spoken = tuple(messages)[leading:]
-        if system is None:
+        if system is None and leading:
             system = "\n\n".join(message.text for message in messages[:leading])
         config = self._possible(config, info, bool(tools))
         prepared = self.client.preparations.take(spoken, tools, self._invocation(config))
@@ -256,14 +257,13 @@ class Model:
         if isinstance(choice, OneTool):
             fitted = {original: name for name, original in handed.original_names.items()}
             choice = OneTool(fitted.get(choice.tool_name, choice.tool_name))
-        anchors = (handed.positions.get(anchor - leading) for anchor in cache_anchors)
         request = ModelRequest(
             config=config,
             messages=handed.messages,
             tools=handed.tools,
             system=system or None,
             tool_choice=choice,
-            cache_anchors=tuple(sorted({anchor for anchor in anchors if anchor is not None})),
+            cache_anchors=_placed(cache_anchors, leading, handed.positions) if cache_anchors else (),
             metadata=metadata,
             growth=prepared.growth,
         )
@@ -273,10 +273,13 @@ class Model:
 
     def _possible(self, config: ModelConfig, info: ModelInfo, has_tools: bool) -> ModelConfig:
         """Refuse what the model, or its vendor's API, cannot do; drop, with a warning, what is harmless to drop."""
+        asked, known, had_tools = self._last_possible
+        if asked is config and known is info and had_tools is has_tools:
+            return config
         who = f"{self.client.dialect.provider}:{config.model_id}"
-        for name in sorted(self.client.dialect.ignored):
-            if getattr(config, name) not in (None, ()):
-                warnings.warn(f"{who} has no place for {name}: it is left out", stacklevel=4)
+        ignored = [name for name in sorted(self.client.dialect.ignored) if getattr(config, name) not in (None, ())]
+        for name in ignored:
+            warnings.warn(f"{who} has no place for {name}: it is left out", stacklevel=4)
         wanted = {
             "tools": has_tools,
             "structured_output": config.output_schema is not None,
@@ -290,9 +293,12 @@ class Model:
         if given and "fixed_sampling" in info.abilities:
             warnings.warn(f"{who} ignores {', '.join(given)}", stacklevel=4)
             return msgspec.structs.replace(config, temperature=None, top_p=None)
+        if not ignored:
+            self._last_possible = (config, info, has_tools)
         return config
 
 
+_NOTHING_USED = TokenUsage()
 _descriptor = lru_cache(ModelInvocationDescriptor)  # a value, and the same few of them for every call
 
 
@@ -319,21 +325,27 @@ def _leading_system(messages: Sequence[Message]) -> int:
     return place
 
 
+def _placed(anchors: Sequence[int], leading: int, positions: Mapping[int, int]) -> tuple[int, ...]:
+    """Where the anchors are in the conversation that was handed off, which the leading messages are no part of."""
+    places = (positions.get(anchor - leading) for anchor in anchors)
+    return tuple(sorted({place for place in places if place is not None}))
+
+
 def _joined_text(texts: Sequence[Text]) -> str:
     return "\n\n".join(part.text for part in texts)
 
 
-def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[str, Callable[[Any], MessageDelta]]:
+def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[type, Callable[[Any], MessageDelta]]:
     """What still changes in a delta on its way out: tool names back to the caller's own, and the price of usage."""
-    rewrites: dict[str, Callable[[Any], MessageDelta]] = {}
+    rewrites: dict[type, Callable[[Any], MessageDelta]] = {}
     if names:
 
         def rename(delta: ToolCallStartDelta) -> MessageDelta:
             return msgspec.structs.replace(delta, tool_name=names.get(delta.tool_name, delta.tool_name))
 
-        rewrites["tool_call_start"] = rename
+        rewrites[ToolCallStartDelta] = rename
     if prices is not None:
-        so_far = TokenUsage()
+        so_far = _NOTHING_USED
 
         def price(delta: UsageDelta) -> MessageDelta:
             nonlocal so_far
@@ -343,5 +355,5 @@ def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[str, Call
             usage = msgspec.structs.replace(delta.usage, cost=prices.cost_of(so_far))
             return msgspec.structs.replace(delta, usage=usage)
 
-        rewrites["usage"] = price
+        rewrites[UsageDelta] = price
     return rewrites

@@ -15,6 +15,7 @@ from ..providers import find_codec
 from ..request import ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
 from ..target import Dialect
+from ..transport import default_transport
 from ..transport.protocol import HttpRequest, Timeouts, require_headers
 from .preparing import Preparations
 from .streams import close_quietly, log_bug
@@ -94,8 +95,6 @@ class ProviderClient:
         chunks: AsyncIterator[bytes] | None = None
         cause: Exception | None = None
         try:
-            from ..transport import default_transport
-
             transport = self._transport or default_transport()
             response = await transport.send(await self._signed(request), self._timeouts)
             reader = self._reader(response.status, response.headers, run_id, error_mapper)

@@ -6,7 +6,7 @@ from operator import length_hint
 from types import TracebackType
 from typing import Any
 
-from ..delta import DELTA_CLASSES, MessageDelta
+from ..delta import MessageDelta
 from ..errors import DragomanError
 from ..message import ModelInvocationDescriptor
 from ..request import WireRequest
@@ -27,7 +27,7 @@ class ModelStream:
         *,
         request: WireRequest,
         invocation: ModelInvocationDescriptor,
-        rewrite: Mapping[str, Callable[[Any], MessageDelta]],
+        rewrite: Mapping[type, Callable[[Any], MessageDelta]],
         readers: Sequence[ResponseReader] = (),
         invocation_state: Any = None,
     ) -> None:
@@ -40,7 +40,7 @@ class ModelStream:
         self._rest: Iterator[MessageDelta] = iter(self._batch)  # those of them that nobody has been given yet
         self._assembled = 0  # how many of them the assembler has
         self._batches = batches
-        self._deltas = self._iterate({DELTA_CLASSES[kind]: change for kind, change in rewrite.items()})
+        self._deltas = self._iterate(rewrite)
 
     @property
     def assembly(self) -> Assembly:

@@ -154,7 +154,7 @@ class _Turns(Turns):
     dialect: AnthropicDialect
 
     def add(self, message: Message) -> None:
-        role = "user" if message.role is Role.TOOL else message.role.value
+        role = "user" if message.role is Role.TOOL else str(message.role)
         blocks = [block for part in message.parts for block in _encode_part(part, self.dialect)]
         if role != self.role:
             if not blocks and role != "user":

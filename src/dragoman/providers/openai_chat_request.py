@@ -88,7 +88,8 @@ def encode_request(request: ModelRequest, dialect: ChatDialect) -> WireRequest:
     config = request.config
     body: dict[str, Any] = {"model": config.model_id}
     tools = [_encode_tool(tool, dialect) for tool in request.tools]
-    _add_hosted_tools(body, tools, config.hosted_tools, dialect)
+    if config.hosted_tools:
+        _add_hosted_tools(body, tools, config.hosted_tools, dialect)
     if tools:
         body["tools"] = tools
         choice = request.tool_choice or config.tool_choice
@@ -268,6 +269,8 @@ def _joined_text(parts: Iterable[Any], between: str) -> str:
 
 def _encode_user_content(parts: Sequence[Any], dialect: ChatDialect) -> str | list[dict[str, Any]]:
     """A plain string where there is only text: models behind some hosts copy the structure of their input."""
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
     if all(isinstance(part, Text) for part in parts):
         return _joined_text(parts, "\n\n")
     content: list[dict[str, Any]] = []

@@ -69,7 +69,7 @@ class AiohttpTransport:
         pool = self._pools.get(asyncio.get_running_loop())
         session = await self._open_pool() if pool is None or pool[0].closed else pool[0]
         import aiohttp
-        from yarl import URL
+        import yarl
 
         # No local variable of this function holds a secret: error reporters collect them.
         host = host_of(request.url)
@@ -79,7 +79,7 @@ class AiohttpTransport:
             async with watch:
                 response = await session.request(
                     request.method,
-                    URL(request.url, encoded=True),  # a signature covers the address as it is written
+                    yarl.URL(request.url, encoded=True),  # a signature covers the address as it is written
                     data=BytesIO(request.body) if len(request.body) > LARGE_BODY else request.body or None,
                     headers=self._all_headers(request),
                     allow_redirects=False,

@@ -18,9 +18,10 @@ __all__ = ["HttpRequest", "HttpResponse", "Timeouts", "Transport", "host_of", "i
 
 _METHOD = re.compile(r"[A-Z]{1,16}")
 _URL = re.compile(r"https?://[!-~]+")
-_PLAIN_HOST = re.compile(r"https?://([a-z0-9.-]+(?::[1-5]?[1-9][0-9]{1,3})?)(?=/|$)")  # as nearly every URL begins
+# As nearly every URL begins; a port of any other form is for urlsplit to judge.
+_PLAIN_HOST = re.compile(r"https?://([a-z0-9.-]+(?::(?:[1-9][0-9]{1,3}|[1-5][0-9]{4}))?)(?=/|$)")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
+_HEADER_VALUE = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]").fullmatch
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ def require_headers(headers: object) -> None:
         raise InvalidValue.of("headers", headers, "a mapping of names to texts")
     if not all(map(_is_header_name, headers)):
         raise InvalidValue("headers must have names that are HTTP tokens")
-    refused = [name for name, value in headers.items() if not is_header_value(value)]
+    refused = [name for name, value in headers.items() if not (isinstance(value, str) and _HEADER_VALUE(value))]
     del headers  # error reporters collect local variables
     if refused:
         raise InvalidValue(
@@ -138,7 +139,7 @@ def require_headers(headers: object) -> None:
 
 def is_header_value(value: object) -> bool:
     """Whether a text can be sent as the value of a header field."""
-    return isinstance(value, str) and _HEADER_VALUE.fullmatch(value) is not None
+    return isinstance(value, str) and _HEADER_VALUE(value) is not None
 
 
 @lru_cache  # the same few names, request after request; values may be secrets

@@ -47,24 +47,25 @@ class Signer(Protocol):
 class KeySigner:
     """Sends a key in a header: as `Authorization: Bearer …`, or bare under the name that the vendor gave it."""
 
-    __slots__ = ("_header", "_value")
+    __slots__ = ("_headers",)
 
     def __init__(self, key: str, header: str = "authorization") -> None:
-        self._header = header.lower()
-        self._value = f"Bearer {key}" if self._header == "authorization" else key
+        name = header.lower()
+        self._headers = {name: f"Bearer {key}" if name == "authorization" else key}
         if not key or not is_header_value(key):
             del key  # error reporters collect local variables
             raise InvalidValue(
                 f"the key for header {header!r} must be printable ASCII, not empty, without line breaks or space at"
                 " its ends (a key read from a file often ends in a line break)"
             )
+        require_headers(self._headers)
 
     def __repr__(self) -> str:
-        return f"<KeySigner {self._header}>"
+        return f"<KeySigner {next(iter(self._headers))}>"
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         """Return the request with the key."""
-        return _with_headers(request, {self._header: self._value})
+        return _with_checked(request, self._headers)
 
 
 class TokenSigner:
@@ -243,6 +244,10 @@ def _required(token: object) -> str:
 def _with_headers(request: HttpRequest, headers: dict[str, str]) -> HttpRequest:
     """The request with these header fields, which are checked; all else of it has been."""
     require_headers(headers)
+    return _with_checked(request, headers)
+
+
+def _with_checked(request: HttpRequest, headers: dict[str, str]) -> HttpRequest:
     signed: HttpRequest = request.__copy__()  # type: ignore[attr-defined]  # msgspec's
     kept = {name: value for name, value in request.headers.items() if name.lower() not in headers}
     force_setattr(signed, "headers", kept | headers)

@@ -33,12 +33,12 @@ class HeadWatch:
         self._loop = asyncio.get_running_loop()
         self._host = host
         self._timeouts = timeouts
-        self._started = self._loop.time()
+        self._started = now = self._loop.time()
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._timer: asyncio.TimerHandle | None = None
         self.expired = False  # whether the limit is what ended the wait
-        self._enter(stage)
+        self._enter(stage, now)
 
     async def __aenter__(self) -> None:
         self._task = asyncio.current_task()
@@ -77,15 +77,15 @@ class HeadWatch:
     def _move_to(self, stage: str) -> None:
         if self.expired:
             return
-        self._enter(stage)
+        self._enter(stage, self._loop.time())
         if self._timer is not None and self._due < self._timer.when():
             self._timer.cancel()
             self._timer = self._loop.call_at(self._due, self._look)
 
-    def _enter(self, stage: str) -> None:
-        self._entered = self._loop.time()
+    def _enter(self, stage: str, now: float) -> None:
+        self._entered = now
         self._stage = stage
-        self._due: float = self._entered + getattr(self._timeouts, stage)
+        self._due: float = now + getattr(self._timeouts, stage)
         total = self._timeouts.total
         if total is not None and self._started + total < self._due:
             self._stage, self._due = "total", self._started + total
