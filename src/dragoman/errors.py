@@ -16,6 +16,7 @@ Knows nothing of messages, providers or the network.
 
 import re
 from enum import StrEnum
+from functools import cache
 from typing import ClassVar
 
 __all__ = [
@@ -89,8 +90,7 @@ _REDACTED = "[redacted]"
 # What a secret looks like, in three alternatives: what a vendor's keys begin with; what a name before it says; what
 # stands around it. Runs are possessive or bounded, so that hostile text costs linear time.
 _LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # a key also stands right after an escaped line break
-_SECRETS = re.compile(
-    rf"""
+_SECRETS = rf"""
     {_LEFT}(?:
         sk-(?:[A-Za-z0-9_-]{{20,}}|(?=[A-Za-z_-]{{0,19}}[0-9])[A-Za-z0-9_-]{{8,}})   # OpenAI, Anthropic, DeepSeek
       | (?:gsk|hf|fw|r8|tgp_v1)_[A-Za-z0-9_-]{{16,}}              # Groq, Hugging Face, Fireworks, Replicate
@@ -113,15 +113,18 @@ _SECRETS = re.compile(
     )
   | (?P<url>://[^\s/:@]{{0,128}}:)[^\s/@]++(?=@)                  # user:password@host
   | (?P<query>[?&](?i:key|token|sig)=)[^\s&"']{{4,}}+
-    """,
-    re.VERBOSE,
-)
+    """
 _KEPT = ("name", "scheme", "url", "query", "quote", "apostrophe")
 
 
 def redact(text: str) -> str:
     """Return `text` with everything that looks like a key, token or password blanked out."""
-    return _SECRETS.sub(lambda found: "".join(found[part] or "" for part in _KEPT) + _REDACTED, text)
+    return _secrets().sub(lambda found: "".join(found[part] or "" for part in _KEPT) + _REDACTED, text)
+
+
+@cache  # compiled when it is first needed: that takes as long as half of the package to load
+def _secrets() -> re.Pattern[str]:
+    return re.compile(_SECRETS, re.VERBOSE)
 
 
 def redact_provider_message(text: str) -> str:

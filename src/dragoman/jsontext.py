@@ -4,7 +4,6 @@ Strict where the standard library is lax (no NaN, no unbounded depth) and never 
 raises or is recorded. Knows nothing of messages.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -79,6 +78,8 @@ def decode_keeping_surrogates(data: bytes) -> Any:
 
     Raises ValueError. The slow way, for text that msgspec refuses.
     """
+    import json
+
     try:
         return json.loads(data.decode(), parse_constant=_refuse_number, parse_float=_finite_float)
     except RecursionError:
@@ -146,6 +147,8 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
             value = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeEncodeError):
             # msgspec refuses half a surrogate pair, raw or escaped, and models do write that.
+            import json
+
             text = data.decode() if isinstance(data, bytes) else join_surrogates(data)
             has_lone_halves = isinstance(data, str) and text != data
             if not has_lone_halves and not _SURROGATE_ESCAPE.search(text):
@@ -200,6 +203,8 @@ def _duplicate_keys(text: str, value: dict[str, Any]) -> list[str]:
     colons = text.count(":")
     if colons == len(value) or colons == sum(len(item) for item, _ in _walk(value, MAX_DEPTH) if type(item) is dict):
         return []  # a colon for every key that was read: none was written twice
+    import json
+
     duplicates: dict[str, None] = {}
 
     def note(pairs: list[tuple[str, Any]]) -> None:
