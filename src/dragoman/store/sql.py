@@ -50,9 +50,9 @@ class SQLStore(BaseStore):
         require_append(entries, expected_serial)
         self._require_usable()
         encoded = [entry_to_json(entry) for entry in entries]
-        head = self._append_at_once(session_id, encoded[0], expected_serial) if len(encoded) == 1 else None
-        if head is None:
-            head = await self._append(session_id, encoded, expected_serial)
+        head = self._append(session_id, encoded, expected_serial)
+        if not isinstance(head, Head):
+            head = await head
         self._notices.tell((session_id,))
         return head
 
@@ -169,13 +169,9 @@ class SQLStore(BaseStore):
 
     # ------------------------------------------------------------ what each database does in its own way
 
-    def _append_at_once(self, session_id: str, entry: bytes, serial: int) -> Head | None:  # noqa: ARG002  # for those who can
-        """Return the head that an entry leads to, on the disk, if that needs no waiting for others; else None."""
-        return None
-
     @abstractmethod
-    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Awaitable[Head]:
-        """Return the head that the entries lead to, when they are on the disk."""
+    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | Awaitable[Head]:
+        """Return the head that the entries lead to, when they are on the disk; at once if that needs no waiting."""
 
     @abstractmethod
     async def _write(self, work: Callable[[Database], _Result]) -> _Result:

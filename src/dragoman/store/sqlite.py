@@ -53,10 +53,7 @@ class SQLiteStore(SQLStore):
         self._idle: list[SQLiteDatabase] = []
         self._lock = threading.Lock()
 
-    def _append_at_once(self, session_id: str, entry: bytes, serial: int) -> Head | None:
-        return self._writer.append_at_once(session_id, entry, serial)
-
-    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Awaitable[Head]:
+    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | Awaitable[Head]:
         return self._writer.append(session_id, entries, serial)
 
     async def _write(self, work: Callable[[Database], _Result]) -> _Result:

@@ -41,11 +41,6 @@ class _Job:
         self.result: Any = None
         self.error: BaseException | None = None
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether whoever waits still does."""
-        return not self.future.cancelled()
-
     def settle(self) -> None:
         """Tell who waits; in the loop's own thread."""
         if self.future.done():
@@ -120,40 +115,28 @@ class Writer:
         self._are_several = False  # whether sessions append at the same time
         self._is_closed = False
 
-    def append_at_once(self, session_id: str, entry: bytes, serial: int) -> Head | None:
-        """Return the head that an entry leads to, on the disk; None if it must wait for `append`."""
-        turn = self._turn(self._running_loop())
-        begin = time.perf_counter()
-        if turn.jobs or self._are_several or begin > turn.until or turn.session_id not in (None, session_id):
-            return None  # not one session's next append, which nobody else's should wait for
-        with self._lock:
-            if not self._is_quick:
-                return None
-            _, appender = self._tools()
-            try:
-                head = appender.append_one(session_id, entry, serial)
-            except Exception:  # noqa: BLE001  # the thread tries again and finds out what it is
-                self._undo()
-                return None
-            if head is not None:
-                turn.session_id = session_id
-                self._note_seconds(time.perf_counter() - begin)
-            return head
-
-    def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "asyncio.Future[Head]":
-        """Return the head that the entries lead to: a future that is done when they are on the disk."""
+    def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "Head | asyncio.Future[Head]":
+        """Return the head that the entries lead to, which are on the disk; or a future that is done when they are."""
         self._require_open()
         loop = self._running_loop()
+        turn = self._turns.get(loop)
+        if turn is None:
+            turn = self._begin_turn(loop)
+        if not (turn.jobs or self._are_several) and len(entries) == 1 and turn.session_id in (None, session_id):
+            head = self._append_at_once(turn, session_id, entries[0], serial)
+            if head is not None:
+                return head
         future: asyncio.Future[Head] = loop.create_future()
-        self._turn(loop).jobs.append(_Append(future, session_id, entries, serial))
+        turn.jobs.append(_Append(future, session_id, entries, serial))
         return future
 
     async def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> _Result:
         """Return what `work` returns, when it is on the disk."""
         self._require_open()
         loop = self._running_loop()
+        turn = self._turns.get(loop) or self._begin_turn(loop)
         future: asyncio.Future[_Result] = loop.create_future()
-        self._turn(loop).jobs.append(_Change(future, work, is_alone=alone))
+        turn.jobs.append(_Change(future, work, is_alone=alone))
         return await future
 
     def close(self) -> None:
@@ -169,16 +152,31 @@ class Writer:
         if self._is_closed:
             raise store_closed()
 
-    def _turn(self, loop: "asyncio.AbstractEventLoop") -> _Turn:
-        turn = self._turns.get(loop)
-        if turn is None:
-            turn = self._turns[loop] = _Turn()
-            loop.call_soon(self._end_turn, loop)
+    def _begin_turn(self, loop: "asyncio.AbstractEventLoop") -> _Turn:
+        turn = self._turns[loop] = _Turn()
+        loop.call_soon(self._end_turn, loop)
         return turn
+
+    def _append_at_once(self, turn: _Turn, session_id: str, entry: bytes, serial: int) -> Head | None:
+        """Write one session's next entry, which nobody else's should wait for; None if that is not to be done here."""
+        begin = time.perf_counter()
+        with self._lock:
+            if begin > turn.until or not self._is_quick:
+                return None
+            _, appender = self._tools()
+            try:
+                head = appender.append_one(session_id, entry, serial)
+            except Exception:  # noqa: BLE001  # the thread tries again and finds out what it is
+                self._undo()
+                return None
+            if head is not None:
+                turn.session_id = session_id
+                self._note_seconds(time.perf_counter() - begin)
+            return head
 
     def _end_turn(self, loop: "asyncio.AbstractEventLoop") -> None:
         """Hand over all that was asked for in one turn of the event loop together, so that one sync serves it."""
-        jobs = [job for job in self._turns.pop(loop).jobs if job.is_wanted]
+        jobs = [job for job in self._turns.pop(loop).jobs if not job.future.cancelled()]
         if not jobs:
             return
         self._are_several = len(jobs) > 1
@@ -232,7 +230,7 @@ class Writer:
                 except queue.Empty:
                     break
             try:
-                self._perform([job for job in jobs if job.is_wanted])
+                self._perform([job for job in jobs if not job.future.cancelled()])
             except Exception as error:  # noqa: BLE001  # a mistake of ours must not leave anybody waiting
                 self._settle(jobs, self._translate(error))
             with self._lock:
