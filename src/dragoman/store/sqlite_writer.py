@@ -117,7 +117,6 @@ class Writer:
 
     def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "Head | asyncio.Future[Head]":
         """Return the head that the entries lead to, which are on the disk; or a future that is done when they are."""
-        self._require_open()
         loop = self._running_loop()
         turn = self._turns.get(loop)
         if turn is None:
@@ -132,7 +131,6 @@ class Writer:
 
     async def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> _Result:
         """Return what `work` returns, when it is on the disk."""
-        self._require_open()
         loop = self._running_loop()
         turn = self._turns.get(loop) or self._begin_turn(loop)
         future: asyncio.Future[_Result] = loop.create_future()
@@ -148,10 +146,6 @@ class Writer:
             self._queue.put(None)
             thread.join()
 
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise store_closed()
-
     def _begin_turn(self, loop: "asyncio.AbstractEventLoop") -> _Turn:
         turn = self._turns[loop] = _Turn()
         loop.call_soon(self._end_turn, loop)
@@ -159,11 +153,10 @@ class Writer:
 
     def _append_at_once(self, turn: _Turn, session_id: str, entry: bytes, serial: int) -> Head | None:
         """Write one session's next entry, which nobody else's should wait for; None if that is not to be done here."""
-        begin = time.perf_counter()
+        begin, appender = time.perf_counter(), self._appender
         with self._lock:
-            if begin > turn.until or not self._is_quick:
+            if begin > turn.until or appender is None or not self._is_quick:
                 return None
-            _, appender = self._tools()
             try:
                 head = appender.append_one(session_id, entry, serial)
             except Exception:  # noqa: BLE001  # the thread tries again and finds out what it is
