@@ -97,7 +97,7 @@ def measure_first(quick: bool, _peers: Sequence[str]) -> Iterator[Figure]:
         base = server.answers("text", 12, 1, "3000")
         for api, place in FIRST_TEXT.items():
             rounds = []
-            for _ in _rounds(quick, 51):
+            for _ in _rounds(quick, 75):
                 row = []
                 for client in clients:
                     server.log()

@@ -85,7 +85,7 @@ class Handoff:
         self, tools: Sequence[ToolSpec] = (), *, target: ModelInvocationDescriptor, rules: TargetRules
     ) -> None:
         self.target = target
-        self._tool_names = [tool.name for tool in tools]
+        self._tool_names = [tool.name for tool in tools] if tools else []
         self._fold = _Fold(target, rules, _Names(rules.tool_names), _Names(rules.tool_ids))
         for name in self._tool_names:  # declared names come first: they are the ones to stay as they are
             self._fold.names.fit(name)

@@ -246,7 +246,9 @@ class Model:
         metadata: dict[str, str],
         cache_anchors: Sequence[int],
     ) -> tuple[HandedOff, WireRequest]:
-        leading = _leading_system(messages)
+        leading = 0  # how many messages at the beginning are the system's
+        while leading < len(messages) and messages[leading].role is Role.SYSTEM:
+            leading += 1
         spoken = tuple(messages)[leading:]
         if system is None and leading:
             system = "\n\n".join(message.text for message in messages[:leading])
@@ -315,14 +317,6 @@ def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
 def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
     """The seeds write `sessionId`, Python writes `session_id`: both are taken."""
     return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): value for name, value in metadata.items()}
-
-
-def _leading_system(messages: Sequence[Message]) -> int:
-    """How many messages at the beginning are the system's."""
-    place = 0
-    while place < len(messages) and messages[place].role is Role.SYSTEM:
-        place += 1
-    return place
 
 
 def _placed(anchors: Sequence[int], leading: int, positions: Mapping[int, int]) -> tuple[int, ...]:

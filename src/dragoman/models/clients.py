@@ -145,12 +145,10 @@ class ProviderClient:
 
     async def _signed(self, request: WireRequest) -> HttpRequest:
         unsigned = HttpRequest(request.method, self._host + request.path, request.headers, request.body)
-        signer = self._signer()
+        signer = self._given_signer or self._signer()
         return unsigned if signer is None else await signer.sign(unsigned)
 
     def _signer(self) -> "Signer | None":
-        if self._given_signer is not None:
-            return self._given_signer
         from ..transport import AwsSigner, KeySigner, TokenSigner, google_token_source
 
         given, auth = self._api_key, self.dialect.auth

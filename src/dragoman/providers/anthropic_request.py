@@ -6,7 +6,7 @@ Parts carry `providerData` in the wire's own words (`anthropic` says which); it 
 import base64
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -87,8 +87,11 @@ def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequ
         known = body.get(name)
         body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
     path = dialect.stream_path if request.stream else dialect.whole_path
-    path = path.format(model=quote(config.model_id, safe=":@"))
+    path = path.format(model=_quoted(config.model_id))
     return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+
+_quoted = lru_cache(partial(quote, safe=":@"))  # the same few models, request after request
 
 
 # ---------------------------------------------------------------- settings and tools
@@ -108,7 +111,8 @@ def _settings(request: ModelRequest, thinking: dict[str, Any] | None, effort: st
         output["format"] = {"type": "json_schema", "schema": config.output_schema}
     settings["output_config"] = output or None
     # A stop sequence of white space alone is refused.
-    settings["stop_sequences"] = [text for text in config.stop_sequences if text.strip()] or None
+    if config.stop_sequences:
+        settings["stop_sequences"] = [text for text in config.stop_sequences if text.strip()] or None
     if user_id := request.metadata.get("user_id"):
         settings["metadata"] = {"user_id": user_id}
     return {name: value for name, value in settings.items() if value is not None}
@@ -155,7 +159,9 @@ class _Turns(Turns):
 
     def add(self, message: Message) -> None:
         role = "user" if message.role is Role.TOOL else str(message.role)
-        blocks = [block for part in message.parts for block in _encode_part(part, self.dialect)]
+        blocks: list[dict[str, Any]] = []
+        for part in message.parts:
+            blocks += _encode_part(part, self.dialect)
         if role != self.role:
             if not blocks and role != "user":
                 self.ends.append(-1)
@@ -261,6 +267,7 @@ def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: _Turns) -
 
 def _mark_last(end: int, blocks: list[dict[str, Any]]) -> None:
     """Mark the last of the first `end` blocks that can be cached."""
-    cacheable = [place for place in range(end) if blocks[place]["type"] not in _UNCACHEABLE]
-    if cacheable:
-        blocks[cacheable[-1]] = {**blocks[cacheable[-1]], **_CACHE_MARK}
+    for place in range(end - 1, -1, -1):
+        if blocks[place]["type"] not in _UNCACHEABLE:
+            blocks[place] = {**blocks[place], **_CACHE_MARK}
+            return

@@ -250,7 +250,7 @@ class _Conversation(Growing):
             case Role.TOOL:
                 items = [_encode_result(part, self.custom) for part in message.parts if isinstance(part, ToolResult)]
             case role:
-                items = [{"role": role.value, "content": _encode_content(message.parts)}]
+                items = [{"role": str(role), "content": _encode_content(message.parts)}]
         self.items.extend(map(as_json, items))
 
 

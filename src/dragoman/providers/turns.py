@@ -106,7 +106,9 @@ class Turns(Growing):
 
     def anchored(self, anchors: Sequence[int]) -> list[tuple[int, int]]:
         """Return for each anchor its turn and how many blocks that has up to it; without any, the whole last turn."""
-        known = [anchor for anchor in sorted(set(anchors)) if 0 <= anchor < len(self.ends) and self.ends[anchor] >= 0]
+        known: list[int] = []
+        if anchors:
+            known = [place for place in sorted(set(anchors)) if 0 <= place < len(self.ends) and self.ends[place] >= 0]
         if known or not self.role:
             return [(bisect_right(self.starts, anchor) - 1, self.ends[anchor]) for anchor in known]
         return [(len(self.over), len(self.blocks))]

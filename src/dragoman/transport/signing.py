@@ -249,6 +249,8 @@ def _with_headers(request: HttpRequest, headers: dict[str, str]) -> HttpRequest:
 
 def _with_checked(request: HttpRequest, headers: dict[str, str]) -> HttpRequest:
     signed: HttpRequest = request.__copy__()  # type: ignore[attr-defined]  # msgspec's
-    kept = {name: value for name, value in request.headers.items() if name.lower() not in headers}
-    force_setattr(signed, "headers", kept | headers)
+    kept = request.headers
+    if not headers.keys().isdisjoint(map(str.lower, kept)):
+        kept = {name: value for name, value in kept.items() if name.lower() not in headers}
+    force_setattr(signed, "headers", {**kept, **headers})
     return signed
