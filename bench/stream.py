@@ -80,7 +80,7 @@ def measure_paced(quick: bool, _peers: Sequence[str]) -> Iterator[Figure | Skipp
     with running(kinds) as (server, clients):
         base, events = server.answers("text", deltas, 1, "1000"), events_of("chat", "text", deltas)
         rounds = [
-            [client.burst(base, "chat", "text", deltas) / events for client in clients] for _ in _rounds(quick, 15)
+            [client.burst(base, "chat", "text", deltas) / events for client in clients] for _ in _rounds(quick, 25)
         ]
     floors, ours, *on_uvloop = zip(*rounds[1:], strict=True)
     unit = "µs of CPU per event"

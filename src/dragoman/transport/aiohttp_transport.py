@@ -183,27 +183,25 @@ class AiohttpResponse:
     async def _raw(self) -> AsyncGenerator[bytes, None]:
         import aiohttp
 
-        watch = self._watch
-        wait, got, read = watch.wait, watch.got, self._response.content.readany
+        watch, content = self._watch, self._response.content
+        clock, read = watch.clock, content.readany
         failure: ModelError
+        watch.start(lambda: content.set_exception(TimeoutError()))
         try:
-            while True:
-                wait()
-                arrived = await read()
-                got()
-                if not arrived:
-                    return
+            watch.since = clock()
+            arrived = await read()
+            watch.begun()
+            while arrived:
+                watch.since = None
                 for start in range(0, len(arrived), CHUNK_SIZE):
                     yield arrived[start : start + CHUNK_SIZE]
                 if watch.reached:
-                    failure = watch.failure()
-                    break
+                    raise TimeoutError
+                watch.since = clock()
+                arrived = await read()
+            return
         except (aiohttp.ClientError, OSError) as error:
-            failure = _translated(error, self._host)
-        except asyncio.CancelledError:
-            if not watch.ended_by_limit():
-                raise
-            failure = watch.failure()
+            failure = watch.failure() if watch.reached else _translated(error, self._host)
         finally:
             watch.stop()
             self._response.close()  # gives a connection back whose body has ended; closes any other

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import ErrorCode, InvalidValue, MissingExtra, ModelError
 from .body import readable_chunks
 from .protocol import NETWORK, HttpRequest, Timeouts, host_of
-from .watch import BodyWatch, HeadWatch
+from .watch import BodyWatch, HeadWatch, TaskEnd
 
 if TYPE_CHECKING:
     import httpx
@@ -102,14 +102,17 @@ class HttpxResponse:
     async def _raw(self) -> AsyncGenerator[bytes, None]:
         import httpx
 
-        watch = self._watch
+        watch, waiting = self._watch, TaskEnd()
         failure: ModelError
+        watch.start(waiting.end)
         try:
             async with aclosing(cast("AsyncGenerator[bytes, None]", self._response.aiter_raw())) as body:
                 while True:
-                    watch.wait()
+                    waiting.note()
+                    watch.since = watch.clock()
                     chunk = await anext(body, None)
-                    watch.got()
+                    watch.since = None
+                    watch.begun()
                     if chunk is None:
                         return
                     yield chunk
@@ -119,7 +122,7 @@ class HttpxResponse:
         except (httpx.HTTPError, httpx.StreamError) as error:
             failure = _broken_off(error, self._host)
         except asyncio.CancelledError:
-            if not watch.ended_by_limit():
+            if not waiting.was_ours():
                 raise
             failure = watch.failure()
         finally:

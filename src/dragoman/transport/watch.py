@@ -1,12 +1,14 @@
 """Time limits of a call: one timer per stage and per stream, none per chunk. Knows asyncio, and no HTTP library."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from types import TracebackType
 
 from ..errors import ErrorCode, ModelError
 from .protocol import Timeouts
 
-__all__ = ["BodyWatch", "HeadWatch"]
+__all__ = ["BodyWatch", "HeadWatch", "TaskEnd"]
 
 _STAGES = {
     "connect": "no connection to {host} stood within {seconds:g} s (timeout connect)",
@@ -99,69 +101,47 @@ class HeadWatch:
 
 
 class BodyWatch:
-    """Ends a wait for bytes that lasts too long, by cancelling the task that waits.
+    """Ends a wait for bytes that lasts too long.
 
-    The reader calls `wait` before each read and `got` after it. The one timer looks at when the current wait began
-    and sleeps again for what is left, so that a chunk costs two assignments and a glance at the clock.
+    The reader writes down in `since` when it begins to wait, by `clock`, and None when it has bytes. The one timer
+    looks at it and sleeps again for what is left: a chunk costs two assignments and a glance at the clock.
     """
 
     __slots__ = (
-        "_cancelled",
-        "_cancelling",
-        "_ends",
-        "_host",
-        "_limit",
-        "_loop",
-        "_since",
-        "_stage",
-        "_task",
-        "_time",
-        "_timeouts",
-        "_timer",
-        "reached",
-    )
+        "_end", "_ends", "_host", "_limit", "_loop", "_stage", "_timeouts", "_timer", "clock", "reached", "since",
+    )  # fmt: skip
 
     def __init__(self, host: str, timeouts: Timeouts, *, started: float, waited: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
         self._host = host
         self._timeouts = timeouts
         self._limit = max(timeouts.first_byte - waited, 0.0)
         self._stage = "first_byte"
         self._ends = None if timeouts.total is None else started + timeouts.total
-        self._since: float | None = None
-        self._task: asyncio.Task[object] | None = None
-        self._cancelled = False
-        self._cancelling = 0
+        self._end: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # asyncio's own loop has no other clock, and calls it by a detour.
+        is_plain = getattr(self._loop.time, "__func__", None) is asyncio.BaseEventLoop.time
+        self.clock: Callable[[], float] = time.monotonic if is_plain else self._loop.time
+        self.since: float | None = None
         self.reached: str | None = None  # the stage whose time is over
 
-    def wait(self) -> None:
-        """A wait for bytes begins, in this task."""
-        self._task = asyncio.current_task()
-        self._since = self._time()
-        if self._timer is None:
-            self._sleep(self._due(self._since))
+    def start(self, end: Callable[[], None]) -> None:
+        """Watch from now on; `end` is called, once, to end a wait whose time is over."""
+        self._end = end
+        self._sleep(self._due(self.clock()))
 
-    def got(self) -> None:
-        """Bytes arrived: from now on it is silence that counts."""
-        self._since = None
-        if self._stage != "silence":
-            self._stage = "silence"
-            self._limit = self._timeouts.silence
+    def begun(self) -> None:
+        """The first bytes are there: from now on it is silence that counts."""
+        self._stage = "silence"
+        self._limit = self._timeouts.silence
 
     def stop(self) -> None:
         """No more waits: the body has ended or was given up."""
-        self._since = None
-        self._task = None
+        self.since = self._end = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def ended_by_limit(self) -> bool:
-        """Whether the CancelledError just caught is this watch's alone. Asked once, in the task that was cancelled."""
-        task = self._task
-        return self._cancelled and task is not None and task.uncancel() <= self._cancelling
 
     def failure(self) -> ModelError:
         """Return the error that says which limit was reached."""
@@ -172,36 +152,57 @@ class BodyWatch:
         return due if self._ends is None or due < self._ends else self._ends
 
     def _sleep(self, until: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         # The first byte's time may be the longer one: the timer must not oversleep the first silence.
-        self._timer = self._loop.call_at(min(until, self._time() + self._timeouts.silence), self._look)
+        self._timer = self._loop.call_at(min(until, self.clock() + self._timeouts.silence), self._look)
 
     def _look(self) -> None:
-        now = self._time()
+        now = self.clock()
         over = self._ends is not None and now >= self._ends
-        if self._since is None:
+        if self.since is None:
             if over:
                 self.reached = "total"  # the reader sees it when it comes for more
             else:
                 self._sleep(self._due(now))
-        elif now < self._due(self._since):
-            self._sleep(self._due(self._since))
+        elif now < self._due(self.since):
+            self._sleep(self._due(self.since))
         else:
             # One round of the loop later: bytes or a cancellation that came in this very round go first.
-            self._loop.call_soon(self._end_wait, self._since, "total" if over else self._stage)
+            self._loop.call_soon(self._end_wait, self.since, "total" if over else self._stage)
 
     def _end_wait(self, since: float, stage: str) -> None:
-        if self._since is None or self._task is None:
-            if self._timer is not None:
-                self._sleep(self._due(self._time()))
-        elif self._since != since:
-            self._sleep(self._due(self._since))
-        else:
+        if self._end is None:
+            return
+        if self.since == since:
             self.reached = stage
-            self._cancelled = True
-            self._cancelling = self._task.cancelling()
-            self._task.cancel()
+            self._end()
+        else:
+            self._sleep(self._due(self.clock() if self.since is None else self.since))
+
+
+class TaskEnd:
+    """Ends what a task waits for by cancelling it, and tells that from other cancellations."""
+
+    __slots__ = ("_cancelling", "_task")
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling: int | None = None
+
+    def note(self) -> None:
+        """It is this task that begins to wait."""
+        self._task = asyncio.current_task()
+
+    def end(self) -> None:
+        """End the wait."""
+        assert self._task is not None, "awaited outside a task"
+        self._cancelling = self._task.cancelling()
+        self._task.cancel()
+
+    def was_ours(self) -> bool:
+        """Whether the CancelledError just caught is this one's alone. Asked once, in the task that was cancelled."""
+        if self._cancelling is None or self._task is None:
+            return False
+        return self._task.uncancel() <= self._cancelling
 
 
 def _timeout_error(stage: str, host: str, timeouts: Timeouts) -> ModelError:
