@@ -43,10 +43,11 @@ async def _measure(folder: Path, long: int, rounds: int) -> list[Figure]:
         await store.create("long")
         await store.append("long", entries[:long], 0)
     size = path.stat().st_size  # closing has emptied the log
-    async with SQLiteStore(path) as store:
-        await store.create("fresh")
+    async with SQLiteStore(path) as store, SQLiteStore(folder / "fresh.db") as new:
+        await new.create("fresh")
         appends = [
-            await _append_round(store, bare, number, entries[long:], fresh, long) for number in range(rounds + 1)
+            await _append_round(bare, new, store, fresh[first : first + APPENDS], entries[long + first :])
+            for first in range(0, count, APPENDS)
         ]
         loads = [await _load_round(store, lines, long) for _ in range(4 if long < LONG else 10)]
     inserts, early, late = zip(*appends[1:], strict=True)
@@ -55,7 +56,7 @@ async def _measure(folder: Path, long: int, rounds: int) -> list[Figure]:
     row = "append to a SQLite session, full sync"
     return [
         Figure(row, "to a new session", unit, "a bare insert", early, inserts, must=2.0, goal=1.3),
-        Figure(f"append after {long:,} entries", "to the same file", unit, "a new session", late, early, must=1.2),
+        Figure(f"append after {long:,} entries", "to their file", unit, "a new session", late, early, must=1.2),
         Figure(
             "bytes on disk", f"{long:,} texts of 1 KB", "bytes per byte", "the text", [size / long / TEXT], must=1.4
         ),
@@ -66,23 +67,18 @@ async def _measure(folder: Path, long: int, rounds: int) -> list[Figure]:
 
 
 async def _append_round(
-    store: SQLiteStore,
-    bare: Bare,
-    number: int,
-    more: Sequence[HistoryEntry],
-    fresh: Sequence[HistoryEntry],
-    long: int,
+    bare: Bare, new: SQLiteStore, store: SQLiteStore, fresh: Sequence[HistoryEntry], more: Sequence[HistoryEntry]
 ) -> tuple[float, float, float]:
-    """The µs of CPU of an insert, of an append to the new session, and of one to the long session."""
+    """The µs of CPU of an insert, of an append to the new session, and of one to the long session, each in its file."""
     spent = [0, 0, 0]
-    for turn in range(number * APPENDS, (number + 1) * APPENDS):
-        body = entry_to_json(fresh[turn])
+    for first, later in zip(fresh, more, strict=False):
+        body = entry_to_json(first)
         begin = time.process_time_ns()
         bare.insert_each([body])
         inserted = time.process_time_ns()
-        await store.append("fresh", [fresh[turn]], turn)
+        await new.append("fresh", [first], first.serial)
         appended = time.process_time_ns()
-        await store.append("long", [more[turn]], long + turn)
+        await store.append("long", [later], later.serial)
         end = time.process_time_ns()
         spent = [spent[0] + inserted - begin, spent[1] + appended - inserted, spent[2] + end - appended]
     bare_insert, early, late = (nanoseconds / APPENDS / 1_000 for nanoseconds in spent)

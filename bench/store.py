@@ -147,7 +147,7 @@ async def measure_long_session(folder: Path) -> None:
     size = path.stat().st_size  # closing has emptied the log
     print(f"a session of {LONG:,} messages of {TEXT:,} bytes of text")
     say("bytes on disk per byte of text", [size / LONG / TEXT], "x", DISK_GOAL)
-    async with SQLiteStore(path) as store:
+    async with SQLiteStore(path) as store, SQLiteStore(folder / "fresh.db") as new:
         ratios = []
         for _ in range(9):
             begin = time.perf_counter()
@@ -159,13 +159,13 @@ async def measure_long_session(folder: Path) -> None:
         say("loading, of reading and decoding", ratios, "x", LOAD_GOAL)
         more = entries_of("long", LONG + ROUNDS * APPENDS)
         fresh = entries_of("fresh", ROUNDS * APPENDS)
-        await store.create("fresh")
+        await new.create("fresh")
         growth = []
         for number in range(ROUNDS):
             early = late = 0.0
             for turn in range(number * APPENDS, (number + 1) * APPENDS):
                 begin = time.perf_counter()
-                await store.append("fresh", [fresh[turn]], turn)
+                await new.append("fresh", [fresh[turn]], turn)
                 middle = time.perf_counter()
                 await store.append("long", [more[LONG + turn]], LONG + turn)
                 late += time.perf_counter() - middle
