@@ -270,7 +270,8 @@ class Model:
             growth=prepared.growth,
         )
         wire = self.client.encode(request)
-        self.client.preparations.keep(prepared, len(wire.body))
+        if handed.settled:
+            self.client.preparations.keep(prepared, len(wire.body))
         return handed, wire
 
     def _possible(self, config: ModelConfig, info: ModelInfo, has_tools: bool) -> ModelConfig:

@@ -58,9 +58,7 @@ class Preparations:
         return Preparation(Handoff(tools, target=target, rules=self._rules), Growth())
 
     def keep(self, preparation: Preparation, size: int) -> None:
-        """Remember the conversation, whose request has so many bytes, and forget the oldest."""
-        if not preparation.growth.settled:
-            return
+        """Remember the conversation, something of which is settled, with the size of its request; forget the oldest."""
         preparation.size = size
         self._kept.insert(0, preparation)
         del self._kept[KEPT:]

@@ -76,7 +76,7 @@ class AiohttpTransport:
         watch = HeadWatch(host, timeouts)
         _watch_of_task.set(watch)
         try:
-            async with watch:
+            with watch:
                 response = await session.request(
                     request.method,
                     yarl.URL(request.url, encoded=True),  # a signature covers the address as it is written
@@ -114,7 +114,7 @@ class AiohttpTransport:
 
             async def connect(self, *arguments: Any, **options: Any) -> "aiohttp.connector.Connection":
                 connection = await super().connect(*arguments, **options)
-                _watch_of_task.get().connected()
+                _watch_of_task.get().enter("first_byte")
                 return connection
 
         return aiohttp.ClientSession(

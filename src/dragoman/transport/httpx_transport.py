@@ -49,9 +49,9 @@ class HttpxTransport:
 
         async def note(event: str, _: dict[str, Any]) -> None:
             if event.endswith(_CONNECTING):
-                watch.connecting()
+                watch.enter("connect")
             elif event.endswith(_CONNECTED):
-                watch.connected()
+                watch.enter("first_byte")
 
         outgoing = self._client.build_request(
             request.method,
@@ -63,7 +63,7 @@ class HttpxTransport:
         )
         outgoing.url = _quiet_url_class()(outgoing.url)
         try:
-            async with watch:
+            with watch:
                 response = await self._client.send(outgoing, stream=True, follow_redirects=False)
                 return HttpxResponse(response, host, watch.body())
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:

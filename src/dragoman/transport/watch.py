@@ -1,6 +1,7 @@
 """Time limits of a call: one timer per stage and per stream, none per chunk. Knows asyncio, and no HTTP library."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -27,30 +28,30 @@ class HeadWatch:
     """
 
     __slots__ = (
-        "_cancelling", "_due", "_entered", "_host", "_loop", "_stage", "_started", "_task", "_timeouts", "_timer",
-        "expired",
+        "_cancelling", "_clock", "_due", "_entered", "_host", "_loop", "_rings", "_stage", "_started", "_task",
+        "_timeouts", "_timer", "expired",
     )  # fmt: skip
 
     def __init__(self, host: str, timeouts: Timeouts, stage: str = "connect") -> None:
         self._loop = asyncio.get_running_loop()
         self._host = host
         self._timeouts = timeouts
-        self._started = now = self._loop.time()
+        self._clock = _clock_of(self._loop)
+        self._started = self._clock()
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._timer: asyncio.TimerHandle | None = None
         self.expired = False  # whether the limit is what ended the wait
-        self._enter(stage, now)
+        self._rings = math.inf  # when the timer goes off
+        self.enter(stage)
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         self._task = asyncio.current_task()
         assert self._task is not None, "awaited outside a task"
         self._cancelling = self._task.cancelling()
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._sleep()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         task, self._task = self._task, None
         if self._timer is not None:
             self._timer.cancel()
@@ -59,13 +60,19 @@ class HeadWatch:
         if kind is asyncio.CancelledError:
             raise TimeoutError from error
 
-    def connecting(self) -> None:
-        """Start the time for the connection."""
-        self._move_to("connect")
-
-    def connected(self) -> None:
-        """Start the time for the first byte: the connection stands."""
-        self._move_to("first_byte")
+    def enter(self, stage: str) -> None:
+        """Start the time of a stage."""
+        if self.expired:
+            return
+        self._entered = now = self._clock()
+        self._stage = stage
+        self._due: float = now + getattr(self._timeouts, stage)
+        total = self._timeouts.total
+        if total is not None and self._started + total < self._due:
+            self._stage, self._due = "total", self._started + total
+        if self._timer is not None and self._due < self._rings:
+            self._timer.cancel()
+            self._sleep()
 
     def failure(self) -> ModelError:
         """Return the error that says which limit was reached."""
@@ -73,28 +80,16 @@ class HeadWatch:
 
     def body(self) -> "BodyWatch":
         """Return the watch over the body; the wait for the head counts as part of the wait for the first byte."""
-        waited = self._loop.time() - self._entered
-        return BodyWatch(self._host, self._timeouts, started=self._started, waited=waited)
+        waited = self._clock() - self._entered
+        return BodyWatch(self._host, self._timeouts, self._clock, started=self._started, waited=waited)
 
-    def _move_to(self, stage: str) -> None:
-        if self.expired:
-            return
-        self._enter(stage, self._loop.time())
-        if self._timer is not None and self._due < self._timer.when():
-            self._timer.cancel()
-            self._timer = self._loop.call_at(self._due, self._look)
-
-    def _enter(self, stage: str, now: float) -> None:
-        self._entered = now
-        self._stage = stage
-        self._due: float = now + getattr(self._timeouts, stage)
-        total = self._timeouts.total
-        if total is not None and self._started + total < self._due:
-            self._stage, self._due = "total", self._started + total
+    def _sleep(self) -> None:
+        self._rings = self._due
+        self._timer = self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
-        if self._loop.time() < self._due:
-            self._timer = self._loop.call_at(self._due, self._look)
+        if self._clock() < self._due:
+            self._sleep()
         elif self._task is not None:
             self.expired = True
             self._task.cancel()
@@ -111,7 +106,9 @@ class BodyWatch:
         "_end", "_ends", "_host", "_limit", "_loop", "_stage", "_timeouts", "_timer", "clock", "reached", "since",
     )  # fmt: skip
 
-    def __init__(self, host: str, timeouts: Timeouts, *, started: float, waited: float) -> None:
+    def __init__(
+        self, host: str, timeouts: Timeouts, clock: Callable[[], float], *, started: float, waited: float
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._host = host
         self._timeouts = timeouts
@@ -120,9 +117,7 @@ class BodyWatch:
         self._ends = None if timeouts.total is None else started + timeouts.total
         self._end: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # asyncio's own loop has no other clock, and calls it by a detour.
-        is_plain = getattr(self._loop.time, "__func__", None) is asyncio.BaseEventLoop.time
-        self.clock: Callable[[], float] = time.monotonic if is_plain else self._loop.time
+        self.clock = clock
         self.since: float | None = None
         self.reached: str | None = None  # the stage whose time is over
 
@@ -203,6 +198,12 @@ class TaskEnd:
         if self._cancelling is None or self._task is None:
             return False
         return self._task.uncancel() <= self._cancelling
+
+
+def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The loop's clock. asyncio's own loop has the monotonic one, and reads it by a detour."""
+    is_plain = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
+    return time.monotonic if is_plain else loop.time
 
 
 def _timeout_error(stage: str, host: str, timeouts: Timeouts) -> ModelError:
