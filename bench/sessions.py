@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
@@ -46,8 +47,8 @@ async def _measure(folder: Path, long: int, rounds: int) -> list[Figure]:
     async with SQLiteStore(path) as store, SQLiteStore(folder / "fresh.db") as new:
         await new.create("fresh")
         appends = [
-            await _append_round(bare, new, store, fresh[first : first + APPENDS], entries[long + first :])
-            for first in range(0, count, APPENDS)
+            await _append_round(bare, new, store, fresh[first:end], entries[long + first : long + end])
+            for first, end in pairwise(range(0, count + 1, APPENDS))
         ]
         loads = [await _load_round(store, lines, long) for _ in range(4 if long < LONG else 10)]
     inserts, early, late = zip(*appends[1:], strict=True)
@@ -56,7 +57,7 @@ async def _measure(folder: Path, long: int, rounds: int) -> list[Figure]:
     row = "append to a SQLite session, full sync"
     return [
         Figure(row, "to a new session", unit, "a bare insert", early, inserts, must=2.0, goal=1.3),
-        Figure(f"append after {long:,} entries", "to their file", unit, "a new session", late, early, must=1.2),
+        Figure(f"append after {long:,} entries", "each in its file", unit, "a new session", late, early, must=1.2),
         Figure(
             "bytes on disk", f"{long:,} texts of 1 KB", "bytes per byte", "the text", [size / long / TEXT], must=1.4
         ),
@@ -71,7 +72,7 @@ async def _append_round(
 ) -> tuple[float, float, float]:
     """The µs of CPU of an insert, of an append to the new session, and of one to the long session, each in its file."""
     spent = [0, 0, 0]
-    for first, later in zip(fresh, more, strict=False):
+    for first, later in zip(fresh, more, strict=True):
         body = entry_to_json(first)
         begin = time.process_time_ns()
         bare.insert_each([body])

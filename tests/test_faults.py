@@ -405,11 +405,39 @@ def test_a_cancellation_is_not_lost_when_a_timeout_falls_on_the_same_moment(kind
                 loop.call_later(0.05 + early, task.cancel)
                 try:
                     require_one_error(await task, "timeout")
+                    assert task.cancelling() == 0
                 except asyncio.CancelledError:
                     assert task.cancelled()
                 current = asyncio.current_task()
                 assert current is not None
                 assert current.cancelling() == 0
+
+    asyncio.run(main())
+
+
+@both_transports
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_cancellation_is_not_lost_when_a_timeout_falls_on_the_same_round_of_the_loop(
+    kind: str, is_first: bool
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving(then_hang(STREAM_HEAD, OPENING)) as server, transport_of(kind) as transport:
+            begun = asyncio.Event()
+            task = asyncio.create_task(
+                call(transport, post(server.url), Timeouts(silence=0.1), until(lambda _: True, begun))
+            )
+            await begun.wait()
+            due = loop.time() + 0.1
+
+            def hold_the_loop_up() -> None:
+                loop.call_at(due - 0.03 if is_first else due + 0.03, task.cancel)
+                while loop.time() < due + 0.05:
+                    pass
+
+            loop.call_at(due - 0.05, hold_the_loop_up)
+            with pytest.raises(asyncio.CancelledError):
+                await task
 
     asyncio.run(main())
 

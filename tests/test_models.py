@@ -413,6 +413,17 @@ def test_another_model_for_one_call_is_held_to_its_own_limits() -> None:
     assert stream.assembly.usage.cost == pytest.approx((10 * 1.0 + 5 * 10.0) / 1_000_000)
 
 
+def test_what_a_model_can_do_is_asked_for_every_call() -> None:
+    register_model(ModelInfo(provider="anthropic", model_id="mute-1", abilities=frozenset({"streaming"})))
+    asked = model("anthropic:mute-1", api_key="k", max_tokens=9)
+    for _ in range(2):
+        asked.render(HELLO)
+        with pytest.raises(ModelError, match="anthropic:mute-1 cannot do tools"):
+            asked.render(HELLO, [LOOK])
+    register_model(ModelInfo(provider="anthropic", model_id="mute-1", abilities=frozenset({"tools"})))
+    assert b"look" in asked.render(HELLO, [LOOK]).body
+
+
 def test_a_model_of_another_family_is_refused_where_each_has_its_own_rules() -> None:
     asked = model("bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0", region="us-east-1")
     asked.update_config(model_id="us.anthropic.claude-opus-4-5-20251101-v1:0")

@@ -203,6 +203,12 @@ def test_a_key_that_cannot_be_sent_is_refused_unquoted(key: str) -> None:
         assert KEY not in "\n".join(everything_of(caught.value))
 
 
+def test_a_header_that_cannot_be_sent_is_refused_without_its_key() -> None:
+    with pytest.raises(InvalidValue, match="names that are HTTP tokens") as caught:
+        KeySigner(KEY, "x key")
+    assert KEY not in "\n".join(everything_of(caught.value))
+
+
 # ---------------------------------------------------------------- recorded files
 
 

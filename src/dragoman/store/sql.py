@@ -20,7 +20,7 @@ from .database import Database
 from .lazy import LazyEntries
 from .listing import ListQuery
 from .protocol import Head, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
-from .refusals import MAX_SERIAL, require_append, require_serial, require_session_id, store_closed
+from .refusals import MAX_SERIAL, require_append, require_serial, require_session_id
 from .refusals import new_session_id as fresh_session_id
 
 __all__ = ["SQLStore"]
@@ -194,7 +194,6 @@ class SQLStore(BaseStore):
         """Finish what was begun and close every connection. Blocks; may be called again."""
 
     def _require_usable(self) -> None:
-        if self._notices.is_closed:
-            raise store_closed()
+        super()._require_usable()
         if getpid() != self._process:
             raise InvalidValue("a store does not survive os.fork: open another one in the child")

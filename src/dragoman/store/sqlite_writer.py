@@ -2,8 +2,8 @@
 
 A job is an append, or a function of the connection that refuses by StoreError or InvalidValue before it writes. Jobs
 are done by one thread. But the way to a thread and back takes as long as the sync of a fast disk, so appends are
-written by the event loop itself while that is usually quick and nothing else is under way: those of one session as they
-come, those of several at the end of the loop's turn, together.
+written by the event loop itself while that is usually quick and nothing else is under way: single entries of one
+session as they come, all others at the end of the loop's turn, together.
 """
 
 import queue
@@ -116,7 +116,7 @@ class Writer:
         self._is_closed = False
 
     def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "Head | asyncio.Future[Head]":
-        """Return the head that the entries lead to, which are on the disk; or a future that is done when they are."""
+        """Return the head that the entries lead to if they are on the disk already; else a future of it."""
         loop = self._running_loop()
         turn = self._turns.get(loop)
         if turn is None:
@@ -188,7 +188,7 @@ class Writer:
 
     @property
     def _is_quick(self) -> bool:
-        """Whether the event loop may write by itself: that is usually quick, and the thread is idle."""
+        """Whether the event loop may write by itself: that is usually quick, and the thread is idle. Needs the lock."""
         if self._is_closed or self._handed_over or self._connection is None:
             return False
         return self._usual_seconds <= LOOP_SECONDS

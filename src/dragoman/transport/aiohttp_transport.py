@@ -186,7 +186,13 @@ class AiohttpResponse:
         watch, content = self._watch, self._response.content
         clock, read = watch.clock, content.readany
         failure: ModelError
-        watch.start(lambda: content.set_exception(TimeoutError()))
+
+        def end() -> None:
+            content.set_exception(TimeoutError())
+            # And once more: the end of an HTTP chunk wakes the reader, which then waits anew without a look at this.
+            asyncio.get_running_loop().call_soon(content.set_exception, TimeoutError())
+
+        watch.start(end)
         try:
             watch.since = clock()
             arrived = await read()

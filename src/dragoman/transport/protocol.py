@@ -21,7 +21,7 @@ _URL = re.compile(r"https?://[!-~]+")
 # As nearly every URL begins; a port of any other form is for urlsplit to judge.
 _PLAIN_HOST = re.compile(r"https?://([a-z0-9.-]+(?::(?:[1-9][0-9]{1,3}|[1-5][0-9]{4}))?)(?=/|$)")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]").fullmatch
+_fits_header = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]").fullmatch
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -126,10 +126,11 @@ def require_headers(headers: object) -> None:
     """Refuse header fields that could not be sent or would smuggle another; the value is never quoted."""
     if type(headers) is not dict and not isinstance(headers, Mapping):
         raise InvalidValue.of("headers", headers, "a mapping of names to texts")
-    if not all(map(_is_header_name, headers)):
-        raise InvalidValue("headers must have names that are HTTP tokens")
-    refused = [name for name, value in headers.items() if not (isinstance(value, str) and _HEADER_VALUE(value))]
+    are_named = all(map(_is_header_name, headers))
+    refused = [name for name, value in headers.items() if not (isinstance(value, str) and _fits_header(value))]
     del headers  # error reporters collect local variables
+    if not are_named:
+        raise InvalidValue("headers must have names that are HTTP tokens")
     if refused:
         raise InvalidValue(
             f"header {refused[0]!r} must be printable ASCII without line breaks or space at its ends"
@@ -139,7 +140,7 @@ def require_headers(headers: object) -> None:
 
 def is_header_value(value: object) -> bool:
     """Whether a text can be sent as the value of a header field."""
-    return isinstance(value, str) and _HEADER_VALUE(value) is not None
+    return isinstance(value, str) and _fits_header(value) is not None
 
 
 @lru_cache  # the same few names, request after request; values may be secrets

@@ -58,6 +58,7 @@ class KeySigner:
                 f"the key for header {header!r} must be printable ASCII, not empty, without line breaks or space at"
                 " its ends (a key read from a file often ends in a line break)"
             )
+        del key
         require_headers(self._headers)
 
     def __repr__(self) -> str:

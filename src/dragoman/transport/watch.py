@@ -177,27 +177,28 @@ class BodyWatch:
 class TaskEnd:
     """Ends what a task waits for by cancelling it, and tells that from other cancellations."""
 
-    __slots__ = ("_cancelling", "_task")
+    __slots__ = ("_cancelling", "_is_ended", "_task")
 
     def __init__(self) -> None:
         self._task: asyncio.Task[object] | None = None
-        self._cancelling: int | None = None
+        self._cancelling = 0  # how often others had cancelled the task when it began to wait
+        self._is_ended = False
 
     def note(self) -> None:
         """It is this task that begins to wait."""
         self._task = asyncio.current_task()
+        assert self._task is not None, "awaited outside a task"
+        self._cancelling = self._task.cancelling()
 
     def end(self) -> None:
         """End the wait."""
-        assert self._task is not None, "awaited outside a task"
-        self._cancelling = self._task.cancelling()
-        self._task.cancel()
+        if self._task is not None:
+            self._is_ended = True
+            self._task.cancel()
 
     def was_ours(self) -> bool:
         """Whether the CancelledError just caught is this one's alone. Asked once, in the task that was cancelled."""
-        if self._cancelling is None or self._task is None:
-            return False
-        return self._task.uncancel() <= self._cancelling
+        return self._is_ended and self._task is not None and self._task.uncancel() <= self._cancelling
 
 
 def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
