@@ -30,7 +30,7 @@ class SseParser:
         """Return the events that `chunk` completes; raise ModelError where one grows past the limit."""
         if not self._started or self._held or b"\r" in chunk:
             chunk = self._normalised(chunk)
-        buffer = self._buffer
+        buffer, prefix = self._buffer, self._prefix
         if buffer:
             seen = len(buffer)
             buffer += chunk
@@ -39,13 +39,16 @@ class SseParser:
                 return []
             chunk = bytes(buffer)
             buffer.clear()
+        end = len(chunk) - 2
+        if chunk.startswith(prefix) and len(prefix) < end == chunk.find(b"\n", len(prefix)) and chunk[-1:] == b"\n":
+            return [(self._name, chunk[len(prefix) : end])]  # one usual event: so they come while a model thinks
         blocks, _, tail = chunk.rpartition(b"\n\n")
         if tail:
             buffer += tail
             self._require_size(len(buffer))
             if not blocks:
                 return []
-        if not blocks.startswith(self._prefix):
+        if not blocks.startswith(prefix):
             self._prefix, self._name = _prefix_and_name(blocks.rpartition(b"\n\n")[2])
         # Cut before every event that begins in the usual way: between two cuts stands one line of data, mostly.
         events: list[WireEvent] = []
