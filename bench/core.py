@@ -1,12 +1,10 @@
-"""What the core costs in CPU: contract and assembly per delta, and `import dragoman` beyond `import msgspec`.
+"""What the core costs in CPU: contract and assembly per delta.
 
 `python bench/core.py` prints medians and quartiles beside the goals. All variants take turns in every round, and each
 figure is a difference within its round, so that a noisy machine slows both sides alike. CPU time, not the clock's.
 """
 
 import json
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +29,7 @@ from dragoman import (
 
 DELTAS = 20_000
 ROUNDS = 41
-IMPORTS = 25
 DELTA_GOAL = 2.0  # µs per delta, contract and assembly together
-IMPORT_GOAL = 40.0  # ms beyond `import msgspec`
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -99,14 +95,6 @@ def cpu_per_delta(run: Callable[[Sequence[MessageDelta]], None], deltas: Sequenc
     return (time.process_time_ns() - begin) / 1_000 / len(deltas)
 
 
-def cpu_of_import(statement: str) -> float:
-    """Return the ms of CPU, user and system, of a fresh interpreter that runs `statement`."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-I", "-c", statement], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1_000
-
-
 def costs_of(deltas: Sequence[MessageDelta], rounds: int) -> list[tuple[float, float, float, float]]:
     """Return per round what the empty loop costs per delta, and what contract, assembly and both add to it."""
     runs = (run_empty_loop, run_contract, run_assembly, run_both)
@@ -139,20 +127,7 @@ def measure_stream(title: str, deltas: Sequence[MessageDelta]) -> None:
     say("contract and assembly add", both, "µs", DELTA_GOAL)
 
 
-def measure_import() -> None:
-    """Print what `import dragoman` costs beyond `import msgspec`."""
-    statements = ("pass", "import msgspec", "import dragoman")
-    for statement in statements:
-        cpu_of_import(statement)  # compiles what is not compiled yet
-    rounds = [[cpu_of_import(statement) for statement in statements] for _ in range(IMPORTS)]
-    print(f"import: {IMPORTS} fresh interpreters each, CPU")
-    say("bare interpreter", [bare for bare, _, _ in rounds], "ms")
-    say("import msgspec adds", [base - bare for bare, base, _ in rounds], "ms")
-    say("import dragoman adds beyond it", [ours - base for _, base, ours in rounds], "ms", IMPORT_GOAL)
-
-
 if __name__ == "__main__":
     print(f"Python {sys.version.split()[0]}")
     measure_stream("text stream", text_stream())
     measure_stream("tool argument stream", arguments_stream())
-    measure_import()

@@ -1,20 +1,17 @@
 """What a session in SQLite costs beside bare SQLite and beside a file of lines, with full sync on both sides.
 
-`python -m bench.sessions` prints the CPU of appends, what a long session adds to it, its size on disk, and loading.
-`bench/store.py` has more: rates, group commit, opening by a snapshot.
+The CPU of appends, what a long session adds to it, its size on disk, and loading. `bench/store.py` has more: rates,
+group commit, opening by a snapshot.
 """
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
-
-from bench.measuring import Figure, Part, show
+from bench.measuring import Figure, Part
 from bench.store import TEXT, Bare, entries_of
 from dragoman import HistoryEntry, entry_from_json, entry_to_json
 from dragoman.store import SQLiteStore
@@ -99,15 +96,3 @@ async def _load_round(store: SQLiteStore, lines: Path, long: int) -> tuple[float
 
 def _read_lines(lines: Path) -> list[HistoryEntry]:
     return [entry_from_json(line) for line in lines.read_bytes().split(b"\n")]
-
-
-def main() -> None:
-    """Measure all of it."""
-    print(f"Python {sys.version.split()[0]}; median [quartiles] of ours, of the floor, of the ratio")
-    for part in PARTS:
-        for _ in show(part.measure(False, ())):
-            pass
-
-
-if __name__ == "__main__":
-    main()

@@ -1,22 +1,17 @@
 """What a streamed answer costs beside the floor: aiohttp, typed msgspec and one generator, no checks.
 
-`python -m bench.stream` prints all of it in one run; `--part` chooses. Server and clients are processes of
-their own (`bench/clients.py`), clients take turns in every round, and a ratio is formed within its round. The main
-scenario is the peers benchmark's: 2,000 deltas of text and 1,000 of tool arguments, written in pieces of 64 KiB, each
-event its own HTTP chunk.
+Server and clients are processes of their own (`bench/clients.py`), clients take turns in every round, and a ratio is
+formed within its round. The main scenario is the peers benchmark's: 2,000 deltas of text and 1,000 of tool arguments,
+written in pieces of 64 KiB, each event its own HTTP chunk.
 """
 
-import argparse
 import importlib.util
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
-
-from bench.clients import MODELS, Client, events_of, missing_peers, running
-from bench.measuring import Figure, Part, Skipped, show
+from bench.clients import MODELS, Client, events_of, running
+from bench.measuring import Figure, Part, Skipped
 
 __all__ = ["PARTS"]
 
@@ -200,25 +195,3 @@ def _peer_figures(peers: Sequence[str], spent: dict[tuple[str, str, str], list[f
             ours = spent["dragoman", "text", api][: len(theirs)]
             unit = "µs of CPU per event; ratio of theirs to ours"
             yield Figure(row, f"{peer}, {api}", unit, peer, ours, theirs, must=must, goal=goal, at_least=True)
-
-
-def main() -> None:
-    """Measure the parts that are chosen."""
-    arguments = argparse.ArgumentParser(description="Streamed answers beside the floor")
-    arguments.add_argument("--part", action="append", choices=[part.name for part in PARTS])
-    arguments.add_argument("--quick", action="store_true")
-    chosen = arguments.parse_args()
-    if problem := missing_peers():
-        print(f"skipped: {problem}")
-        return
-    print(f"Python {sys.version.split()[0]}; median [quartiles] of ours, of the floor, of the ratio")
-    missed = False
-    for part in PARTS:
-        if not chosen.part or part.name in chosen.part:
-            for figure in show(part.measure(chosen.quick, ())):
-                missed = missed or (isinstance(figure, Figure) and "MISSED" in figure.verdict)
-    sys.exit(missed)
-
-
-if __name__ == "__main__":
-    main()

@@ -41,7 +41,7 @@ class SseParser:
             buffer.clear()
         end = len(chunk) - 2
         if chunk.startswith(prefix) and len(prefix) < end == chunk.find(b"\n", len(prefix)) and chunk[-1:] == b"\n":
-            return [(self._name, chunk[len(prefix) : end])]  # one usual event: so they come while a model thinks
+            return [(self._name, chunk[len(prefix) : end])]  # one usual event, as they come one by one
         blocks, _, tail = chunk.rpartition(b"\n\n")
         if tail:
             buffer += tail
