@@ -14,11 +14,11 @@ import pytest
 
 from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
 from dragoman.history import ModelInputEntry, entry_to_json
-from dragoman.store import AppendConflict, SQLiteStore
+from dragoman.store import AppendConflict, SQLiteStore, sqlite_schema
 from dragoman.store.chain import chained, digest_of
 from dragoman.store.protocol import START
 from dragoman.store.sql_changes import erase_session
-from dragoman.store.sqlite_schema import MIGRATIONS, connect, migrate
+from dragoman.store.sqlite_schema import MIGRATIONS, connect, migrate, prepare_file
 from dragoman.testing.stores import append_all, sample_entries
 from tests.store_cases import crash_image, stored, with_flipped_byte, with_store
 
@@ -92,6 +92,25 @@ def test_two_stores_may_create_one_file_at_the_same_time(tmp_path: Path) -> None
         await asyncio.gather(*(store.close() for store in stores))
 
     asyncio.run(run())
+
+
+def test_a_file_that_is_made_while_it_is_looked_at_is_no_foreign_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.db"
+    path.touch()
+    maker, ask = connect(path, busy_seconds=1), sqlite_schema._number
+
+    def ask_late(connection: sqlite3.Connection) -> int:
+        monkeypatch.setattr(sqlite_schema, "_number", ask)
+        migrate(maker, path)
+        return ask(connection)
+
+    monkeypatch.setattr(sqlite_schema, "_number", ask_late)
+    assert path.stat().st_size  # the maker has turned the log on
+    prepare_file(path, busy_seconds=1)
+    assert ask(maker) == LATEST
+    maker.close()
 
 
 def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:

@@ -351,6 +351,7 @@ def _require_known(path: Path, busy_seconds: float) -> None:
         _undo_unfinished(path, busy_seconds)
         connection = connect(path, busy_seconds=busy_seconds, read_only=True)
         try:
+            connection.execute("BEGIN")  # one state for all three: another process may be making the file just now
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             _require_ours(path, _number(connection), application, is_empty=not tables)
