@@ -67,6 +67,11 @@ class Peer:
             except ConnectionError:
                 return
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is known to be closed."""
+        return self._writer.is_closing()
+
     async def until_closed(self) -> None:
         """Wait until the client closes."""
         try:

@@ -257,6 +257,55 @@ def test_bytes_that_keep_coming_are_no_silence(kind: str) -> None:
     asyncio.run(main())
 
 
+EMPTY_MEMBER = gzip.compress(b"")
+PACKED_HEAD = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+
+
+@both_transports
+@pytest.mark.parametrize("head", [STREAM_HEAD, PACKED_HEAD], ids=["plain", "gzip"])
+def test_the_total_time_is_over_while_bytes_keep_coming(head: bytes, kind: str) -> None:
+    opening, flood = OPENING, b": still here\n\n" * 100
+    if head is PACKED_HEAD:
+        opening, flood = gzip.compress(OPENING), gzip.compress(flood)
+
+    async def main() -> None:
+        clock = asyncio.get_running_loop().time
+
+        async def script(peer: Peer) -> None:
+            await peer.send(head, opening)
+            gives_up = clock() + 5.0
+            while clock() < gives_up and not peer.is_closed:
+                await peer.send(flood)
+            peer.close()
+
+        async with serving(script) as server, transport_of(kind) as transport:
+            error = require_one_error(await call(transport, post(server.url), Timeouts(total=0.3)), "timeout")
+            assert "timeout total" in (error.message or "")
+
+    asyncio.run(main())
+
+
+@both_transports
+def test_compressed_bytes_that_unpack_to_nothing_have_a_limit(kind: str) -> None:
+    sent = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal sent
+        await peer.send(PACKED_HEAD)
+        members = EMPTY_MEMBER * 1_000
+        while sent < 32 * 1024 * 1024 and not peer.is_closed:
+            await peer.send(members)
+            sent += len(members)
+        peer.close()
+
+    async def main() -> None:
+        async with serving(script) as server, transport_of(kind) as transport:
+            require_one_error(await call(transport, post(server.url)), "protocol_violation")
+
+    asyncio.run(main())
+    assert sent < 16 * 1024 * 1024  # what the sockets hold included
+
+
 @both_transports
 def test_a_slow_reader_is_not_taken_for_a_silent_server(kind: str) -> None:
     async def main() -> None:

@@ -240,6 +240,28 @@ def test_a_bomb_is_noticed_before_it_fills_memory() -> None:
     assert unpacked <= EXPANSION_FREE + EXPANSION_LIMIT * len(packed)
 
 
+@pytest.mark.parametrize("packed", [gzip.compress(b"") * 200_000, b"\0\0\0\xff\xff" * 800_000], ids=["gzip", "deflate"])
+def test_compressed_bytes_without_content_are_noticed(packed: bytes) -> None:
+    inflater = Inflater("deflate" if packed[0] == 0 else "gzip")
+    with pytest.raises(ModelError, match="almost nothing"):
+        list(inflater.feed(packed))
+
+
+def test_a_member_for_each_event_is_read() -> None:
+    events = [b"data: %d\n\n" % number for number in range(50_000)]
+    inflater = Inflater("gzip")
+    assert b"".join(inflater.feed(b"".join(map(gzip.compress, events)))) == b"".join(events)
+    inflater.end()
+
+
+def test_what_zlib_still_holds_when_a_piece_is_full_is_not_lost() -> None:
+    for more in range(300):
+        text = b"a" * (PIECE_SIZE + more)
+        inflater = Inflater("deflate")
+        assert b"".join(inflater.feed(bare_deflate(text))) == text
+        inflater.end()
+
+
 def test_damaged_data_raises_nothing_but_model_errors() -> None:
     chance = random.Random(7)
     for _ in range(300):

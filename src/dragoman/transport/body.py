@@ -16,6 +16,11 @@ __all__ = ["Inflater", "readable_chunks"]
 EXPANSION_LIMIT = 200
 EXPANSION_FREE = 4 * 1024 * 1024
 PIECE_SIZE = 256 * 1024
+# Compressed bytes can go on for ever and unpack to nothing. The worst that honest servers do is a gzip member for each
+# event, which is twice the event's size.
+PACKING_LIMIT = 4
+PACKING_FREE = 1024 * 1024
+FEED_SIZE = 4 * 1024  # zlib copies what follows a member: many small members in one large chunk would cost its square
 _ZLIB_OR_GZIP = zlib.MAX_WBITS | 32
 _RAW = -zlib.MAX_WBITS
 
@@ -32,13 +37,20 @@ class Inflater:
         self._bytes_out = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield what `chunk` unpacks to; raise ModelError where it is damaged or unpacks to far too much."""
-        self._bytes_in += len(chunk)
-        while chunk:
+        """Yield what `chunk` unpacks to; raise ModelError if it is damaged or unpacks to far too much or too little."""
+        for start in range(0, len(chunk), FEED_SIZE):
+            yield from self._unpacked(chunk[start : start + FEED_SIZE])
+
+    def _unpacked(self, packed: bytes) -> Iterator[bytes]:
+        self._bytes_in += len(packed)
+        if self._bytes_in > PACKING_FREE + PACKING_LIMIT * self._bytes_out:
+            raise ModelError("the compressed answer unpacks to almost nothing", code=ErrorCode.PROTOCOL_VIOLATION)
+        is_full = False  # zlib may hold more than the last piece could take, with nothing left to feed it
+        while packed or is_full:
             if self._engine is None or self._engine.eof:
-                self._engine = zlib.decompressobj(self._window(chunk))
+                self._engine = zlib.decompressobj(self._window(packed))
             try:
-                piece = self._engine.decompress(chunk, PIECE_SIZE)
+                piece = self._engine.decompress(packed, PIECE_SIZE)
             except zlib.error:
                 damage = ModelError("the compressed answer is damaged", code=ErrorCode.PROTOCOL_VIOLATION)
                 raise damage from None
@@ -50,7 +62,8 @@ class Inflater:
                 )
             if piece:
                 yield piece
-            chunk = self._engine.unused_data if self._engine.eof else self._engine.unconsumed_tail
+            is_full = len(piece) == PIECE_SIZE and not self._engine.eof
+            packed = self._engine.unused_data if self._engine.eof else self._engine.unconsumed_tail
 
     def end(self) -> None:
         """Raise ModelError if the body ended inside the compressed data."""

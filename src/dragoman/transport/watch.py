@@ -167,9 +167,10 @@ class BodyWatch:
     def _end_wait(self, since: float, stage: str) -> None:
         if self._end is None:
             return
-        if self.since == since:
-            self.reached = stage
-            self._end()
+        if stage == "total" or self.since == since:
+            self.reached = stage  # bytes that came meanwhile end a silence, not the total time
+            if self.since is not None:
+                self._end()
         else:
             self._sleep(self._due(self.clock() if self.since is None else self.since))
 
