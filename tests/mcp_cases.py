@@ -115,6 +115,8 @@ class Forgetful(ThreadingHTTPServer):
         self.sessions: set[str] = set()
         self.unknown_session = 404
         self.takes_calls = True
+        self.is_fickle = False  # closes a connection without a word when a second request comes over it
+        self.dropped: list[str] = []
         self.calls: list[str] = []
         self._started = 0
 
@@ -145,6 +147,12 @@ class Forgetful(ThreadingHTTPServer):
 
 class _Answer(BaseHTTPRequestHandler):
     server: Forgetful
+    answered = 0
+
+    @property
+    def protocol_version(self) -> str:  # type: ignore[override]  # a constant there
+        """Connections are kept only to be dropped later."""
+        return "HTTP/1.1" if self.server.is_fickle else "HTTP/1.0"
 
     def log_message(self, *_arguments: Any) -> None:
         """Say nothing."""
@@ -160,6 +168,11 @@ class _Answer(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a message."""
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.server.is_fickle and self.answered:
+            self.server.dropped.append(message["method"])
+            self.close_connection = True
+            return
+        self.answered += 1
         session = self.headers.get("mcp-session-id")
         is_refused = message["method"] == "tools/call" and not self.server.takes_calls
         if is_refused or (session is not None and session not in self.server.sessions):

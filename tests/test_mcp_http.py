@@ -111,6 +111,19 @@ def test_a_session_that_the_server_has_forgotten_is_begun_again_and_the_call_mad
     run(work())
 
 
+def test_what_is_lost_with_a_pooled_connection_is_sent_again_but_for_calls() -> None:
+    async def work() -> None:
+        with Forgetful.running() as forgetful:
+            forgetful.is_fickle = True
+            async with McpServer.http(forgetful.url) as server:
+                assert "initialize" in forgetful.dropped
+                assert "may or may not have taken effect" in text_of(await call(server, "note"))
+            assert forgetful.dropped.count("tools/call") == 1
+            assert forgetful.calls == []
+
+    run(work())
+
+
 def test_a_call_that_is_turned_away_twice_fails_and_was_not_run() -> None:
     async def work() -> None:
         with Forgetful.running() as forgetful:

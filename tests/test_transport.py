@@ -35,7 +35,20 @@ from dragoman.transport import (
     google_token_source,
 )
 from dragoman.transport.body import EXPANSION_FREE, EXPANSION_LIMIT, PIECE_SIZE, Inflater
-from tests.loopback import CLOSING, OPENING, QUICK, Peer, answering, call, post, serving, transport_of, whole
+from tests.loopback import (
+    CLOSING,
+    OPENING,
+    QUICK,
+    Peer,
+    Script,
+    Server,
+    answering,
+    call,
+    post,
+    serving,
+    transport_of,
+    whole,
+)
 
 both_transports = pytest.mark.parametrize("kind", ["aiohttp", "httpx"])
 ANSWER = OPENING + CLOSING
@@ -161,6 +174,97 @@ def test_a_connection_whose_body_was_read_is_used_again(kind: str) -> None:
             for _ in range(3):
                 assert await body_of(transport, post(server.url)) == ANSWER
             assert (server.connections, len(server.requests)) == (1, 3)
+
+    asyncio.run(main())
+
+
+async def ten_answers(kind: str, script: Script) -> Server:
+    async with serving(script) as server, transport_of(kind) as transport:
+        for _ in range(10):
+            assert await body_of(transport, post(server.url)) == ANSWER
+        return server
+
+
+@both_transports
+def test_a_server_that_closes_after_each_answer_fails_no_call(kind: str) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(whole(ANSWER))
+        peer.close()
+
+    server = asyncio.run(ten_answers(kind, script))
+    assert (server.connections, len(server.requests)) == (10, 10)
+
+
+@both_transports
+@pytest.mark.parametrize("way", ["close", "reset"])
+def test_a_request_that_meets_the_close_of_a_pooled_connection_is_sent_again_once(way: str, kind: str) -> None:
+    used: set[Peer] = set()
+
+    async def script(peer: Peer) -> None:
+        if peer in used:
+            getattr(peer, way)()
+        else:
+            used.add(peer)
+            await peer.send(whole(ANSWER))
+
+    server = asyncio.run(ten_answers(kind, script))
+    assert (server.connections, len(server.requests)) == (10, 19)  # each but the first was lost once
+
+
+def test_a_new_connection_is_used_where_other_pooled_ones_are_closed_too() -> None:
+    async def main() -> None:
+        everyone = asyncio.Event()
+        answered = 0
+
+        async def script(peer: Peer) -> None:
+            nonlocal answered
+            answered += 1
+            if answered == 5:
+                everyone.set()
+            await everyone.wait()
+            if answered > 5 and server.connections == 5:
+                peer.close()  # it answers nothing more on the connections of the beginning
+            else:
+                await peer.send(whole(ANSWER))
+
+        async with serving(script) as server, transport_of("aiohttp") as transport:
+            await asyncio.gather(*(body_of(transport, post(server.url)) for _ in range(5)))
+            assert await body_of(transport, post(server.url)) == ANSWER
+            assert (server.connections, len(server.requests)) == (6, 7)
+
+    asyncio.run(main())
+
+
+@both_transports
+def test_a_request_on_a_new_connection_is_sent_once(kind: str) -> None:
+    async def script(peer: Peer) -> None:
+        peer.close()
+
+    async def main() -> None:
+        async with serving(script) as server, transport_of(kind) as transport:
+            with pytest.raises(ModelError, match="broke off"):
+                await transport.send(post(server.url), QUICK)
+            assert (server.connections, len(server.requests)) == (1, 1)
+
+    asyncio.run(main())
+
+
+def test_words_that_answer_no_request_are_not_the_next_answer() -> None:
+    async def main() -> None:
+        told = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.send(whole(ANSWER))
+            await asked.wait()
+            await peer.send(whole(b"{}", status="408 Too Late"))
+            told.set()
+
+        asked = asyncio.Event()
+        async with serving(script) as server, transport_of("aiohttp") as transport:
+            assert await body_of(transport, post(server.url)) == ANSWER
+            asked.set()
+            await told.wait()
+            assert await body_of(transport, post(server.url)) == ANSWER
 
     asyncio.run(main())
 

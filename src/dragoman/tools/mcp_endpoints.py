@@ -25,6 +25,7 @@ __all__ = ["Endpoint", "HttpEndpoint", "StdioEndpoint"]
 _INHERITED = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 _LAST_WORDS = 4_000  # bytes of stderr that are kept
 _SECONDS_TO_REACH = 30.0
+_CALL = b'"tools/call"'  # the one request that may have an effect
 _LARGEST_EVENT = 32 * 1024 * 1024  # bytes; pictures come in one event
 
 
@@ -115,12 +116,28 @@ class HttpEndpoint:
 
             async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
                 try:
-                    response = await super().send(request, **options)
+                    response = await self._answered(request, options)
                 except (httpx2.ConnectError, httpx2.ConnectTimeout):
                     _note(link, request, None)
                     raise
                 _note(link, request, response.status_code)
                 return response
+
+            async def _answered(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+                """Send again what was lost with a pooled connection that the server has closed, but for calls."""
+                is_new = False  # whether the connection was opened for this request
+
+                async def watch(event: str, _: dict[str, Any]) -> None:
+                    nonlocal is_new
+                    is_new = is_new or ".connect_" in event
+
+                request.extensions = {**request.extensions, "trace": watch}
+                while True:
+                    try:
+                        return await super().send(request, **options)
+                    except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+                        if is_new or _CALL in request.content:
+                            raise
 
         # How long an answer may take is the business of the call: a tool can be silent for long.
         timeout = httpx2.Timeout(_SECONDS_TO_REACH, read=None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["HttpxTransport"]
 
 # httpcore's words for what happens on a connection, of HTTP/1.1 and HTTP/2.
-_CONNECTING = ".connect_tcp.started"
+_CONNECTING = (".connect_tcp.started", ".connect_unix_socket.started")
 _CONNECTED = ".send_request_headers.started"
 
 
@@ -46,11 +46,15 @@ class HttpxTransport:
 
         host = host_of(request.url)
         watch = HeadWatch(host, timeouts, "first_byte")  # transports without a network report no connection
+        is_new, is_pooled = False, False  # the connection of the last attempt: opened for it, or taken from the pool
 
         async def note(event: str, _: dict[str, Any]) -> None:
+            nonlocal is_new, is_pooled
             if event.endswith(_CONNECTING):
+                is_new = True
                 watch.enter("connect")
             elif event.endswith(_CONNECTED):
+                is_pooled = not is_new
                 watch.enter("first_byte")
 
         outgoing = self._client.build_request(
@@ -64,7 +68,14 @@ class HttpxTransport:
         outgoing.url = _quiet_url_class()(outgoing.url)
         try:
             with watch:
-                response = await self._client.send(outgoing, stream=True, follow_redirects=False)
+                try:
+                    response = await self._client.send(outgoing, stream=True, follow_redirects=False)
+                except httpx.TransportError as error:
+                    if not is_pooled or not _is_disconnect(error):
+                        raise
+                    response = None
+                if response is None:  # the server closed a pooled connection just as it was used: see `Transport.send`
+                    response = await self._client.send(outgoing, stream=True, follow_redirects=False)
                 return HttpxResponse(response, host, watch.body())
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             # Raised below, outside this block: httpx's errors carry the request, so they must not become its context.
@@ -156,11 +167,19 @@ def _translated(error: Exception, host: str) -> ModelError:
             return ModelError(f"could not connect to {host}", code=ErrorCode.CONNECTION)
         case httpx.ProxyError():
             return ModelError(f"the proxy on the way to {host} refused the connection", code=ErrorCode.CONNECTION)
-        case httpx.RemoteProtocolError() if not str(error).startswith("Server disconnected"):
-            # httpx has one class for a peer that leaves without a word and one that talks nonsense.
+        case httpx.RemoteProtocolError() if not _is_disconnect(error):
             return ModelError(f"{host} did not answer in HTTP", code=ErrorCode.PROTOCOL_VIOLATION)
         case _:
             return _broken_off(error, host)
+
+
+def _is_disconnect(error: Exception) -> bool:
+    """Whether the peer left without a word. httpx has the same class for one that talks nonsense."""
+    import httpx
+
+    if isinstance(error, httpx.RemoteProtocolError):
+        return str(error).startswith("Server disconnected")
+    return isinstance(error, (httpx.ReadError, httpx.WriteError))
 
 
 def _broken_off(error: Exception, host: str) -> ModelError:

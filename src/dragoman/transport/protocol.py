@@ -97,7 +97,12 @@ class Transport(Protocol):
     """Sends requests. One transport serves any number of models, and of event loops one after the other."""
 
     async def send(self, request: HttpRequest, timeouts: Timeouts) -> HttpResponse:
-        """Return the answer when its head has arrived; raise ModelError (`connection`, `timeout` …) if none does."""
+        """Return the answer when its head has arrived; raise ModelError (`connection`, `timeout` …) if none does.
+
+        A request is sent once, with one exception: if the server closes a connection of the pool before it answers,
+        the request is sent again, once, on another. Servers close idle connections at any moment, so this is no
+        failure. What goes over a transport is a call of a model, which a caller would repeat after such a failure.
+        """
 
     async def close(self) -> None:
         """Give back what the transport itself opened on this event loop."""
