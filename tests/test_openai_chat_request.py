@@ -111,16 +111,6 @@ def test_arguments_go_back_as_the_model_wrote_them() -> None:
     assert encoded["tool_calls"][0]["function"]["arguments"] == '{ "at":  "sea" }'
 
 
-def test_arguments_that_did_not_parse_go_back_raw_only_where_that_is_taken() -> None:
-    broken = ToolCall.parse("a", "look", '{"at": ')
-    texts = []
-    for vendor in ("openai-chat", "mistral"):
-        encoded = turn(broken, vendor=vendor)
-        assert encoded is not None
-        texts.append(encoded["tool_calls"][0]["function"]["arguments"])
-    assert texts == ['{"at": ', '{"unparsed_arguments":"{\\"at\\": "}']
-
-
 def test_a_tool_result_that_is_an_object_is_its_json() -> None:
     result = Message.tool(ToolResult("a", {"warm": True}))
     body = encode(Message.user("Hi"), Message.assistant(ToolCall("a", "look", {})), result)

@@ -1,11 +1,11 @@
 """OpenAI Responses: settings in the API's words, and turns in the form that each of its hosts accepts."""
 
-import json
+from typing import Any
 
 import pytest
 
 from dragoman import ErrorCode, Message, ModelError
-from dragoman.message import FileRef, Image, ToolCall, ToolResult
+from dragoman.message import FileRef, Image, ToolResult
 from dragoman.providers.openai_responses import CODEC
 from dragoman.request import CacheConfig, HostedTool, ModelConfig, ModelRequest, Reasoning
 from dragoman.toolspec import OneTool, ToolSpec
@@ -22,6 +22,12 @@ from tests.test_openai_responses import (
     replay,
     said,
 )
+
+
+def foreign_text(text: str) -> dict[str, Any]:
+    """Assistant text without an item id, in the form that every host of the API reads."""
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "role": "assistant", "content": content}
 
 
 def test_nothing_is_stored_and_reasoning_is_asked_for_encrypted() -> None:
@@ -104,8 +110,7 @@ def test_reasoning_that_is_not_encrypted_stays_home_and_takes_the_ids_after_it_a
     items = [reasoning("Hm.", encrypted=None), message("Yes", phase="commentary"), call("{}")]
     made = call("{}")
     del made["id"]
-    text = {"role": "assistant", "content": "Yes", "phase": "commentary"}
-    assert replay(said(created(), ended(*items))) == [text, made]
+    assert replay(said(created(), ended(*items))) == [{**foreign_text("Yes"), "phase": "commentary"}, made]
 
 
 def test_reasoning_without_an_item_after_it_stays_home() -> None:
@@ -115,29 +120,26 @@ def test_reasoning_without_an_item_after_it_stays_home() -> None:
 def test_plain_reasoning_goes_back_to_the_hosts_that_gave_it() -> None:
     thought = reasoning(encrypted=None, content=[{"type": "reasoning_text", "text": "Hm."}])
     turn = said(created(), ended(thought, message("Yes")))
-    assert replay(turn, BY_NAME["deepseek-responses"]) == [thought, {"role": "assistant", "content": "Yes"}]
+    assert replay(turn, BY_NAME["deepseek-responses"]) == [thought, foreign_text("Yes")]
     assert replay(turn, BY_NAME["llamacpp-responses"])[0] == thought
 
 
 def test_nothing_stands_between_a_call_and_its_output_where_that_is_refused() -> None:
     turn = said(created(), ended(call("{}"), message("And"), call("{}", "fc_2", "call_2")))
     sent = encode(turn, Message.tool(ToolResult("call_1", "1")), dialect=BY_NAME["deepseek-responses"])["input"]
-    kinds = [item.get("type", "text") for item in sent]
-    assert kinds == ["text", "function_call", "function_call", "function_call_output"]
+    assert [item["type"] for item in sent] == ["message", "function_call", "function_call", "function_call_output"]
 
 
 def test_text_of_another_model_has_no_item_id_and_is_one_message() -> None:
     turn = Message.assistant("One. ", "Two.")
-    assert replay(turn) == [{"role": "assistant", "content": "One. Two."}]
-    (item,) = replay(turn, BY_NAME["llamacpp-responses"])
-    assert item["content"] == [{"type": "output_text", "text": "One. Two.", "annotations": []}]
+    for dialect in BY_NAME.values():
+        assert replay(turn, dialect) == [foreign_text("One. Two.")]
 
 
-def test_arguments_that_did_not_parse_go_as_they_are_or_inside_an_object() -> None:
-    turn = Message.assistant(ToolCall.parse("call_1", "look", "{oops"))
-    assert replay(turn)[0]["arguments"] == "{oops"
-    wrapped = replay(turn, BY_NAME["llamacpp-responses"])[0]["arguments"]
-    assert json.loads(wrapped) == {"unparsed_arguments": "{oops"}
+def test_options_of_a_hosted_tool_join_what_the_api_needs_of_it() -> None:
+    tool = HostedTool("code_execution", {"container": {"file_ids": ["file-1"]}})
+    (sent,) = encode(Message.user("Hi"), config=ModelConfig("m-1", hosted_tools=(tool,)))["tools"]
+    assert sent == {"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["file-1"]}}
 
 
 def test_a_host_without_tools_of_its_own_refuses_them_before_the_network() -> None:

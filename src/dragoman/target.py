@@ -49,8 +49,6 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     words_beside_calls: bool = True
     # Text of nothing but white space is accepted.
     blank_text: bool = True
-    # Argument text that is no JSON object may be sent as it is.
-    raw_arguments: bool = False
     # Order of turns.
     user_first: bool = False
     alternate: bool = False

@@ -17,6 +17,7 @@ from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+from .encoding import argument_object, merge_fields
 from .turns import Turns, read_back, write_conversation
 
 __all__ = ["DOCUMENT_TYPES", "IMAGE_TYPES", "SPECIFICATION", "AnthropicDialect", "encode_request"]
@@ -83,9 +84,7 @@ def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequ
     body.update(_settings(request, thinking, effort))
     if request.stream and dialect.stream_field:
         body["stream"] = True
-    for name, value in config.extensions.items():
-        known = body.get(name)
-        body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    body = merge_fields(body, config.extensions)
     path = dialect.stream_path if request.stream else dialect.whole_path
     path = path.format(model=_quoted(config.model_id))
     return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
@@ -200,7 +199,7 @@ def _encode_part(part: Part, dialect: AnthropicDialect) -> Iterator[dict[str, An
             elif data.get("signature") or dialect.unsigned_thinking:
                 yield {"type": "thinking", "thinking": part.text, "signature": data.get("signature", "")}
         case ToolCall():
-            written = {"unparsed_arguments": part.raw_args_text} if part.arguments is None else part.arguments
+            written = argument_object(part)
             yield {"type": "tool_use", "id": part.tool_call_id, "name": part.tool_name, "input": written, **data}
         case ToolResult():
             yield _encode_result(part, dialect)

@@ -19,6 +19,7 @@ from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..toolspec import OneTool, ToolSpec
 from .bedrock_families import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
 from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+from .encoding import argument_object, merge_fields
 from .turns import Turns, read_back, write_conversation
 
 __all__ = ["encode_request"]
@@ -63,9 +64,7 @@ def encode_request(request: ModelRequest, dialect: BedrockDialect) -> WireReques
     body["messages"] = turns.written()
     body["requestMetadata"] = request.metadata
     body = {name: value for name, value in body.items() if value}
-    for name, value in config.extensions.items():
-        known = body.get(name)
-        body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    body = merge_fields(body, config.extensions)
     method = "converse-stream" if request.stream else "converse"
     path = f"/model/{quote(config.model_id, safe='')}/{method}"
     return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
@@ -228,8 +227,7 @@ class _Turns(Turns):
                     written = {"text": part.text, "signature": data["signature"]}
                     yield {"reasoningContent": {"reasoningText": written}}
             case ToolCall():
-                written = {"unparsed_arguments": part.raw_args_text} if part.arguments is None else part.arguments
-                call = {"toolUseId": part.tool_call_id, "name": part.tool_name, "input": written}
+                call = {"toolUseId": part.tool_call_id, "name": part.tool_name, "input": argument_object(part)}
                 yield {"toolUse": {**call, **data}}
             case ToolResult():
                 yield {"toolResult": self._result(part)}

@@ -51,7 +51,6 @@ def _rules(provider: str, media: dict[str, MediaForm], **rules: Any) -> TargetRu
 _OPENAI_RULES: dict[str, Any] = {
     "tool_ids": _OPENAI_IDS,
     "opaque_providers": frozenset({"openai-chat", "azure"}),
-    "raw_arguments": True,
     "prefill": True,
     "system_inside": True,
 }

@@ -18,6 +18,7 @@ from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, T
 from ..request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
+from .encoding import argument_object, merge_fields
 from .turns import Growing, as_json, write_conversation
 
 __all__ = ["SPECIFICATION", "GeminiDialect", "encode_request"]
@@ -64,9 +65,7 @@ def encode_request(request: ModelRequest, dialect: GeminiDialect) -> WireRequest
     body = {name: value for name, value in body.items() if value}
     is_signed = _version(config.model_id) >= 3
     body["contents"] = write_conversation(request, partial(_Conversation, dialect, is_signed)).contents()
-    for name, value in config.extensions.items():
-        known = body.get(name)
-        body[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    body = merge_fields(body, config.extensions)
     if "cachedContent" in config.extensions:
         body = {name: value for name, value in body.items() if name not in CACHED_FIELDS}
     model = config.model_id if "/" in config.model_id else f"{dialect.collection}/{config.model_id}"
@@ -213,10 +212,9 @@ def _encode_part(part: Part, calls: dict[str, ToolCall], dialect: GeminiDialect)
 
 def _encode_call(call: ToolCall, data: Mapping[str, Any]) -> dict[str, Any]:
     encoded: dict[str, Any] = {"name": call.tool_name}
-    if call.arguments is None:
-        encoded["args"] = {"unparsed_arguments": call.raw_args_text}
-    elif call.arguments or call.raw_args_text:
-        encoded["args"] = call.arguments
+    arguments = argument_object(call)
+    if arguments or call.raw_args_text:
+        encoded["args"] = arguments
     if wire_id := _wire_id(call):
         encoded["id"] = wire_id
     return {**encoded, **data.get("functionCall", {})}

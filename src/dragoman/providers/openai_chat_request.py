@@ -19,6 +19,7 @@ from ..message import FileRef, Image, Message, ProviderItem, Role, Text, Thinkin
 from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
+from .encoding import argument_text, merge_fields
 from .turns import Growing, as_json, read_back, write_conversation
 
 __all__ = ["SPECIFICATION", "ChatDialect", "HostedForm", "encode_request"]
@@ -109,7 +110,7 @@ def encode_request(request: ModelRequest, dialect: ChatDialect) -> WireRequest:
         body["stream"] = True
         if dialect.stream_options:
             body["stream_options"] = dialect.stream_options
-    body.update(config.extensions)
+    body = merge_fields(body, config.extensions)
     path = dialect.path.format(model=config.model_id)
     return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
@@ -141,27 +142,19 @@ def _reasoning_settings(config: ModelConfig, dialect: ChatDialect) -> dict[str, 
     if reasoning is None:
         return settings
     if reasoning.summary:
-        settings = _merged(settings, dialect.thoughts)
+        settings = merge_fields(settings, dialect.thoughts)
     if reasoning.effort is not None:
         if reasoning.effort not in dialect.efforts:
             raise _unsupported(dialect, f"the reasoning effort {reasoning.effort!r}")
-        settings = _merged(settings, dialect.efforts[reasoning.effort])
+        settings = merge_fields(settings, dialect.efforts[reasoning.effort])
     if reasoning.budget_tokens is not None:
         if not dialect.budget_field:
             raise _unsupported(dialect, "a budget of reasoning tokens; give an effort instead")
         budget: Any = reasoning.budget_tokens
         for name in reversed(dialect.budget_field):
             budget = {name: budget}
-        settings = _merged(settings, budget)
+        settings = merge_fields(settings, budget)
     return settings
-
-
-def _merged(fields: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(fields)
-    for name, value in further.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = _merged(merged[name], value) if both else value
-    return merged
 
 
 def _encode_output_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -206,9 +199,9 @@ def _add_hosted_tools(
         if form is not None and form.field is not None:
             body[form.field] = tool.options
         elif form is not None and form.options_in is not None:
-            tools.append({**form.tool, form.options_in: {**form.tool.get(form.options_in, {}), **tool.options}})
+            tools.append(merge_fields(form.tool, {form.options_in: tool.options}))
         else:
-            tools.append({**(form.tool if form is not None else {"type": tool.kind}), **tool.options})
+            tools.append(merge_fields(form.tool if form is not None else {"type": tool.kind}, tool.options))
 
 
 def _encode_tool_choice(choice: ToolChoice) -> Any:
@@ -332,7 +325,7 @@ def _is_kind(mime_type: str, prefix: str) -> bool:
 def _encode_assistant(message: Message, dialect: ChatDialect) -> dict[str, Any] | None:
     """The turn as the provider sent it; None where nothing of it can be said here."""
     parts = message.parts
-    calls = [_encode_call(part, dialect) for part in parts if isinstance(part, ToolCall)]
+    calls = [_encode_call(part) for part in parts if isinstance(part, ToolCall)]
     further = _encode_further(parts, dialect, has_calls=bool(calls))
     content: Any = _encode_content_parts(parts) if dialect.thinking_parts else None
     if content is None:
@@ -396,18 +389,13 @@ def _encode_content_parts(parts: Sequence[Any]) -> list[dict[str, Any]] | None:
     return content
 
 
-def _encode_call(call: ToolCall, dialect: ChatDialect) -> dict[str, Any]:
+def _encode_call(call: ToolCall) -> dict[str, Any]:
     data: Mapping[str, Any] = call.provider_data or {}
     further = {"extra_content": data["extra_content"]} if "extra_content" in data else {}
     if data.get("type") == "custom":
         custom = {"name": call.tool_name, "input": call.raw_args_text}
         return {"id": call.tool_call_id, "type": "custom", "custom": custom, **further}
-    arguments = call.raw_args_text
-    if call.parse_error is not None and not dialect.rules.raw_arguments:
-        arguments = encode_json({"unparsed_arguments": arguments}).decode()
-    elif call.arguments is not None and not arguments:
-        arguments = "{}"
-    function = {"name": call.tool_name, "arguments": arguments}
+    function = {"name": call.tool_name, "arguments": argument_text(call)}
     return {"id": call.tool_call_id, "type": "function", "function": function, **further}
 
 

@@ -18,6 +18,7 @@ from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, T
 from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..target import Dialect, TargetRules
 from ..toolspec import OneTool, ToolChoice, ToolSpec
+from .encoding import argument_text, merge_fields
 from .turns import Growing, as_json, write_conversation
 
 __all__ = ["DIALECTS", "SPECIFICATION", "ResponsesDialect", "encode_request"]
@@ -56,8 +57,6 @@ class ResponsesDialect(Dialect, frozen=True, kw_only=True):
     # A reasoning budget in tokens, which only some hosts know.
     reasoning_budget: bool = False
     item_ids: bool = True
-    # Assistant text without an item id may be a bare string.
-    bare_text: bool = True
     # Nothing may stand between a call and its output.
     calls_last: bool = False
     hosted_tools: bool = True
@@ -66,7 +65,6 @@ class ResponsesDialect(Dialect, frozen=True, kw_only=True):
 
 _FILES = frozenset({"image/", "application/", "text/"})
 _OPENAI_RULES: dict[str, Any] = {
-    "raw_arguments": True,
     "prefill": True,
     "system_inside": True,
     "user_media": _FILES,
@@ -131,7 +129,6 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
         base_url="http://127.0.0.1:8080/v1",
         auth="none",
         headers={"connection": "close"},  # it promises to keep a connection and closes it after every streamed answer
-        bare_text=False,
         hosted_tools=False,
         abilities=frozenset({"streaming", "tools", "reasoning", "images"}),  # it ignores `text.format`
         rules=_own("llamacpp-responses", opaque_same_model=True),
@@ -172,7 +169,7 @@ def encode_request(request: ModelRequest, dialect: ResponsesDialect) -> WireRequ
         body["prompt_cache_key"] = session if fits else hashlib.sha256(session.encode()).hexdigest()
     if request.stream:
         body["stream"] = True
-    body.update(config.extensions)
+    body = merge_fields(body, config.extensions)
     return WireRequest(path=dialect.path, body=encode_json(body), headers=dict(dialect.headers))
 
 
@@ -225,7 +222,7 @@ def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
 def _encode_hosted_tool(tool: HostedTool, dialect: ResponsesDialect) -> dict[str, Any]:
     if not dialect.hosted_tools:
         raise _unsupported(f"{dialect.provider} runs no tools of its own: {tool.kind!r} is not there")
-    return {**HOSTED_TOOLS.get(tool.kind, {"type": tool.kind}), **tool.options}
+    return merge_fields(HOSTED_TOOLS.get(tool.kind, {"type": tool.kind}), tool.options)
 
 
 def _encode_tool_choice(choice: ToolChoice) -> Any:
@@ -300,7 +297,7 @@ def _encode_result(result: ToolResult, custom: set[str]) -> dict[str, Any]:
 
 
 def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[str, Any]]:
-    items = list(_own_items(message, dialect))
+    items = list(_own_items(message))
     order = ((message.meta.provider_data if message.meta else None) or {}).get("order")
     if isinstance(order, list):  # the parts came in another order than the items have
         places = {item_id: place for place, item_id in enumerate(order)}
@@ -313,7 +310,7 @@ def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[s
     return items
 
 
-def _own_items(message: Message, dialect: ResponsesDialect) -> Iterator[dict[str, Any]]:
+def _own_items(message: Message) -> Iterator[dict[str, Any]]:
     """The items that a turn's parts came as; parts with the same item id are one item, at the place of the first."""
     parts = [part for part in message.parts if not isinstance(part, Text) or part.text or part.provider_data]
     pictures = {_data(part).get("id"): part for part in parts if isinstance(part, Image)}
@@ -336,7 +333,7 @@ def _own_items(message: Message, dialect: ResponsesDialect) -> Iterator[dict[str
                 same = [other for other in parts if type(other) is type(part) and _data(other).get("id") == data["id"]]
             yield _message_item(same) if isinstance(part, Text) else _reasoning_item(same)
         elif isinstance(part, ToolCall):
-            yield _call_item(part, dialect)
+            yield _call_item(part)
         elif isinstance(part, ProviderItem):
             yield _hosted_item(part.item, pictures.get(part.item.get("id")))
     if bare:
@@ -390,15 +387,12 @@ def _reasoning_item(parts: Sequence[Part]) -> dict[str, Any]:
     return item
 
 
-def _call_item(call: ToolCall, dialect: ResponsesDialect) -> dict[str, Any]:
+def _call_item(call: ToolCall) -> dict[str, Any]:
     data = _data(call)
     fields = {"call_id": call.tool_call_id, "name": call.tool_name}
     if data.get("type") == "custom_tool_call" and call.arguments is not None:
         return {**data, **fields, "input": call.arguments.get("input", "")}
-    arguments = call.raw_args_text or "{}"
-    if call.parse_error is not None and not dialect.rules.raw_arguments:
-        arguments = encode_json({"unparsed_arguments": call.raw_args_text}).decode()
-    return {"type": "function_call", **fields, "arguments": arguments, **data}
+    return {"type": "function_call", **fields, "arguments": argument_text(call), **data}
 
 
 def _hosted_item(item: dict[str, Any], picture: Part | None) -> dict[str, Any]:
@@ -418,19 +412,18 @@ def _accepted(items: Iterable[dict[str, Any]], dialect: ResponsesDialect) -> Ite
             if not homeless:
                 yield item
         elif kind == "message" and item.get("role") == "assistant":
-            yield _message_form(item, dialect, with_id=dialect.item_ids and not homeless)
+            yield _message_form(item, with_id=dialect.item_ids and not homeless)
         elif dialect.item_ids and not homeless:
             yield item
         elif kind in _ID_OPTIONAL:
             yield {name: value for name, value in item.items() if name != "id"}
 
 
-def _message_form(item: dict[str, Any], dialect: ResponsesDialect, *, with_id: bool) -> dict[str, Any]:
+def _message_form(item: dict[str, Any], *, with_id: bool) -> dict[str, Any]:
     if with_id and "id" in item:
         return {**item, "status": item.get("status", "completed")}
     text = "".join(content.get("text") or content.get("refusal") or "" for content in item["content"])
-    form: dict[str, Any] = {"role": "assistant", "content": text} if dialect.bare_text else _text_item(text)
-    return {**form, "phase": item["phase"]} if "phase" in item else form
+    return {**_text_item(text), **({"phase": item["phase"]} if "phase" in item else {})}
 
 
 def _unsupported(message: str) -> ModelError:

@@ -41,6 +41,8 @@ _HOSTED_CLAUDE = Additions(
     fields={"": {"anthropic_version": _TEXT, "temperature": (int, float), "top_p": (int, float), "top_k": (int,)}},
     defaults={"": {"model": "in the path"}},
 )
+# Text of another model has no item id. The SDK's types demand one, the servers do not: OpenAI's own Codex sends none.
+_MESSAGE_FIELDS: dict[str, dict[str, Any]] = {"input[]:message": {"id": "msg_0", "status": "completed"}}
 
 DIALECTS: dict[str, Additions] = {
     "deepseek": _thinking_in("reasoning_content", thinking=_OBJECT),
@@ -115,9 +117,20 @@ DIALECTS: dict[str, Additions] = {
             "messages[].tool_calls[]": {"extra_content": _OBJECT},
         }
     ),
-    "openai": Additions(values={"input[]": {"status": frozenset({None})}}),
-    "openrouter-responses": Additions(fields={"": {"provider": _OBJECT}, "reasoning": {"max_tokens": (int,)}}),
-    "llamacpp-responses": Additions(defaults={"input[]:message": {"id": "msg_0", "status": "completed"}}),
+    "openai": Additions(values={"input[]": {"status": frozenset({None})}}, defaults=_MESSAGE_FIELDS),
+    "openrouter-responses": Additions(
+        fields={"": {"provider": _OBJECT}, "reasoning": {"max_tokens": (int,)}}, defaults=_MESSAGE_FIELDS
+    ),
+    **dict.fromkeys(
+        (
+            "azure-responses",
+            "deepseek-responses",
+            "bedrock-mantle",
+            "llamacpp-responses",
+            "openai-responses-compatible",
+        ),
+        Additions(defaults=_MESSAGE_FIELDS),
+    ),
     # The SDK's newest types have dropped the sampling settings, which the API still takes for older models.
     "anthropic": Additions(fields={"": {"temperature": (int, float), "top_p": (int, float), "top_k": (int,)}}),
     "anthropic-compatible": Additions(fields={"": {"temperature": (int, float), "top_p": (int, float)}}),
