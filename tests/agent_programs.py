@@ -31,7 +31,7 @@ from dragoman import (
     ObservabilityConfig,
 )
 from dragoman.agent import Agent, Hooks
-from dragoman.agent.runner import owes_answer
+from dragoman.agent.answers import owes_answer
 from dragoman.history import (
     AgentState,
     AgentStatus,

@@ -43,9 +43,9 @@ from dragoman.agent.actions import (
     Wait,
     Waits,
 )
+from dragoman.agent.answers import last_answer, owes_answer
 from dragoman.agent.budget import Budget
 from dragoman.agent.loop import AgentLoop, interrupted_result
-from dragoman.agent.runner import owes_answer
 from dragoman.history import (
     AgentState,
     AgentStatus,
@@ -143,6 +143,7 @@ class Stage:
             judge=self._judge,
             budget=self.budget,
             chance=lambda: chance,
+            last_answer=last_answer(self.state.entries),
             compacts=compacts,
             output_attempts=None if checks is None else 2,
         )

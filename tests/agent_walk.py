@@ -31,7 +31,7 @@ from dragoman import (
     ToolsConfig,
 )
 from dragoman.agent import Agent, AgentRun, RunResult
-from dragoman.agent.runner import owes_answer
+from dragoman.agent.answers import owes_answer
 from dragoman.context import ModelCompactor
 from dragoman.history import AgentStatus, RunStatus, ToolResultsEntry, ToolStartedEntry
 from dragoman.history.rules import RULES

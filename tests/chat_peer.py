@@ -23,6 +23,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     hangs: bool = False
     status: str = ""
     cached: int = 0
+    finish: str = ""
 
 
 class Parrot:
@@ -52,7 +53,7 @@ class Parrot:
             await peer.until_closed()
             self.let_go.set()
             return
-        finish = "tool_calls" if reply.calls else "stop"
+        finish = reply.finish or ("tool_calls" if reply.calls else "stop")
         await peer.send(_chunk({}, finish), _usage(reply), b"data: [DONE]\n\n")
         peer.close()
 

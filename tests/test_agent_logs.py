@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from dragoman import AgentConfig, ErrorCode, LoopConfig, ModelError, ObservabilityConfig, TokenUsage
+from dragoman import AgentConfig, ErrorCode, FinishReason, LoopConfig, ModelError, ObservabilityConfig, TokenUsage
 from dragoman.agent import Agent, Ending, ModelCall
 from dragoman.agent.logs import CONTENT_LIMIT, LogHooks
 from dragoman.history import AgentStatus, HistoryToolCallResult, ToolCallRequest
@@ -266,7 +266,7 @@ def test_nothing_is_computed_for_a_record_that_nobody_takes(off_by: str, caplog:
     async def main() -> None:
         await hooks.before_run("s", "r")
         await hooks.before_model(nothing)
-        await hooks.after_model(MODEL_CALL, cast("Assembly", Unread(error=None)))
+        await hooks.after_model(MODEL_CALL, cast("Assembly", Unread()))
         await hooks.before_tool(nothing, nothing)
         await hooks.after_tool(nothing, nothing, ok)
         await hooks.after_run("s", "r", Ending(AgentStatus.COMPLETED))
@@ -276,9 +276,10 @@ def test_nothing_is_computed_for_a_record_that_nobody_takes(off_by: str, caplog:
 
 
 class Unread(msgspec.Struct):
-    """An assembly of which only the error may be looked at."""
+    """An assembly of which only how it ended may be looked at."""
 
-    error: None
+    error: None = None
+    finish_reason: FinishReason = FinishReason.STOP
 
 
 def test_a_record_does_not_grow_with_the_history(caplog: pytest.LogCaptureFixture) -> None:

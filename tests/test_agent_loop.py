@@ -23,9 +23,9 @@ from dragoman.agent.actions import (
     Shrink,
     Wait,
 )
+from dragoman.agent.answers import owes_answer
 from dragoman.agent.budget import Budget
 from dragoman.agent.loop import TRANSITIONS, moved
-from dragoman.agent.runner import owes_answer
 from dragoman.history import (
     AgentState,
     AgentStatus,

@@ -38,6 +38,7 @@ from dragoman.blocks import (
     ToolUseBlock,
     adapter_for,
     from_json,
+    to_core,
     to_json,
 )
 from dragoman.testing import ReplayedResponse, ReplayTransport
@@ -233,11 +234,24 @@ def test_a_system_message_is_the_prompt_where_none_is_given() -> None:
     assert "Old." in json.dumps(json.loads(transport.requests[0].body)["system"])
 
 
-def test_an_answer_that_reached_its_limit_is_whole_and_says_so() -> None:
+def test_an_answer_that_reached_its_limit_says_that_it_is_not_whole() -> None:
     asked, _ = adapter("openai-chat:m-1", sse(chat_piece({"content": "Let"}), chat_piece({}, "length"), "[DONE]"))
     response = run(asked.send_message(HELLO))
     assert (response.message.text, response.stop_reason) == ("Let", FinishReason.LENGTH)
+    assert not response.stop_reason.is_complete
     assert response.usage is None  # nobody reported it
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter", "a_new_word"])
+def test_a_call_of_an_answer_that_is_not_whole_cannot_be_run_and_goes_back_as_it_was(finish: str) -> None:
+    arguments = '{"at": "sea"}'
+    body = sse(chat_call(name="look", arguments=arguments), chat_piece({}, finish), "[DONE]")
+    asked, _ = adapter("openai-chat:m-1", body)
+    (use, _), response = run(read(asked, tools=[LOOK]))
+    assert isinstance(use, ToolUse)
+    assert (use.parameters, use.raw_parameters) == (None, arguments)
+    assert response.message.tool_uses[0].parameters is None
+    assert to_core([response.message])[0].tool_calls[0].arguments == {"at": "sea"}
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,19 @@ def test_only_the_last_answer_of_a_run_with_tools_is_printed(run: Run, server: P
     assert (done.returncode, done.stdout, done.stderr) == (0, "The tool said: 42\n", "")
 
 
+@pytest.mark.parametrize(
+    ("finish", "code"),
+    [("length", "output_cut"), ("content_filter", "content_filtered"), ("abort", "output_unfinished")],
+)
+def test_an_answer_that_is_not_whole_is_printed_and_fails(run: Run, server: Parrot, finish: str, code: str) -> None:
+    server.replies["tell"] = Reply(text=("Once upon",), finish=finish)
+    done = run("-p", "tell", stdin=None)
+    assert (done.returncode, done.stdout) == (1, "Once upon\n")
+    assert done.stderr.startswith("dragoman: ")
+    events = [json.loads(line) for line in run("-p", "tell", "--json", stdin=None).stdout.splitlines()]
+    assert (events[-1]["payload"]["status"], events[-1]["payload"]["error"]["code"]) == ("failed", code)
+
+
 def test_an_answer_is_safe_to_print_wherever_it_goes(run: Run, server: Parrot) -> None:
     server.replies["speak"] = Reply(text=("a\x1b[31mb\x1b]52;c;eA==\x07", "\u202ec\x9b2J"))
     assert run("-p", "speak", stdin=None).stdout == "a\\x1b[31mb\\x1b]52;c;eA==\\x07\\u202ec\\x9b2J\n"

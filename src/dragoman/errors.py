@@ -63,6 +63,8 @@ class ErrorCode(StrEnum):
     TOOL_DENIED = "tool_denied"
     TOOL_INTERRUPTED = "tool_interrupted"
 
+    OUTPUT_CUT = "output_cut"
+    OUTPUT_UNFINISHED = "output_unfinished"
     LIMIT_REACHED = "limit_reached"
     INVALID_OUTPUT = "invalid_output"
 

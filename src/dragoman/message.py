@@ -53,6 +53,14 @@ class FinishReason(StrEnum):
     PAUSE = "pause"
     OTHER = "other"
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it says that the model ended its answer itself. Only words that are known to say so do."""
+        return self in _COMPLETE_REASONS
+
+
+_COMPLETE_REASONS = frozenset({FinishReason.STOP, FinishReason.TOOL_CALLS, FinishReason.REFUSAL})
+
 
 # Which kinds of part a role may hold. A part of a kind this version does not know may stand anywhere.
 ROLE_PARTS: dict[Role, frozenset[str]] = {

@@ -234,7 +234,11 @@ class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Limits of a run, and how a failed call is tried again. None means no limit."""
+    """Limits of a run, and how a failed call is tried again. None means no limit.
+
+    `continue_cut` is how often a run asks the model to go on with an answer that reached its length limit. With 0 such
+    a run fails with `output_cut`.
+    """
 
     max_iterations: int = 50
     max_tool_rounds: int | None = None
@@ -244,6 +248,7 @@ class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     attempts: int = 4
     backoff_seconds: float = 0.5
     backoff_limit_seconds: float = 30.0
+    continue_cut: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "attempts"):
@@ -252,6 +257,7 @@ class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
             _require_count(f"loop.{name}", getattr(self, name), optional=True)
         for name in ("max_seconds", "max_cost"):
             _require_number(f"loop.{name}", getattr(self, name), 0, math.inf, optional=True)
+        _require_count("loop.continueCut", self.continue_cut, least=0)
         _require_number("loop.backoffSeconds", self.backoff_seconds, 0, math.inf)
         _require_number("loop.backoffLimitSeconds", self.backoff_limit_seconds, self.backoff_seconds, math.inf)
 

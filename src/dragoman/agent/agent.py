@@ -17,7 +17,7 @@ from ..history import (
     ModelInputEntry,
     ToolCallRequest,
 )
-from ..message import Message, Part
+from ..message import FinishReason, Message, Part
 from ..models import model as named_model
 from ..request import AgentConfig, ModelConfig
 from ..router import AnyModel, ProviderRouter
@@ -25,6 +25,7 @@ from ..store import MemoryStore, Session, start_session
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
 from ..usage import TokenUsage
 from .actions import Ending, RunError
+from .answers import finish_of, last_message, owes_answer
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
 from .calling import Contexts, ModelCaller
@@ -32,7 +33,7 @@ from .events import ErrorEvent, EventLog, FinishedEvent, RunEvent
 from .hooks import Hooks
 from .observing import observers
 from .output import OutputReader
-from .runner import Runner, last_message, owes_answer
+from .runner import Runner
 from .scope import Scope
 from .tooling import ToolRunner, own_tools
 
@@ -49,6 +50,9 @@ Prompt: TypeAlias = str | Part | Sequence[Part | str] | ModelInputEntry
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     """How a run ended. `message` is the model's last one, `output` what it says, as the type that was asked for.
 
+    An answer that was cut and went on is one message. A refusal completes a run: `finish_reason` tells it, and an
+    output of another type than text is None.
+
     With the status `awaiting_human`, `approvals` are the calls that somebody must answer before the run goes on.
     """
 
@@ -60,6 +64,11 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     usage: TokenUsage = TokenUsage()
     error: RunError | None = None
     approvals: tuple[ToolCallRequest, ...] = ()
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the message ended; None where there is no message, or nobody said why."""
+        return finish_of(self.message)
 
 
 class AgentRun(Generic[OutputT]):
@@ -430,7 +439,8 @@ class Agent(Generic[OutputT]):
     def _result(self, session: Session, run_id: str, ending: Ending) -> RunResult[OutputT]:
         message = last_message(session.entries, run_id)
         output: OutputT | None = None
-        if ending.status is AgentStatus.COMPLETED and message is not None:
+        is_refused = finish_of(message) is FinishReason.REFUSAL
+        if ending.status is AgentStatus.COMPLETED and message is not None and (self._output.is_text or not is_refused):
             output = self._output.read(message)
         waiting = [call.request for call in session.state.derived.open_calls if call.awaits_answer]
         return RunResult(

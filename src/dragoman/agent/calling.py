@@ -5,13 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..context import Compactor, ContextBuildInput, ContextManager, compaction_entry
-from ..errors import InvalidValue, ModelError
+from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import Message, ModelInvocationDescriptor
 from ..request import ContextConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
 from ..toolspec import ToolSpec
 from .actions import Answered, CallModel, Compacted, Failed, RunError, Shrunk
+from .answers import find_shortfall
 from .events import DeltaEvent, ErrorEvent
 from .hooks import ModelCall
 from .output import OutputReader
@@ -99,6 +100,9 @@ class ModelCaller:
         await scope.hook("after_model", call, assembly)
         if assembly.message is None:
             return self._failed(_error_of(assembly), action)
+        shortfall = find_shortfall(assembly.message)
+        if shortfall is not None and shortfall.code is not ErrorCode.OUTPUT_CUT and self._others_left(action) > 0:
+            return self._failed(shortfall, action)  # another model may answer; a length limit is the caller's own
         self._stream = None
         return Answered(scope.state, assembly.message, metadata)
 
@@ -181,10 +185,14 @@ class ModelCaller:
 
     def _failed(self, error: RunError, action: CallModel) -> Failed:
         self._scope.tell(ErrorEvent, error)
+        others_left, partial = self._others_left(action), self.partial
+        self._stream = None
+        return Failed(self._scope.state, error, partial, others_left)
+
+    def _others_left(self, action: CallModel) -> int:
+        """How many models may still be asked for this answer, after what has arrived of it."""
         may_fall_back = self.partial is None or self._router.falls_back_after_start
-        others_left = len(self._models) - action.choice - 1 if may_fall_back else 0
-        partial, self._stream = self.partial, None
-        return Failed(self._scope.state, error, partial, max(others_left, 0))
+        return max(len(self._models) - action.choice - 1, 0) if may_fall_back else 0
 
 
 def _error_of(assembly: Assembly) -> RunError:

@@ -2,7 +2,7 @@
 
     DEBUG    run started, model call started, tool started
     INFO     model call answered, tool finished, run ended
-    WARNING  model call failed, tool failed
+    WARNING  model call failed, model call answered with what is not whole, tool failed
     ERROR    run failed
 
 A record is made of what has just happened, never of the history, and nothing at all is done for one that nobody takes.
@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import redact
 from ..history import HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from ..message import FinishReason
 from ..request import ObservabilityConfig
 from ..stream import Assembly
 from ..telemetry.conventions import error_words
@@ -60,7 +61,9 @@ class LogHooks(Hooks):
     async def after_model(self, call: ModelCall, assembly: Assembly) -> None:
         """Log how the call ended."""
         began = self._since.pop((call.session_id, call.run_id), None)
-        level = logging.INFO if assembly.error is None else logging.WARNING
+        reason = assembly.finish_reason
+        is_whole = reason is not None and (reason.is_complete or reason is FinishReason.PAUSE)
+        level = logging.INFO if is_whole else logging.WARNING
         if not self._takes(level):
             return
         fields = _call_fields(call)
@@ -73,7 +76,7 @@ class LogHooks(Hooks):
             fields |= {"error_code": error.error_code.value, "error": error.message, "request_id": error.request_id}
             _log(level, "model call failed", fields)
             return
-        fields["finish_reason"] = assembly.finish_reason.value if assembly.finish_reason else None
+        fields["finish_reason"] = reason.value if reason else None
         if self._with_content and assembly.message is not None:
             fields["text"] = _excerpt(assembly.message.text)
         _log(level, "model call answered", fields)

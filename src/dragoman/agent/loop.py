@@ -52,6 +52,7 @@ from .actions import (
     Wait,
     Waits,
 )
+from .answers import CONTINUE_PROMPT, CONTINUES_KEY, find_shortfall, finish_of
 from .budget import Budget
 
 __all__ = ["TRANSITIONS", "AgentLoop", "interrupted_result", "moved"]
@@ -85,6 +86,7 @@ class AgentLoop:
     """One run. `status` is what the agent is doing, from action to action.
 
     `judge` says what becomes of an open call; `chance` gives a number from 0 to 1, for the jitter between attempts.
+    `last_answer` is the answer that an earlier process left, if nothing was said after it.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class AgentLoop:
         judge: Callable[[OpenCall], Verdict],
         budget: Budget,
         chance: Callable[[], float],
+        last_answer: Message | None = None,
         compacts: bool = False,
         output_attempts: int | None = None,
     ) -> None:
@@ -105,6 +108,11 @@ class AgentLoop:
         self._answers = 0
         self._state = state
         self._owes_answer = owes_answer  # whether it is the model's turn
+        self._shortfall: RunError | None = None  # why the last answer cannot end the run
+        self._is_refused = False  # whether the last answer is a refusal
+        if last_answer is not None:
+            self._note_answer(last_answer)
+        self._continues_left = budget.limits.continue_cut
         self._judge = judge
         self._budget = budget
         self._chance = chance
@@ -125,6 +133,9 @@ class AgentLoop:
             yield from self._append(*entries)
         ending: Ending | None = None
         while ending is None:
+            if self._state.open_calls and (self._shortfall is not None or self._is_refused):
+                ending = yield from self._drop_calls()
+                continue
             if self._state.open_calls:
                 ending = yield from self._answer_calls()
                 continue
@@ -156,11 +167,17 @@ class AgentLoop:
         self._answers += 1
         self._budget.note_call()
         yield from self._append(ModelOutputEntry(answered.message, metadata=answered.metadata))
-        meta = answered.message.meta
-        self._owes_answer = meta is not None and meta.finish_reason is FinishReason.PAUSE
+        self._note_answer(answered.message)
         if not self._state.open_calls:
             self._move(_S.PREPARING)
         return None
+
+    def _note_answer(self, message: Message) -> None:
+        """Keep what the end of the newest answer says."""
+        reason = finish_of(message)
+        self._owes_answer = reason is FinishReason.PAUSE
+        self._is_refused = reason is FinishReason.REFUSAL
+        self._shortfall = find_shortfall(message)
 
     def _call_model(self) -> Generator[Action, Outcome, "Answered | Ending"]:
         """Call until there is an answer or no hope; what failed is recorded, with what had arrived."""
@@ -212,8 +229,13 @@ class AgentLoop:
         return None if left is not None and seconds >= left else seconds
 
     def _complete(self) -> Steps:
-        """End well, if the output is what was asked for; a wrong one goes back to the model while it has attempts."""
-        if self._output_attempts is None:
+        """End well, if the output is what was asked for; a wrong one goes back to the model while it has attempts.
+
+        An answer that is not whole ends no run well: the model is asked to go on with it, or the run fails.
+        """
+        if self._shortfall is not None:
+            return (yield from self._continue_or_fail(self._shortfall))
+        if self._output_attempts is None or self._is_refused:
             return (yield from self._end(_S.COMPLETED))
         checked = yield from self._do(CheckOutput())
         assert isinstance(checked, Checked)
@@ -224,6 +246,16 @@ class AgentLoop:
         self._output_attempts -= 1
         self._owes_answer = True
         yield from self._append(ModelInputEntry.of(checked.problem, metadata={INJECTED_KEY: True}))
+        return None
+
+    def _continue_or_fail(self, error: RunError) -> Steps:
+        """Ask the model to go on with a cut answer while the settings allow it; else end."""
+        if error.code is not ErrorCode.OUTPUT_CUT or self._continues_left == 0:
+            return (yield from self._end(_S.FAILED, error))
+        self._continues_left -= 1
+        self._owes_answer, self._shortfall = True, None
+        notes = {INJECTED_KEY: True, CONTINUES_KEY: True}
+        yield from self._append(ModelInputEntry.of(CONTINUE_PROMPT, metadata=notes))
         return None
 
     def _take_inputs(self) -> Generator[Action, Outcome, None]:
@@ -260,6 +292,18 @@ class AgentLoop:
             return Ending(_S.AWAITING_HUMAN)
         yield from self._append(ToolResultsEntry(self._results()))
         self._owes_answer = True
+        self._move(_S.PREPARING)
+        return None
+
+    def _drop_calls(self) -> Steps:
+        """Answer the calls of an answer that is not whole, or that refuses, without running them."""
+        why = (
+            "the answer that calls it refused to go on" if self._is_refused else "the answer that calls it was cut off"
+        )
+        dropped = [ToolFinishedEntry(interrupted_result(call, why)) for call in self._pending()]
+        kept = {entry.result.tool_call_id: entry.result for entry in dropped}
+        results = tuple(call.result or kept[call.tool_call_id] for call in self._state.open_calls)
+        yield from self._append(*dropped, ToolResultsEntry(results))
         self._move(_S.PREPARING)
         return None
 

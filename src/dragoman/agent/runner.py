@@ -2,20 +2,16 @@
 
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, ErrorCode, InvalidValue
 from ..history import (
     AgentStatus,
-    ContextualHistoryEntry,
     HistoryEntry,
     ModelInputEntry,
-    ModelOutputEntry,
-    ResetEntry,
-    RunStartedEntry,
 )
-from ..message import FinishReason, Message, Role
+from ..message import Message, Role
 from ..models.streams import log_bug
 from .actions import (
     Aborted,
@@ -36,6 +32,7 @@ from .actions import (
     Taken,
     Wait,
 )
+from .answers import last_answer, last_message, owes_answer
 from .budget import Budget
 from .calling import ModelCaller
 from .events import ErrorEvent, FinishedEvent, StatusEvent
@@ -46,7 +43,7 @@ from .tooling import ToolRunner
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Runner", "last_message", "owes_answer"]
+__all__ = ["Runner"]
 
 
 class Runner:
@@ -83,6 +80,7 @@ class Runner:
             judge=tools.judge,
             budget=budget,
             chance=chance,
+            last_answer=last_answer(scope.session.entries),
             compacts=compacts,
             output_attempts=output_attempts if check is not None else None,
         )
@@ -218,28 +216,3 @@ class Runner:
         if status is not self._told:
             self._told = status
             self._scope.tell(StatusEvent, status)
-
-
-def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None:
-    """Return the last thing that a model said in a run."""
-    for place in range(len(entries) - 1, -1, -1):
-        entry = entries[place]
-        if isinstance(entry, RunStartedEntry) and entry.run_id == run_id:
-            return None
-        if isinstance(entry, ModelOutputEntry):
-            return entry.message
-    return None
-
-
-def owes_answer(entries: Sequence[HistoryEntry]) -> bool:
-    """Return whether it is the model's turn: an input or results came last, or an answer that pauses."""
-    for place in range(len(entries) - 1, -1, -1):
-        entry = entries[place]
-        if isinstance(entry, ResetEntry):
-            return False
-        if isinstance(entry, ModelOutputEntry):
-            meta = entry.message.meta
-            return meta is not None and meta.finish_reason is FinishReason.PAUSE
-        if isinstance(entry, ContextualHistoryEntry):
-            return True
-    return False

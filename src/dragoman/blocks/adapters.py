@@ -104,9 +104,10 @@ class BlockAdapter:
         *,
         tools: Sequence[ToolSpec] = (),
     ) -> ModelResponse:
-        """Return the whole answer; raise ModelError if the call failed or the answer broke off.
+        """Return the answer; raise ModelError if the call failed or the stream broke off.
 
-        An answer that the model itself ended early is whole: `stop_reason` says why it stopped.
+        `stop_reason.is_complete` says whether the answer is whole. One that reached its length limit or a filter is
+        not, and its tool uses have a `parse_error`.
         """
         stream = self._ask(messages, system_prompt, max_tokens, tools)
         try:

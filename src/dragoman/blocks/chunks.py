@@ -87,7 +87,7 @@ class ContentBlockStop(_Chunk, frozen=True, tag="content_block_stop"):
 
 
 class ToolUse(_Chunk, frozen=True, tag="tool_use"):
-    """A call of an answer that is whole. With a `parse_error` it has no parameters, and must not be run."""
+    """A call of an answer that has ended. With a `parse_error` it has no parameters, and must not be run."""
 
     tool_name: str
     tool_use_id: str
@@ -103,7 +103,7 @@ class ToolUse(_Chunk, frozen=True, tag="tool_use"):
 
 
 class MessageStop(_Chunk, frozen=True, tag="message_stop"):
-    """The answer is whole. Nothing comes after it."""
+    """The answer has ended, and `stop_reason.is_complete` says whether it is whole. Nothing comes after it."""
 
     usage: TokenUsage | None
     stop_reason: FinishReason | None = None

@@ -7,13 +7,19 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ..errors import InvalidValue
-from ..message import Image, Part, Text, ToolCall, ToolResult
+from ..message import FinishReason, Image, Part, Text, ToolCall, ToolResult
 from ..message import Message as CoreMessage
 from ..message import Role as CoreRole
 from .values import Block, ImageBlock, Message, Role, TextBlock, ToolResultBlock, ToolUseBlock
 
 __all__ = ["from_core", "image_block", "to_core"]
+
+# How an answer ends whose calls may be run: it is whole, or it pauses. None: nobody said how it ended.
+_RUNNABLE = frozenset({None, FinishReason.STOP, FinishReason.TOOL_CALLS, FinishReason.PAUSE})
+_NOT_WHOLE = "the answer that makes this call is not whole"
 
 
 def to_core(messages: Sequence[Message]) -> tuple[CoreMessage, ...]:
@@ -30,7 +36,8 @@ def from_core(messages: Sequence[CoreMessage], *, keep_source: bool = True) -> t
     """Return the conversation as blocks; `to_core` gives the same messages back.
 
     Tool messages and the user message right after them are one user message. What no block can say is not shown and
-    stays in `source`, which is left out where the blocks say everything, or with `keep_source=False`.
+    stays in `source`, which is left out where the blocks say everything, or with `keep_source=False`. A tool use of an
+    answer that was cut, filtered or refused has a `parse_error`: it must not be run.
     """
     _require_all(messages, CoreMessage, "dragoman.Message")
     groups: list[list[CoreMessage]] = []
@@ -69,11 +76,22 @@ def _turns(message: Message) -> tuple[CoreMessage, ...]:
 
 def _message(turns: tuple[CoreMessage, ...], keep_source: bool) -> Message:
     role = Role.USER if turns[0].role is CoreRole.TOOL else Role(turns[0].role.value)
-    content = tuple(block for turn in turns for part in turn.parts for block in _shown(part))
+    content = tuple(block for turn in turns for part in _usable(turn) for block in _shown(part))
     message = Message(role, content)
     if not keep_source or _turns(message) == turns:
         return message
     return Message(role, content, turns)
+
+
+def _usable(turn: CoreMessage) -> tuple[Part, ...]:
+    """The parts of a turn; a call of an answer that is not whole has no arguments, so that no tool is run with them."""
+    if turn.meta is None or turn.meta.finish_reason in _RUNNABLE:
+        return turn.parts
+    return tuple(_unusable(part) if isinstance(part, ToolCall) else part for part in turn.parts)
+
+
+def _unusable(call: ToolCall) -> ToolCall:
+    return replace(call, arguments=None, parse_error=call.parse_error or _NOT_WHOLE, parse_warning=None)
 
 
 # ---------------------------------------------------------------- the table

@@ -199,7 +199,10 @@ class TokenUsage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class ModelResponse(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A whole answer. `usage` is None where the provider did not report it, `model` is the one that answered."""
+    """An answer that has ended; `stop_reason.is_complete` says whether it is whole.
+
+    `usage` is None where the provider did not report it, `model` is the one that answered.
+    """
 
     message: Message
     usage: TokenUsage | None

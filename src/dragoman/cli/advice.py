@@ -7,7 +7,7 @@ from ..errors import ErrorCode
 if TYPE_CHECKING:
     from .chat_talk import Talk
 
-__all__ = ["STORE_ADVICE", "advice_after", "with_advice"]
+__all__ = ["ANSWER_ADVICE", "STORE_ADVICE", "advice_after", "with_advice"]
 
 _AGAIN = "Ask again in a while, or ask another model"
 MODEL_ADVICE: dict[ErrorCode, str] = {
@@ -25,6 +25,11 @@ MODEL_ADVICE: dict[ErrorCode, str] = {
     ErrorCode.PROTOCOL_VIOLATION: "Is the address right? What answers there does not speak this API",
     ErrorCode.CONTEXT_OVERFLOW: "A smaller context.budget_tokens in the settings makes it fit",
 }
+ANSWER_ADVICE: dict[ErrorCode, str] = {
+    ErrorCode.OUTPUT_CUT: "--max-tokens lets answers be longer; say `Go on.` to have the rest",
+    ErrorCode.CONTENT_FILTERED: "Say it in other words, or ask another model",
+    ErrorCode.OUTPUT_UNFINISHED: _AGAIN,
+}
 STORE_ADVICE: dict[ErrorCode, str] = {
     ErrorCode.TIMEOUT: "Try again when the other program is done with it",
     ErrorCode.CORRUPT: "`dragoman sessions verify` says which sessions are sound; --store names another store",
@@ -40,13 +45,15 @@ def with_advice(words: str, advice: str) -> str:
 
 
 def advice_after(talk: "Talk", code: ErrorCode) -> str:
-    """Return what to do after the last run failed with a code: because of its model, or because of the store."""
+    """Return what to do after the last run failed with a code: because of its model, its answer, or the store."""
     from ..history import InterruptionEntry, ModelOutputEntry
 
     entries = talk.session.entries if talk.session is not None else ()
     last = next(
         (entry for entry in reversed(entries) if isinstance(entry, (InterruptionEntry, ModelOutputEntry))), None
     )
+    if isinstance(last, ModelOutputEntry) and code in ANSWER_ADVICE:
+        return ANSWER_ADVICE[code]
     if not isinstance(last, InterruptionEntry) or last.reason is not code:
         return STORE_ADVICE.get(code, "")
     keys = " or ".join(talk.key_variables)

@@ -12,7 +12,7 @@ from ..errors import DragomanError
 from ..history import AgentStatus
 from ..jsontext import encode_json
 from ..message import FinishReason
-from .advice import advice_after, with_advice
+from .advice import ANSWER_ADVICE, advice_after, with_advice
 from .chat_input import hearing_interrupts
 from .chat_plain import PlainView
 from .chat_talk import Talk
@@ -76,14 +76,12 @@ async def _print_pieces(run: AgentRun[str], output: Output) -> None:
 
 def _print_rest(result: RunResult[str], output: Output) -> None:
     """Print the answer where nobody watched it come, and say on standard error what a reader must know of it."""
-    message = result.message
-    if message is not None and result.status is AgentStatus.COMPLETED and not output.is_terminal:
+    message, error = result.message, result.error
+    has_answer = result.status is AgentStatus.COMPLETED or (error is not None and error.code in ANSWER_ADVICE)
+    if message is not None and has_answer and not output.is_terminal:
         output.line(message.text)
-    reason = message.meta.finish_reason if message is not None and message.meta is not None else None
-    if reason is FinishReason.LENGTH:
-        _remark("the answer is cut off: it has reached the output limit")
-    elif reason in (FinishReason.CONTENT_FILTER, FinishReason.REFUSAL):
-        _remark(f"the provider stopped the answer ({reason})")
+    if result.finish_reason is FinishReason.REFUSAL:
+        _remark("the model refused to answer (refusal)")
     if result.status is AgentStatus.AWAITING_HUMAN:
         waiting = ", ".join(one_line(call.tool_name) for call in result.approvals)
         _remark(f"{waiting} waits for an approval: `dragoman chat -c` asks you, `--approve never` does not")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..agent import Agent, AgentRun
-from ..agent.runner import owes_answer
+from ..agent.answers import owes_answer
 from ..context import INJECTED_KEY, ContextBuildInput, ContextBuildResult, ContextManager
 from ..errors import InvalidValue
 from ..history import (

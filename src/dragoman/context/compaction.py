@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import InvalidValue
 from ..history import CompactionEntry
-from ..message import Message
+from ..message import FinishReason, Message
 from .projection import Projection
 from .timeline import Timeline, Unit
 
@@ -74,7 +74,13 @@ class ModelCompactor(msgspec.Struct, frozen=True):
 
 
 def compaction_entry(request: CompactionRequest, answer: Message) -> CompactionEntry:
-    """Return the entry that a model's answer to the request becomes; raise InvalidValue for an answer without text."""
+    """Return the entry that a model's answer to the request becomes.
+
+    Raises InvalidValue for an answer without text, and for one that is not whole.
+    """
+    reason = answer.meta.finish_reason if answer.meta is not None else None
+    if reason not in (None, FinishReason.STOP):
+        raise InvalidValue(f"the answer to a compaction request ended with {reason}: what it says is no whole summary")
     if not answer.text.strip():
         raise InvalidValue("the answer to a compaction request has no text: ask again, or go on without")
     meta = answer.meta

@@ -1,0 +1,101 @@
+"""What the record says of a model's last answer: whose turn it is, whether it is whole, its pieces joined. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..errors import ErrorCode, redact
+from ..history import ContextualHistoryEntry, HistoryEntry, ModelOutputEntry, ResetEntry, RunStartedEntry
+from ..message import FinishReason, Message
+from .actions import RunError
+
+__all__ = [
+    "CONTINUES_KEY",
+    "CONTINUE_PROMPT",
+    "find_shortfall",
+    "finish_of",
+    "last_answer",
+    "last_message",
+    "owes_answer",
+]
+
+# Marks the input with which the loop asks a model to go on; the answers before and after it are one.
+CONTINUES_KEY = "continues"
+CONTINUE_PROMPT = "Your answer was cut off: it reached its length limit. Go on exactly where it stops. Repeat nothing."
+
+_WORD_LIMIT = 100  # characters of a provider's word that an error quotes
+
+
+def finish_of(message: Message | None) -> FinishReason | None:
+    """Return why the message ended; None if nobody said so."""
+    return message.meta.finish_reason if message is not None and message.meta is not None else None
+
+
+def find_shortfall(message: Message) -> RunError | None:
+    """Return why the answer cannot end a run; None for one that is whole, or that only pauses.
+
+    A message without a finish reason comes from the host, which says nothing against it.
+    """
+    reason = finish_of(message)
+    if reason is FinishReason.LENGTH:
+        return RunError(
+            ErrorCode.OUTPUT_CUT,
+            "the answer reached its length limit before it was whole: raise max_tokens, or set loop.continue_cut",
+        )
+    word = redact((message.meta.raw_finish_reason if message.meta else None) or "")[:_WORD_LIMIT]
+    said = f"{word!r}" if word else "no word of its own"
+    if reason is FinishReason.CONTENT_FILTER:
+        return RunError(ErrorCode.CONTENT_FILTERED, f"a filter of the provider stopped the answer, with {said}")
+    if reason is FinishReason.TOOL_CALLS and not message.tool_calls:
+        return RunError(ErrorCode.OUTPUT_UNFINISHED, f"the answer ended with {said} to call tools, but calls none")
+    if reason is FinishReason.OTHER:
+        return RunError(
+            ErrorCode.OUTPUT_UNFINISHED,
+            f"the provider ended the answer with {said}, which does not say that it is whole",
+        )
+    return None
+
+
+def last_answer(entries: Sequence[HistoryEntry]) -> Message | None:
+    """Return the answer that came last; None if something was said after it."""
+    last = _last_said(entries)
+    return last.message if isinstance(last, ModelOutputEntry) else None
+
+
+def owes_answer(entries: Sequence[HistoryEntry]) -> bool:
+    """Return whether it is the model's turn: an input or results came last, or an answer that pauses."""
+    last = _last_said(entries)
+    if isinstance(last, ModelOutputEntry):
+        return finish_of(last.message) is FinishReason.PAUSE
+    return last is not None
+
+
+def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None:
+    """Return the last thing that a model said in a run; an answer that was cut and went on is one message."""
+    pieces: list[Message] = []
+    is_continued = True
+    for place in range(len(entries) - 1, -1, -1):
+        entry = entries[place]
+        if isinstance(entry, RunStartedEntry) and entry.run_id == run_id:
+            break
+        if isinstance(entry, ModelOutputEntry) and is_continued:
+            pieces.append(entry.message)
+            is_continued = False
+        elif pieces and isinstance(entry, ContextualHistoryEntry):
+            if not entry.metadata.get(CONTINUES_KEY):
+                break
+            is_continued = True
+    if len(pieces) < 2:
+        return pieces[0] if pieces else None
+    return msgspec.structs.replace(pieces[0], parts=tuple(part for piece in reversed(pieces) for part in piece.parts))
+
+
+def _last_said(entries: Sequence[HistoryEntry]) -> ContextualHistoryEntry | None:
+    """The newest input, answer or results since the last reset."""
+    for place in range(len(entries) - 1, -1, -1):
+        entry = entries[place]
+        if isinstance(entry, ResetEntry):
+            return None
+        if isinstance(entry, ContextualHistoryEntry):
+            return entry
+    return None
