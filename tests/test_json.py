@@ -341,7 +341,7 @@ FILLED: list[Message | MessageDelta] = [
     ),
     Message.user(
         Image("image/png", url="u"),
-        FileRef(path="p", mime_type="m", name="n", size=1, provider_data={}),
+        FileRef(path="p", mime_type="a/b", name="n", size=1, provider_data={}),
         FileRef(url="u"),
         FileRef(file_id="i"),
         FileRef(data=b"\x00"),
@@ -349,7 +349,7 @@ FILLED: list[Message | MessageDelta] = [
     Message.tool(ToolResult("c", {"found": None}, is_error=True)),
     Message.tool(ToolResult("c", (Text("a"), Image(url="u"), UnknownPart("hologram", {"z": 1})), is_error=True)),
     *(delta for delta, _ in DELTA_FORMS),
-    ImageDelta("r", 0, NOW, "m", url="u", provider_data={}),
+    ImageDelta("r", 0, NOW, "image/m", url="u", provider_data={}),
     ToolCallStartDelta("r", 0, NOW, "c", "f", {"k": 1}),
     ToolCallEndDelta("r", 0, NOW, "c", {"k": 1}),
     UsageDelta("r", 0, NOW, TokenUsage(1, 2, 3, 4, 5, 6, 0.5)),

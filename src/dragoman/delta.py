@@ -16,8 +16,8 @@ from .jsontext import require_json, require_json_object
 from .message import (
     FinishReason,
     finish_reason,
+    picture_type,
     require_extra,
-    require_image,
     require_item,
     require_name,
     require_text,
@@ -197,7 +197,7 @@ class ImageDelta(_Delta, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         self._require_place()
-        require_image(self.mime_type, self.data, self.url)
+        force_setattr(self, "mime_type", picture_type(self.mime_type, self.data, self.url))
         if self.provider_data is not None:
             require_json_object(self.provider_data, "image.providerData")
 

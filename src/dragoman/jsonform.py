@@ -11,11 +11,22 @@ from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta
 from .errors import ErrorCode, InvalidValue, UnreadableData
 from .jsontext import decode_json, encode_json
-from .message import PART_CLASSES, Message, MessageMeta, ModelInvocationDescriptor, Part, Text, ToolResult, UnknownPart
+from .message import (
+    MEDIA_KINDS,
+    PART_CLASSES,
+    Message,
+    MessageMeta,
+    ModelInvocationDescriptor,
+    Part,
+    Text,
+    ToolResult,
+    UnknownPart,
+)
 from .usage import TokenUsage
 
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
@@ -70,14 +81,32 @@ def take_version(value: JsonObject) -> None:
         )
 
 
-def message_from_object(value: Any) -> Message:
+def message_from_object(value: Any, *, read_part: Callable[[Any], Part] | None = None) -> Message:
     """Return the message that a decoded JSON object says; raise UnreadableData for anything else."""
-    return read_object(value, _build_message, lambda _: _MESSAGE_SHAPE, "message")
+    read = read_part or part_from_object
+    return read_object(value, lambda said: _build_message(said, read), lambda _: _MESSAGE_SHAPE, "message")
 
 
 def part_from_object(value: Any) -> Part:
     """Return the part that a decoded JSON object says; raise UnreadableData for anything else."""
     return read_object(value, _build_part, _part_shape, "part")
+
+
+def recorded_part_from_object(value: Any) -> Part:
+    """Return the part of a recorded entry.
+
+    An earlier version recorded pictures of no bytes and media types that are none. Such a session still opens: they are
+    kept as an UnknownPart, written back as they were read and never sent as media.
+    """
+    try:
+        return part_from_object(value)
+    except UnreadableData:
+        kind, payload = (value.get("kind"), value.get("payload")) if isinstance(value, dict) else (None, None)
+        if kind not in MEDIA_KINDS or not isinstance(payload, dict):
+            raise
+        kept = UnknownPart("unreadable", payload)
+        force_setattr(kept, "kind", kind)
+        return kept
 
 
 # ---------------------------------------------------------------- writing
@@ -221,13 +250,13 @@ def _part_shape(part: Part) -> JsonObject:
 _UNKNOWN_PART: JsonObject = {"kind": None, "payload": None}
 
 
-def _build_message(value: JsonObject) -> Message:
+def _build_message(value: JsonObject, read_part: Callable[[Any], Part]) -> Message:
     parts, meta = value.get("parts"), value.get("meta")
     if not isinstance(parts, list):
         raise UnreadableData("message: parts must be an array")
     return Message(
         value["role"],
-        tuple(part_from_object(part) for part in parts),
+        tuple(read_part(part) for part in parts),
         _or(value.get("runId"), ""),
         msgspec.convert(value.get("timestamp"), datetime | None),
         None if meta is None else read_object(meta, _build_meta, lambda _: _META_SHAPE, "meta"),

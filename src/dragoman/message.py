@@ -3,6 +3,7 @@
 Knows no provider, no clock and no JSON layout (`jsonform` has that); `providerData` is opaque here.
 """
 
+import re
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
@@ -164,7 +165,7 @@ class ToolCall(_ModelPart, frozen=True):
 
 
 class Image(_ModelPart, frozen=True):
-    """A picture, as bytes with their type or as a URL."""
+    """A picture, as bytes with their type or as a URL. The type is an `image/…` one, kept in lower case."""
 
     kind: ClassVar[str] = "image"
     mime_type: str | None = None
@@ -172,7 +173,7 @@ class Image(_ModelPart, frozen=True):
     url: str | None = None
 
     def __post_init__(self) -> None:
-        require_image(self.mime_type, self.data, self.url)
+        force_setattr(self, "mime_type", picture_type(self.mime_type, self.data, self.url))
         _ModelPart.__post_init__(self)
 
 
@@ -193,12 +194,16 @@ class FileRef(_ModelPart, frozen=True):
         if len(given) != 1:
             raise InvalidValue(f"file_ref must have exactly one of path, url, fileId, data; got {given or 'none'}")
         if self.data is None:
-            require_name(f"file_ref.{given[0]}", getattr(self, given[0]))
+            require = require_name if self.path is not None else require_address
+            require(f"file_ref.{given[0]}", getattr(self, given[0]))
         elif not isinstance(self.data, bytes):
             raise InvalidValue.of("file_ref.data", self.data, "bytes")
-        for name in ("mime_type", "name"):
-            if getattr(self, name) is not None:
-                require_name(f"file_ref.{name}", getattr(self, name))
+        if self.mime_type is not None:
+            force_setattr(self, "mime_type", media_type("file_ref.mimeType", self.mime_type))
+            if self.data == b"" and self.mime_type.startswith("image/"):
+                raise InvalidValue("file_ref.data must be the bytes of a picture, got none")
+        if self.name is not None:
+            require_name("file_ref.name", self.name)
         if self.size is not None and (type(self.size) is not int or self.size < 0):
             raise InvalidValue.of("file_ref.size", self.size, "a whole number from 0 up")
         _ModelPart.__post_init__(self)
@@ -263,6 +268,7 @@ Part: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | FileRef | Pr
 PART_CLASSES: dict[str, type[Text | Thinking | ToolCall | ToolResult | Image | FileRef | ProviderItem]] = {
     part.kind: part for part in (Text, Thinking, ToolCall, ToolResult, Image, FileRef, ProviderItem)
 }
+MEDIA_KINDS = frozenset({Image.kind, FileRef.kind})
 _ALL_PART_CLASSES = (*PART_CLASSES.values(), UnknownPart)
 
 
@@ -415,16 +421,46 @@ def require_name(field: str, value: object) -> None:
         raise InvalidValue.of(field, value, "non-empty text")
 
 
-def require_image(mime_type: object, data: object, url: object) -> None:
-    """Raise InvalidValue unless there is either data with its type, or a URL."""
+# A media type as RFC 9110 writes it: two tokens, then parameters. Nothing else may reach a `data:` address.
+_WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_MEDIA_TYPE = rf'({_WORD}/{_WORD})((?:[ \t]*;[ \t]*{_WORD}=(?:{_WORD}|"[ !#-\[\]-~]*"))*)'
+_LONGEST_MEDIA_TYPE = 255
+
+
+def media_type(field: str, value: object) -> str:
+    """Return the media type with type and subtype in lower case; raise InvalidValue for what is none."""
+    require_name(field, value)
+    assert isinstance(value, str)
+    match = re.fullmatch(_MEDIA_TYPE, value) if len(value) <= _LONGEST_MEDIA_TYPE else None
+    if match is None:
+        raise InvalidValue.of(field, value, "a media type such as image/png")
+    return match[1].lower() + match[2]
+
+
+def require_address(field: str, value: object) -> None:
+    """Raise InvalidValue unless `value` is an address or id: text without spaces and control characters."""
+    require_name(field, value)
+    assert isinstance(value, str)
+    if not value.isprintable() or " " in value:
+        raise InvalidValue.of(field, value, "an address or id without spaces and control characters")
+
+
+def picture_type(mime_type: object, data: object, url: object) -> str | None:
+    """Return the media type of a picture; raise InvalidValue unless it has bytes with their type, or a URL."""
     if (data is None) == (url is None):
         raise InvalidValue(f"image must have data or url, got {'neither' if data is None else 'both'}")
     if data is None:
-        require_name("image.url", url)
+        require_address("image.url", url)
     elif not isinstance(data, bytes):
         raise InvalidValue.of("image.data", data, "bytes")
-    if data is not None or mime_type is not None:
-        require_name("image.mimeType", mime_type)
+    elif not data:
+        raise InvalidValue("image.data must be the bytes of a picture, got none")
+    if data is None and mime_type is None:
+        return None
+    kind = media_type("image.mimeType", mime_type)
+    if not kind.startswith("image/"):
+        raise InvalidValue.of("image.mimeType", mime_type, "the media type of a picture: image/…")
+    return kind
 
 
 def require_item(item_type: object, item: object, text: object) -> None:

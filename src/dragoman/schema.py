@@ -18,9 +18,9 @@ from .history import (
     ToolResultsEntry,
 )
 from .history.entries import ENTRY_CLASSES
-from .history.toolresults import ATTACHMENT_KINDS, STATUS_CODES
+from .history.toolresults import STATUS_CODES
 from .jsonform import SCHEMA_VERSION
-from .message import PART_CLASSES, RESULT_PARTS, ROLE_PARTS, MessageMeta, Role, ToolResult
+from .message import MEDIA_KINDS, PART_CLASSES, RESULT_PARTS, ROLE_PARTS, MessageMeta, Role, ToolResult
 from .usage import TokenUsage
 
 __all__ = ["json_schema"]
@@ -269,7 +269,7 @@ _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (ToolResultsEntry, "results"): {"type": "array", "items": _ref("HistoryToolCallResult")},
     (ToolFinishedEntry, "result"): _ref("HistoryToolCallResult"),
     (HistoryToolCallResult, "result"): _ref("LevelOfDetailSections"),
-    (HistoryToolCallResult, "attachments"): {"type": "array", "items": _parts_of(ATTACHMENT_KINDS)},
+    (HistoryToolCallResult, "attachments"): {"type": "array", "items": _parts_of(MEDIA_KINDS)},
 }
 # Fields with a default that stand in the JSON all the same.
 _ALWAYS_WRITTEN = frozenset({(ModelInputEntry, "parts"), (HistoryToolCallResult, "status")})

@@ -18,14 +18,14 @@ from ..jsonform import (
     message_from_object,
     message_to_object,
     overlaid,
-    part_from_object,
     part_to_object,
     read_object,
+    recorded_part_from_object,
     shape_of,
     take_version,
 )
 from ..jsontext import decode_json, encode_json
-from ..message import ModelInvocationDescriptor, Part, Text
+from ..message import Message, ModelInvocationDescriptor, Part, Text
 from ..usage import TokenUsage
 from .entries import (
     ENTRY_CLASSES,
@@ -181,7 +181,11 @@ def _own_fields(entry_class: type[HistoryEntry], payload: JsonObject) -> JsonObj
 def _read_parts(value: Any) -> tuple[Part, ...]:
     if not isinstance(value, list):
         raise UnreadableData("parts must be an array")
-    return tuple(part_from_object(part) for part in value)
+    return tuple(recorded_part_from_object(part) for part in value)
+
+
+def _read_message(value: Any) -> Message:
+    return message_from_object(value, read_part=recorded_part_from_object)
 
 
 def _read_results(value: Any) -> tuple[HistoryToolCallResult, ...]:
@@ -256,10 +260,10 @@ _SECTIONS_SHAPE: JsonObject = dict.fromkeys(("live", "summary", "gist"))
 
 _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (ModelInputEntry, "parts"): _read_parts,
-    (ModelOutputEntry, "message"): message_from_object,
+    (ModelOutputEntry, "message"): _read_message,
     (ToolResultsEntry, "results"): _read_results,
     (ToolFinishedEntry, "result"): _read_result,
-    (InterruptionEntry, "partial"): message_from_object,
+    (InterruptionEntry, "partial"): _read_message,
     (CompactionEntry, "invocation"): lambda value: msgspec.convert(value, ModelInvocationDescriptor),
     (CompactionEntry, "usage"): lambda value: msgspec.convert(value, TokenUsage),
     (HistoryToolCallResult, "result"): _read_sections,

@@ -9,11 +9,21 @@ from msgspec.structs import force_setattr
 
 from ..errors import ErrorCode, InvalidValue
 from ..jsontext import encode_json
-from ..message import FileRef, Image, Text, ToolCall, ToolResult, UnknownPart, require_extra, require_name, require_part
+from ..message import (
+    MEDIA_KINDS,
+    FileRef,
+    Image,
+    Text,
+    ToolCall,
+    ToolResult,
+    UnknownPart,
+    require_extra,
+    require_name,
+    require_part,
+)
 from .sections import LevelOfDetail, LevelOfDetailSections, Section, to_plain_text, without_live_screen
 
 __all__ = [
-    "ATTACHMENT_KINDS",
     "STATUS_CODES",
     "Attachment",
     "HistoryToolCallResult",
@@ -23,7 +33,6 @@ __all__ = [
 ]
 
 Attachment: TypeAlias = Image | FileRef | UnknownPart
-ATTACHMENT_KINDS = frozenset({Image.kind, FileRef.kind})
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
@@ -94,7 +103,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
                 raise InvalidValue.of_content("result.attachments", self.attachments, "a sequence of parts")
             force_setattr(self, "attachments", tuple(self.attachments))
         for part in self.attachments:
-            require_part("result.attachments", part, ATTACHMENT_KINDS)
+            require_part("result.attachments", part, MEDIA_KINDS)
         require_extra(self.extra)
 
     def _require_status(self) -> None:

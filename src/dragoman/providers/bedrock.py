@@ -6,7 +6,6 @@ further field (`trace`, `metrics` …). What the provider's own tools did are it
 """
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -273,11 +272,13 @@ class _Decoder:
         mime_type = f"image/{image.get('format') or 'png'}"
         match image.get("source"):
             case {"bytes": str() as encoded}:
-                self._writer.image(mime_type=mime_type, data=_decoded(encoded))
+                is_written = self._writer.image(mime_type=mime_type, data=_decoded(encoded))
             case {"s3Location": {"uri": str() as uri}}:
-                self._writer.image(mime_type=mime_type, url=uri)
+                is_written = self._writer.image(mime_type=mime_type, url=uri)
             case _:  # it says why there is none
-                self._writer.item("image", {"image": image})
+                is_written = False
+        if not is_written:
+            self._writer.item("image", {"image": image})
 
     # ------------------------------------------------------------ the message
 
@@ -328,7 +329,7 @@ def _joined(pieces: list[str]) -> str:
 def _decoded(encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
-    except binascii.Error:
+    except ValueError:
         raise broken("bytes are not in base64") from None
 
 

@@ -6,7 +6,6 @@ further field of the part (`thoughtSignature` …); on a call these too, and `id
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -353,11 +352,9 @@ class _Decoder:
             further["inlineData"] = rest
         try:
             data = base64.b64decode(blob.data, validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             data = b""
-        if data and blob.mime_type.startswith("image/"):
-            self._writer.image(mime_type=blob.mime_type, data=data, provider_data=further or None)
-        else:
+        if not self._writer.image(mime_type=blob.mime_type, data=data, provider_data=further or None):
             self._write_item(part)
 
     def _write_item(self, part: dict[str, Any]) -> None:

@@ -417,17 +417,15 @@ class _Decoder:
     def _write_image(self, image: Any) -> None:
         source = image.get("image_url") if isinstance(image, dict) else None
         url = source.get("url") if isinstance(source, dict) else source
-        if not isinstance(url, str) or not url:
-            self.unknown_events += 1
-            return
-        head, _, data = url.partition(";base64,")
-        if data and head.startswith("data:"):
+        head, _, data = url.partition(";base64,") if isinstance(url, str) else ("", "", "")
+        picture: dict[str, Any] = {"url": url}
+        if head.startswith("data:"):
             try:
-                self._writer.image(mime_type=head[5:] or "image/png", data=base64.b64decode(data, validate=True))
-                return
-            except binascii.Error:
-                pass
-        self._writer.image(url=url)
+                picture = {"mime_type": head[5:] or "image/png", "data": base64.b64decode(data, validate=True)}
+            except ValueError:
+                picture = {}
+        if not self._writer.image(**picture):
+            self.unknown_events += 1
 
     def _close_part(self, next_kind: str) -> None:
         """Give the open part what its provider needs back with it, and let the next piece start another."""

@@ -10,7 +10,6 @@ could not follow it, and `output` with what the last event said otherwise than t
 """
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Any
 
@@ -395,11 +394,10 @@ class _Decoder:
         """The picture as an image, its item without the bytes."""
         try:
             picture = base64.b64decode(text_in(item, "result"), validate=True)
-        except binascii.Error:
+        except ValueError:
             picture = b""
-        if picture:
-            mime_type = f"image/{text_in(item, 'output_format') or 'png'}"
-            self._writer.image(mime_type=mime_type, data=picture, provider_data={"id": item.get("id")})
+        mime_type = f"image/{text_in(item, 'output_format') or 'png'}"
+        if self._writer.image(mime_type=mime_type, data=picture, provider_data={"id": item.get("id")}):
             item = {name: value for name, value in item.items() if name != "result"}
         self._writer.item("image_generation_call", item)
 

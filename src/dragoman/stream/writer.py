@@ -20,7 +20,7 @@ from ..delta import (
     ToolCallStartDelta,
     UsageDelta,
 )
-from ..errors import DragomanError
+from ..errors import DragomanError, InvalidValue
 from ..message import FinishReason
 from ..usage import TokenUsage
 
@@ -105,9 +105,15 @@ class DeltaWriter:
         data: bytes | None = None,
         url: str | None = None,
         provider_data: dict[str, Any] | None = None,
-    ) -> None:
-        """Write a whole picture."""
-        self._deltas.append(ImageDelta(self.run_id, self._next(), self.now, mime_type, data, url, provider_data))
+    ) -> bool:
+        """Write a whole picture; return False, with nothing written, if it has no bytes, or a bad type or address."""
+        try:
+            delta = ImageDelta(self.run_id, self.seq, self.now, mime_type, data, url, provider_data)
+        except InvalidValue:
+            return False
+        self._next()
+        self._deltas.append(delta)
+        return True
 
     def item(self, item_type: str, item: dict[str, Any], text: str | None = None) -> None:
         """Write an item that only its provider understands."""

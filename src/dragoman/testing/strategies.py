@@ -166,10 +166,15 @@ def _unknown_kinds(text: Texts, known: Mapping[str, object]) -> Texts:
     return _names(text).filter(lambda kind: kind not in known)
 
 
-def _pictures(text: Texts) -> st.SearchStrategy[tuple[str | None, bytes | None, str | None]]:
-    names = _names(text)
-    whole = st.tuples(names, st.binary(max_size=12), st.none())
-    linked = st.tuples(st.none() | names, st.none(), names)
+_TOKENS = st.text("abcxyz019!#$&^_.+-", min_size=1, max_size=12)
+_PICTURE_TYPES = _TOKENS.map("image/{}".format)
+_MEDIA_TYPES = st.builds("{}/{}{}".format, _TOKENS, _TOKENS, st.sampled_from(("", ";charset=utf-8", '; a="b c"')))
+_ADDRESSES = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=20)
+
+
+def _pictures() -> st.SearchStrategy[tuple[str | None, bytes | None, str | None]]:
+    whole = st.tuples(_PICTURE_TYPES, st.binary(min_size=1, max_size=12), st.none())
+    linked = st.tuples(st.none() | _PICTURE_TYPES, st.none(), _ADDRESSES)
     return whole | linked
 
 
@@ -193,17 +198,17 @@ def _argument_pieces(text: Texts) -> st.SearchStrategy[list[str]]:
 def _parts_by_kind(text: Texts) -> dict[str, st.SearchStrategy[Part]]:
     names, objects, data = _names(text), json_objects(text=text), _provider_data(text)
     about_file: dict[str, st.SearchStrategy[Any]] = {
-        "mime_type": st.none() | names,
+        "mime_type": st.none() | _MEDIA_TYPES,
         "name": st.none() | names,
         "size": st.none() | st.integers(0, _BIG),
         "provider_data": data,
     }
-    file_places = {"path": names, "url": names, "file_id": names, "data": st.binary(max_size=12)}
+    file_places = {"path": names, "url": _ADDRESSES, "file_id": _ADDRESSES, "data": st.binary(max_size=12)}
     by_kind: dict[str, st.SearchStrategy[Part]] = {
         "text": st.builds(Text, text, provider_data=data),
         "thinking": st.builds(Thinking, text, provider_data=data),
         "tool_call": st.builds(ToolCall.parse, names, names, _argument_texts(text), provider_data=data),
-        "image": st.builds(lambda at, data: Image(*at, provider_data=data), _pictures(text), data),
+        "image": st.builds(lambda at, data: Image(*at, provider_data=data), _pictures(), data),
         "file_ref": st.one_of(*(st.builds(FileRef, **{name: at}, **about_file) for name, at in file_places.items())),
         "provider_item": st.builds(ProviderItem, names, objects, st.none() | text, provider_data=data),
         UNKNOWN: st.builds(UnknownPart, _unknown_kinds(text, PART_CLASSES), objects),
@@ -260,7 +265,7 @@ def _bodies_by_kind(text: Texts) -> dict[str, st.SearchStrategy[_Body]]:
         "tool_call_start": bodies(ToolCallStartDelta, names, names, data),
         "tool_call_args": bodies(ToolCallArgsDelta, names, text),
         "tool_call_end": bodies(ToolCallEndDelta, names, data),
-        "image": st.builds(lambda at, data: _body(ImageDelta, *at, data), _pictures(text), data),
+        "image": st.builds(lambda at, data: _body(ImageDelta, *at, data), _pictures(), data),
         "provider_item": bodies(ProviderItemDelta, names, objects, words, data),
         "usage": bodies(UsageDelta, token_usages()),
         "done": bodies(DoneDelta, st.sampled_from(FinishReason), words, data),

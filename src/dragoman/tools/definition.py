@@ -13,8 +13,8 @@ import msgspec
 
 from ..errors import InvalidValue
 from ..history.sections import LevelOfDetailSections, Section
-from ..history.toolresults import ATTACHMENT_KINDS, Attachment
-from ..message import require_part
+from ..history.toolresults import Attachment
+from ..message import MEDIA_KINDS, require_part
 from ..toolspec import ToolSpec
 from .checking import SchemaChecker
 from .signature import Parameters, read_signature
@@ -48,7 +48,7 @@ class ToolOutput(_Content, frozen=True, kw_only=True):
         if not isinstance(self.attachments, (tuple, list)):
             raise InvalidValue.of_content("tool output: attachments", self.attachments, "a sequence of parts")
         for part in self.attachments:
-            require_part("tool output: attachments", part, ATTACHMENT_KINDS)
+            require_part("tool output: attachments", part, MEDIA_KINDS)
 
     def levels(self) -> LevelOfDetailSections:
         """Return the text at its three levels of detail."""
