@@ -20,6 +20,7 @@ from dragoman import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    render_request,
 )
 from dragoman.providers.chat_vendors import DIALECTS
 from dragoman.providers.openai_chat import CODEC
@@ -288,9 +289,10 @@ def test_extensions_come_last_and_win() -> None:
     assert encode(temperature=0.5, extensions={"temperature": 1, "seed": 3})["temperature"] == 1
 
 
-def test_azure_has_a_path_of_its_own() -> None:
-    request = ModelRequest(config=ModelConfig("m"), messages=(Message.user("Hi"),))
-    assert CODEC.encode_request(request, BY_NAME["azure"]).path == "/openai/v1/chat/completions"
+def test_azure_takes_one_address_for_both_of_its_apis() -> None:
+    # https://RESOURCE.openai.azure.com/openai/v1, as the portal and the official SDK have it.
+    paths = [render_request(f"{name}:m", [Message.user("Hi")]).path for name in ("azure", "azure-responses")]
+    assert paths == ["/chat/completions", "/responses"]
 
 
 # ---------------------------------------------------------------- caching

@@ -71,8 +71,7 @@ _OPENAI = ChatDialect(
 )
 _AZURE = ChatDialect(
     provider="azure",
-    base_url="",  # https://<resource>.openai.azure.com
-    path="/openai/v1/chat/completions",
+    base_url="",  # https://RESOURCE.openai.azure.com/openai/v1
     auth="api-key",
     key_variables=("AZURE_OPENAI_API_KEY",),
     rules=_rules("azure", _OPENAI_MEDIA, **_OPENAI_RULES),
