@@ -24,3 +24,15 @@ def test_the_time_to_wait_is_read_in_every_form(headers: dict[str, str], seconds
     error = error_from_response(429, headers, b"{}")
     assert error.code is ErrorCode.RATE_LIMITED
     assert error.retry_after == seconds
+
+
+@pytest.mark.parametrize("word", ["server_error", "api_error", "internal", "internal_server_error"])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, "invalid_request"), (401, "authentication"), (403, "permission"), (404, "not_found"), (503, "overloaded")],
+)
+def test_a_word_that_says_no_more_than_failed_yields_to_the_status(word: str, status: int, code: str) -> None:
+    # aimock and gateways put `server_error` beside a 401, which must not be tried again.
+    error = error_from_response(status, {}, b'{"error": {"type": "%s", "message": "no"}}' % word.encode())
+    assert error.code == code
+    assert error.retryable == (status == 503)

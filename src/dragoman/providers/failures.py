@@ -32,7 +32,9 @@ STATUS_CODES: dict[int, ErrorCode] = {
     529: ErrorCode.OVERLOADED,
 }
 
-# The providers' own words (error type, code or status; exception names of AWS), lower case.
+# The providers' own words (error type, code or status; exception names of AWS), lower case. Words that say no more than
+# that the provider failed (`server_error`, `api_error`, `internal`) are none: gateways put them beside any status, and
+# a 401 with one of them is still a 401. Without a status they mean `server_error`, as every unknown word does.
 ERROR_WORDS: dict[str, ErrorCode] = {
     # authentication and permission
     "authentication_error": ErrorCode.AUTHENTICATION,
@@ -86,13 +88,6 @@ ERROR_WORDS: dict[str, ErrorCode] = {
     "timeout_error": ErrorCode.TIMEOUT,
     "deadline_exceeded": ErrorCode.TIMEOUT,
     "modeltimeoutexception": ErrorCode.TIMEOUT,
-    # the provider's own trouble
-    "api_error": ErrorCode.SERVER_ERROR,
-    "server_error": ErrorCode.SERVER_ERROR,
-    "internal": ErrorCode.SERVER_ERROR,
-    "internalserverexception": ErrorCode.SERVER_ERROR,
-    "modelstreamerrorexception": ErrorCode.SERVER_ERROR,
-    "modelerrorexception": ErrorCode.SERVER_ERROR,
 }
 
 # How providers say that the input is too long for the model, where they have no word for it.
