@@ -500,6 +500,13 @@ def test_an_unknown_model_is_allowed_and_described_by_its_vendor() -> None:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_request_says_how_its_connection_is_kept(provider: str) -> None:
+    # Whoever says "close" and uses the connection again gets a 400 from Node's servers. The pool alone decides.
+    headers = render_request(f"{provider}:some-model", [Message.user("Hi")]).headers
+    assert not {"connection", "keep-alive"} & {name.lower() for name in headers}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_every_provider_renders_a_tool_loop_the_same_way_twice(provider: str) -> None:
     conversation = (
         Message.user("go"),

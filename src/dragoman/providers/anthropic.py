@@ -124,8 +124,7 @@ DIALECTS: tuple[AnthropicDialect, ...] = (
         provider="llamacpp-anthropic",
         base_url="http://127.0.0.1:8080",
         auth="none",
-        # It promises to keep a connection and closes it after every streamed answer.
-        headers={**_VERSION, "connection": "close"},
+        headers=_VERSION,
         unsigned_thinking=True,
         abilities=frozenset({"streaming", "tools", "reasoning", "images"}),
         rules=msgspec.structs.replace(

@@ -206,7 +206,6 @@ _LLAMACPP = ChatDialect(
     base_url="http://localhost:8080/v1",
     auth="none",
     key_variables=("LLAMA_API_KEY",),
-    headers={"connection": "close"},  # it promises to keep a connection and closes it after every streamed answer
     rules=_rules("llamacpp", _LLAMACPP_MEDIA, thinking=True, alternate=True, user_first=True),
     media=_LLAMACPP_MEDIA,
     thinking_field="reasoning_content",

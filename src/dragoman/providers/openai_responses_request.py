@@ -128,7 +128,6 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
         provider="llamacpp-responses",
         base_url="http://127.0.0.1:8080/v1",
         auth="none",
-        headers={"connection": "close"},  # it promises to keep a connection and closes it after every streamed answer
         hosted_tools=False,
         abilities=frozenset({"streaming", "tools", "reasoning", "images"}),  # it ignores `text.format`
         rules=_own("llamacpp-responses", opaque_same_model=True),
