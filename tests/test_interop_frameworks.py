@@ -48,6 +48,14 @@ def results_of(entries: Any) -> list[tuple[str, ToolExecutionStatus, ErrorCode |
 # ---------------------------------------------------------------- Vercel's AI SDK
 
 
+@pytest.mark.parametrize("data", ["-_-_/w==", "-_-__w==", "+/+//w==", "-_-__w"])
+def test_files_of_pydantic_ai_are_read_in_either_alphabet_of_base64(data: str) -> None:
+    file = {"kind": "binary", "data": data, "media_type": "application/pdf"}
+    request = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ["See", file]}]}
+    (said,) = import_pydantic_ai([request]).messages
+    assert said.parts[1] == FileRef(data=b"\xfb\xff\xbf\xff", mime_type="application/pdf")
+
+
 def test_a_ui_message_is_one_assistant_message_per_step_and_the_results_of_its_calls() -> None:
     imported = import_vercel_ui(sample("vercel_5"))
     assert imported.system == "Be brief."

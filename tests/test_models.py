@@ -496,6 +496,32 @@ def test_an_unknown_model_is_allowed_and_described_by_its_vendor() -> None:
     assert not claude().supports("time_travel")
 
 
+@pytest.mark.parametrize(
+    ("keyword", "advice"),
+    [
+        ("maxTokens", "write max_tokens"),
+        ("max_token", "write max_tokens"),
+        ("stopSequences", "write stop_sequences"),
+        ("temprature", "write temperature"),
+        ("timeout", "write timeouts"),
+        ("apiKey", "write api_key"),
+        ("api_key", "it is given where the model is made"),
+    ],
+)
+def test_another_spelling_of_a_setting_is_refused_before_it_is_an_unknown_field(keyword: str, advice: str) -> None:
+    asked = claude()
+    for change in (asked.update_config, lambda **given: asked.stream([Message.user("Hi")], **given)):
+        with pytest.raises(InvalidValue, match=f"no setting '{keyword}' here: {advice}") as refused:
+            change(**{keyword: "sk-not-for-the-wire"})
+        assert "sk-not" not in str(refused.value)
+    assert asked.get_config().extensions == {}
+
+
+def test_fields_of_the_provider_are_sent_also_where_they_resemble_a_setting() -> None:
+    body = body_of(claude(top_k=3, service_tier="auto", extensions={"maxTokens": 5}))
+    assert (body["top_k"], body["service_tier"], body["maxTokens"]) == (3, "auto", 5)
+
+
 # ---------------------------------------------------------------- rendering
 
 

@@ -13,13 +13,18 @@ from .reading import Node, reading
 __all__ = ["decoded", "media_by_url", "media_of_bytes", "result_content", "stored_file"]
 
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
+_STANDARD_ALPHABET = str.maketrans("-_", "+/")
 _ANY_TYPE = "application/octet-stream"
 
 
 def decoded(node: Node) -> bytes:
-    """Return the bytes that base64 text says."""
+    """Return the bytes that base64 text says, in either alphabet, with or without its padding.
+
+    Pydantic writes bytes in the URL-safe alphabet, and so does pydantic-ai with every file.
+    """
+    text = node.text().translate(_STANDARD_ALPHABET).rstrip("=")
     try:
-        return base64.b64decode(node.text(), validate=True)
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise UnreadableData(f"{node.where} must be base64") from None
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Model", "model", "render_request"]
 
 _CONFIG_FIELDS = frozenset(ModelConfig.__struct_fields__) - {"extensions"}
+# What a keyword can be meant for, besides a field of the provider's request.
+_SETTINGS = (*ModelConfig.__struct_fields__, "api_key", "base_url", "transport", "timeouts", "headers", "cache")
 
 
 def model(
@@ -48,7 +50,8 @@ def model(
 
     `api_key` is a key, a function that returns a fresh token, or a signer; without one, the vendor's usual
     environment variable is read when a request is sent. Hosts with an address of your own take `base_url`, or
-    `region` and `project`. Keywords that are no field of ModelConfig go to the provider as they are.
+    `region` and `project`. Keywords that are no field of ModelConfig go to the provider as they are; one that is
+    only another spelling of a setting (`maxTokens`, `max_token`) raises InvalidValue.
     """
     provider, colon, model_id = name.partition(":")
     if not colon or not provider or not model_id:
@@ -310,9 +313,26 @@ def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
     if not changes:
         return config
     fields = {name: value for name, value in changes.items() if name in _CONFIG_FIELDS}
+    for name in changes.keys() - _CONFIG_FIELDS - {"extensions"}:
+        if (meant := _meant_setting(name)) is not None:
+            advice = f"write {meant}" if meant != name else "it is given where the model is made"
+            raise InvalidValue(
+                f"there is no setting {name!r} here: {advice}. If the provider's request has a field of that name,"
+                f" give it as extensions={{{name!r}: ...}}"
+            )
     further = {name: value for name, value in changes.items() if name not in _CONFIG_FIELDS and name != "extensions"}
     extensions = {**config.extensions, **(changes.get("extensions") or {}), **further}
     return msgspec.structs.replace(config, **fields, extensions=extensions)
+
+
+@lru_cache
+def _meant_setting(name: str) -> str | None:
+    """The setting that `name` is another spelling of, if there is one; the provider would get an unknown field."""
+    from difflib import get_close_matches
+
+    plain = {setting.replace("_", ""): setting for setting in _SETTINGS}
+    found = get_close_matches(name.replace("_", "").lower(), plain, 1, 0.9)
+    return plain[found[0]] if found else None
 
 
 def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
