@@ -1,5 +1,6 @@
 """Answers that are not whole: what a run makes of them, what is recorded, and how the loop goes on with a cut one."""
 
+import json
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -7,15 +8,16 @@ from typing import Any
 import pytest
 
 import dragoman
-from dragoman import AgentConfig, ErrorCode, FinishReason, LoopConfig, Message, ProviderRouter
-from dragoman.agent import Agent
+from dragoman import AgentConfig, ErrorCode, FinishReason, LoopConfig, Message, ModelError, ProviderRouter
+from dragoman.agent import Agent, event_to_json
 from dragoman.context.compaction import CompactionRequest, compaction_entry
-from dragoman.history import AgentStatus, InterruptionEntry
+from dragoman.errors import PROVIDER_MESSAGE_LIMIT
+from dragoman.history import AgentStatus, InterruptionEntry, entry_from_json, entry_to_json
 from dragoman.message import MessageMeta, ModelInvocationDescriptor, Role, Text
 from dragoman.testing import ScriptedModel, Turn
 from dragoman.testing.scripted import Call
 from dragoman.tools import tool
-from tests.agent_cases import kept, kinds, require_sound, result_codes, result_texts
+from tests.agent_cases import kept, kinds, read, require_sound, result_codes, result_texts, run
 from tests.agent_stage import S, Stage, resumed_at, says
 
 SHORT = [
@@ -229,3 +231,32 @@ def test_a_cut_answer_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -
             "Go"
         )
     assert [record.__dict__["dragoman"]["finish_reason"] for record in caplog.records] == ["length"]
+
+
+# ---------------------------------------------------------------- what the provider said
+
+
+def test_what_the_provider_said_is_in_the_error_the_event_and_the_entry_without_secrets_and_capped() -> None:
+    key = "sk-live-0123456789abcdefghij"
+    words = f"no model gpt-9 for {key} " + "x" * 10_000
+    gone = ModelError("not_found (HTTP 404)", code=ErrorCode.NOT_FOUND, provider_message=words)
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel(gone))
+        run_of = agent.stream("Go.")
+        events = await read(run_of)
+        result = await run_of.result()
+        assert result.error is not None
+        (noted,) = [entry for entry in kept(agent).entries if isinstance(entry, InterruptionEntry)]
+        told = json.loads(event_to_json(events[-1]))["payload"]["error"]["providerMessage"]
+        assert result.error.provider_message == noted.provider_message == told
+        assert told.startswith("no model gpt-9 for [redacted] x")
+        assert len(told) == PROVIDER_MESSAGE_LIMIT
+        assert entry_from_json(entry_to_json(noted)) == noted
+
+    run(main())
+
+
+def test_an_entry_keeps_no_secret_that_a_provider_echoed() -> None:
+    entry = InterruptionEntry(ErrorCode.AUTHENTICATION, provider_message="bad key sk-live-0123456789abcdefghij")
+    assert entry.provider_message == "bad key [redacted]"

@@ -290,3 +290,11 @@ def test_a_record_does_not_grow_with_the_history(caplog: pytest.LogCaptureFixtur
         sizes.append(sum(len(record.getMessage()) for record in caplog.records))
         caplog.clear()
     assert sizes[-1] <= sizes[0] + 40  # numbers may have more digits
+
+
+def test_what_the_provider_said_is_in_the_records_of_the_call_and_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    gone = ModelError("not_found (HTTP 404)", code=ErrorCode.NOT_FOUND, provider_message=f"no model gpt-9 for {KEY}")
+    Agent(ScriptedModel(gone), config=told("warning")).run_sync("Hi")
+    said = [(fields(record)["event"], fields(record)["provider_message"]) for record in caplog.records]
+    assert said == [(event, "no model gpt-9 for [redacted]") for event in ("model call failed", "run failed")]
+    assert all("no model gpt-9" in record.getMessage() for record in caplog.records)

@@ -42,17 +42,21 @@ __all__ = [
 
 
 class RunError(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Why something failed: a code, words for people, and whether trying again may help, and when."""
+    """Why something failed: a code, words for people, and whether trying again may help, and when.
+
+    `provider_message` is what the provider said of it, without secrets and capped.
+    """
 
     code: ErrorCode
     message: str = ""
     retryable: bool = False
     retry_after: float | None = None
+    provider_message: str = ""
 
     @classmethod
     def of(cls, error: DragomanError) -> "RunError":
         """Return the error as a value."""
-        return cls(error.code, str(error), error.retryable, error.retry_after)
+        return cls(error.code, str(error), error.retryable, error.retry_after, error.provider_message or "")
 
 
 # ---------------------------------------------------------------- what the loop asks for

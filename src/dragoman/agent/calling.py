@@ -198,4 +198,10 @@ class ModelCaller:
 def _error_of(assembly: Assembly) -> RunError:
     error = assembly.error
     assert error is not None  # a stream ends in a message or an error
-    return RunError(error.error_code, error.message or "", bool(error.retryable), error.retry_after)
+    return RunError(
+        error.error_code,
+        error.message or "",
+        bool(error.retryable),
+        error.retry_after,
+        error.provider_message or "",
+    )

@@ -1,7 +1,8 @@
 """The JSON form of run events: what `dragoman chat --json` prints and what a browser is sent.
 
 An event is `{"kind", "runId", "callIndex", "seq", "payload"}`. In the payload a delta and a message are in their
-published form, a result is as in the entry that keeps it, an error has a code, a message and whether a retry may help.
+published form, a result is as in the entry that keeps it, an error has a code, a message, whether a retry may help, and
+what the provider said.
 """
 
 from typing import Any, assert_never
@@ -90,4 +91,6 @@ def _error_object(error: RunError) -> dict[str, Any]:
     written: dict[str, Any] = {"code": error.code.value, "message": error.message, "retryable": error.retryable}
     if error.retry_after is not None:
         written["retryAfter"] = error.retry_after
+    if error.provider_message:
+        written["providerMessage"] = error.provider_message
     return written

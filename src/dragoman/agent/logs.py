@@ -74,6 +74,7 @@ class LogHooks(Hooks):
         if assembly.error is not None:
             error = assembly.error
             fields |= {"error_code": error.error_code.value, "error": error.message, "request_id": error.request_id}
+            fields["provider_message"] = error.provider_message
             _log(level, "model call failed", fields)
             return
         fields["finish_reason"] = reason.value if reason else None
@@ -110,6 +111,7 @@ class LogHooks(Hooks):
         if error is not None:
             words = error_words(error.code, error.message, with_content=self._with_content)
             fields |= {"error_code": error.code.value, "error": words or None}
+            fields["provider_message"] = error.provider_message or None
         _log(level, "run ended" if error is None else "run failed", fields)
 
     def _takes(self, level: int) -> bool:

@@ -197,7 +197,7 @@ class AgentLoop:
             assert isinstance(outcome, Failed)
             error = outcome.error
             self._note_usage(outcome.partial)
-            yield from self._append(InterruptionEntry(error.code, error.message, outcome.partial))
+            yield from self._append(_interruption(error, outcome.partial))
             self._move(_S.PREPARING)
             if error.code is ErrorCode.CONTEXT_OVERFLOW and not has_shrunk:
                 has_shrunk = True
@@ -329,7 +329,7 @@ class AgentLoop:
         if outcome.partial is not None:
             self._note_usage(outcome.partial)
             reason = error or RunError(ErrorCode.CANCELLED, "the run was aborted")
-            yield from self._append(InterruptionEntry(reason.code, reason.message, outcome.partial))
+            yield from self._append(_interruption(reason, outcome.partial))
         return (yield from self._end(_S.ABORTED if error is None else _S.FAILED, error))
 
     def _end(self, status: AgentStatus, error: RunError | None = None) -> Generator[Action, Outcome, Ending]:
@@ -361,6 +361,10 @@ class AgentLoop:
     def _note_usage(self, message: Message | None) -> None:
         if message is not None and message.meta is not None:
             self._budget.note_usage(message.meta.usage)
+
+
+def _interruption(error: RunError, partial: Message | None) -> InterruptionEntry:
+    return InterruptionEntry(error.code, error.message, partial, error.provider_message)
 
 
 def interrupted_result(call: OpenCall, why: str = "the run ended") -> HistoryToolCallResult:

@@ -3,11 +3,15 @@
 from typing import TYPE_CHECKING
 
 from ..errors import ErrorCode
+from .output import one_line
 
 if TYPE_CHECKING:
+    from ..agent import RunError
     from .chat_talk import Talk
 
-__all__ = ["ANSWER_ADVICE", "STORE_ADVICE", "advice_after", "with_advice"]
+__all__ = ["ANSWER_ADVICE", "STORE_ADVICE", "advice_after", "failure_words", "with_advice"]
+
+_PROVIDER_WORDS = 300  # characters of what a provider said that a line has room for; the entry has all of it
 
 _AGAIN = "Ask again in a while, or ask another model"
 MODEL_ADVICE: dict[ErrorCode, str] = {
@@ -37,6 +41,15 @@ STORE_ADVICE: dict[ErrorCode, str] = {
     ErrorCode.PERMISSION: "May you write there? --store names another store",
     ErrorCode.TOO_NEW: "A newer dragoman can read it",
 }
+
+
+def failure_words(error: "RunError") -> str:
+    """Return what went wrong in one line, and what the provider said of it."""
+    words = one_line(error.message) or str(error.code)
+    said = one_line(error.provider_message)
+    if len(said) > _PROVIDER_WORDS:
+        said = f"{said[:_PROVIDER_WORDS]}…"
+    return f"{words}; the provider said: {said}" if said else words
 
 
 def with_advice(words: str, advice: str) -> str:

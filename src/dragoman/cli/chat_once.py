@@ -12,7 +12,7 @@ from ..errors import DragomanError
 from ..history import AgentStatus
 from ..jsontext import encode_json
 from ..message import FinishReason
-from .advice import ANSWER_ADVICE, advice_after, with_advice
+from .advice import ANSWER_ADVICE, advice_after, failure_words, with_advice
 from .chat_input import hearing_interrupts
 from .chat_plain import PlainView
 from .chat_talk import Talk
@@ -50,7 +50,7 @@ async def answer_once(talk: Talk, prompt: str, *, as_json: bool = False) -> int:
         _print_rest(result, output)
     if result.status is AgentStatus.FAILED and result.error is not None:
         error = result.error
-        words = with_advice(error.message or str(error.code), advice_after(talk, error.code))
+        words = with_advice(failure_words(error), advice_after(talk, error.code))
         raise DragomanError(words, code=error.code)
     return EXIT_STATUS.get(result.status, 1)
 

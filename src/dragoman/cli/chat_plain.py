@@ -7,6 +7,7 @@ import re
 
 from ..agent import RunError
 from ..history import HistoryToolCallResult, ToolCallRequest
+from .advice import failure_words
 from .chat_view import ReplyView, call_words, result_lines
 from .output import Output, display_width, one_line, wrapped
 
@@ -93,7 +94,7 @@ class PlainView(ReplyView):
 
     def draw_error(self, error: RunError) -> None:
         """Write what went wrong."""
-        self._remark(f"[{error.code}] {one_line(error.message)}", "red")
+        self._remark(f"[{error.code}] {failure_words(error)}", "red")
 
     def draw_note(self, text: str) -> None:
         """Write a remark."""

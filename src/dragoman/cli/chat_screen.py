@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import RunError
 from ..history import HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from .advice import failure_words
 from .chat_markdown import GrowingMarkdown, make_parser
 from .chat_view import ReplyView, call_words, result_lines
 from .output import fitted, one_line
@@ -128,7 +129,7 @@ class RichView(ReplyView):
         """Print what went wrong."""
         from rich.text import Text
 
-        self._print(Text(f"✗ {one_line(error.message) or error.code} [{error.code}]", style="red"))
+        self._print(Text(f"✗ {failure_words(error)} [{error.code}]", style="red"))
         self._doing = "trying again soon" if error.retryable else "it failed"
 
     def draw_note(self, text: str) -> None:

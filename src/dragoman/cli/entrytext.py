@@ -153,6 +153,13 @@ _TEXT_FIELDS: dict[type[HistoryEntry], tuple[str, str]] = {
 }
 
 
+def _interruption_pieces(entry: InterruptionEntry) -> Iterator[tuple[str, str]]:
+    if entry.provider_message:
+        yield f"the provider said: {entry.provider_message}", "red"
+    if entry.partial is not None:
+        yield from _message_pieces(entry.partial)
+
+
 def _said(entry: HistoryEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
     """What an entry says, each piece with its style."""
     if type(entry) in _TEXT_FIELDS:
@@ -167,8 +174,8 @@ def _said(entry: HistoryEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]
             yield _level_text(entry.sections, level), ""
         case ModelOutputEntry():
             yield from _message_pieces(entry.message)
-        case InterruptionEntry() if entry.partial is not None:
-            yield from _message_pieces(entry.partial)
+        case InterruptionEntry():
+            yield from _interruption_pieces(entry)
         case ToolResultsEntry():
             if entry.execute_error:
                 yield entry.execute_error, "red"

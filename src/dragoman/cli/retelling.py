@@ -146,6 +146,7 @@ def _happened(entry: HistoryEntry, answered: set[str]) -> Iterator[tuple[Message
                 timestamp=entry.timestamp,
                 error_code=entry.reason,
                 message=entry.message or None,
+                provider_message=entry.provider_message or None,
             )
             yield from _spread([*deltas[:-1], error])
         case ToolFinishedEntry():

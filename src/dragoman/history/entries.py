@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec.structs import force_setattr
 
-from ..errors import ErrorCode, IllegalAppend, InvalidValue
+from ..errors import ErrorCode, IllegalAppend, InvalidValue, redact_provider_message
 from ..jsontext import join_surrogates, require_json_object
 from ..message import (
     ROLE_PARTS,
@@ -339,17 +339,22 @@ class CompactionEntry(HistoryEntry, frozen=True):
 
 
 class InterruptionEntry(HistoryEntry, frozen=True):
-    """A model call that broke off, and what had arrived of its answer."""
+    """A model call that broke off: why, what the provider said of it, and what had arrived of its answer.
+
+    `provider_message` is kept without secrets, and capped.
+    """
 
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.INTERRUPTION
     reason: ErrorCode
     message: str = ""
     partial: Message | None = None
+    provider_message: str = ""
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
         force_setattr(self, "reason", as_word("interruption.reason", self.reason, ErrorCode))
-        _repair_texts(self, "message")
+        _repair_texts(self, "message", "provider_message")
+        force_setattr(self, "provider_message", redact_provider_message(self.provider_message))
         if self.partial is not None:
             _require_assistant("interruption.partial", self.partial)
 

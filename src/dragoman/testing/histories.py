@@ -421,7 +421,7 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
             lambda at, *rest, **notes: CompactionEntry(*at, *rest, **notes),
             (ends, text, st.none() | invocations, st.none() | token_usages()),
         ),
-        kinds.INTERRUPTION: (InterruptionEntry, (codes, text, st.none() | outputs)),
+        kinds.INTERRUPTION: (InterruptionEntry, (codes, text, st.none() | outputs, text)),
         kinds.APPROVAL_ASKED: (ApprovalAskedEntry, (names, names, text)),
         kinds.APPROVAL_ANSWERED: (
             lambda said, **notes: ApprovalAnsweredEntry(*said, **notes),
