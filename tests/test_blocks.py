@@ -35,6 +35,7 @@ from dragoman.blocks import (
     to_json,
 )
 from dragoman.testing.strategies import json_objects, messages
+from dragoman.usage import NUMBER_LIMIT
 
 PNG = ImageBlock("base64", "image/png", "iVBORw==")
 CALL = ToolUseBlock("t1", "look", {"at": "sea"})
@@ -77,7 +78,7 @@ block_messages = st.one_of(
         for role, blocks in by_role.items()
     )
 )
-counts = st.integers(0, 2**70)
+counts = st.integers(0, NUMBER_LIMIT)
 usages = st.builds(TokenUsage, counts, counts, st.none() | counts)
 chunks = st.one_of(
     st.builds(ContentBlockStart, counts, st.none() | pictures),
@@ -125,7 +126,7 @@ chunks = st.one_of(
         (Message, ["system", [PNG]], "a system message cannot hold a ImageBlock: allowed are TextBlock"),
         (Message, ["assistant", [ToolResultBlock("t", "x")]], "cannot hold a ToolResultBlock"),
         (Message, ["user", ["x"]], "a user message cannot hold a str"),
-        (TokenUsage, [-1, 0], "input_tokens must be a whole number from 0 up, got -1"),
+        (TokenUsage, [-1, 0], "input_tokens must be a whole number from 0 up, at most 2**53, got -1"),
         (TokenUsage, [1, True], "output_tokens must be a whole number"),
         (ModelResponse, [Message(Role.USER, "x"), None, "m", "stop"], "message must be an assistant's Message"),
         (ModelResponse, [Message(Role.ASSISTANT, "x"), 3, "m", "stop"], "usage must be a TokenUsage or None"),
@@ -135,7 +136,7 @@ chunks = st.one_of(
         (ContentBlockDelta, [0, None], "delta must be text"),
         (ToolUse, ["look", "t", None], "either parameters or parse_error, got neither"),
         (Error, ["x", "odd"], "code must be one of"),
-        (Error, ["x", "internal", None, -1], "retry_after must be seconds from 0 up"),
+        (Error, ["x", "internal", None, -1], "retry_after must be a finite number from 0 up"),
         (to_core, [[dragoman.Message.user("x")]], "messages must be a sequence of dragoman.blocks.Message"),
         (to_core, [iter([])], "messages must be a sequence of dragoman.blocks.Message"),
         (from_core, [[Message(Role.USER, "x")]], "messages must be a sequence of dragoman.Message"),

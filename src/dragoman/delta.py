@@ -4,8 +4,8 @@ Construction is on the path of every token, so the checks here are few and cheap
 deltas is the contract's business (`stream.contract`), their JSON layout is `jsonform`'s.
 """
 
-import math
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -15,15 +15,17 @@ from .errors import RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError, redact
 from .jsontext import require_json, require_json_object
 from .message import (
     FinishReason,
+    as_word,
     finish_reason,
     picture_type,
     require_extra,
     require_item,
     require_name,
     require_text,
+    shape_of,
     utc_time,
 )
-from .usage import TokenUsage
+from .usage import NUMBER_LIMIT, TokenUsage, require_amount, require_count
 
 __all__ = [
     "DoneDelta",
@@ -68,7 +70,8 @@ class _Delta(_Debug, frozen=True, gc=False):
             raise InvalidValue.of("runId", self.run_id, "text")
         if self.timestamp is not None and getattr(self.timestamp, "tzinfo", None) is not UTC:
             force_setattr(self, "timestamp", utc_time(self.timestamp))
-        require_extra(self.extra)
+        if self.extra is not None:
+            require_extra(self, delta_shape(type(self)))
         if self.provider_raw is not None:
             require_json(self.provider_raw, "providerRaw")
 
@@ -104,7 +107,10 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
             or self.provider_data is not None
             or self.extra is not None
             or self.provider_raw is not None
-            or (self.part_index is not None and (type(self.part_index) is not int or self.part_index < 0))
+            or (
+                self.part_index is not None
+                and (type(self.part_index) is not int or not 0 <= self.part_index <= NUMBER_LIMIT)
+            )
         ):
             self._require_piece()
 
@@ -112,8 +118,8 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
         self._require_place()
         if type(self.text_delta) is not str:
             raise InvalidValue.of(f"{self.kind}.textDelta", self.text_delta, "text")
-        if self.part_index is not None and (type(self.part_index) is not int or self.part_index < 0):
-            raise InvalidValue.of(f"{self.kind}.partIndex", self.part_index, "a whole number from 0 up")
+        if self.part_index is not None:
+            require_count(f"{self.kind}.partIndex", self.part_index)
         if self.provider_data is not None:
             require_json_object(self.provider_data, f"{self.kind}.providerData")
 
@@ -260,18 +266,13 @@ class ErrorDelta(_Delta, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         self._require_place()
-        try:
-            force_setattr(self, "error_code", ErrorCode(self.error_code))
-        except ValueError:
-            raise InvalidValue.of("error.errorCode", self.error_code, f"one of {', '.join(ErrorCode)}") from None
+        force_setattr(self, "error_code", as_word("error.errorCode", self.error_code, ErrorCode))
         if self.retryable is None:
             force_setattr(self, "retryable", self.error_code in RETRYABLE_CODES)
         if type(self.retryable) is not bool:
             raise InvalidValue.of("error.retryable", self.retryable, "true or false")
-        if self.retry_after is not None and not (
-            type(self.retry_after) in (int, float) and 0 <= self.retry_after < math.inf
-        ):
-            raise InvalidValue.of("error.retryAfter", self.retry_after, "seconds from 0 up")
+        if self.retry_after is not None:
+            force_setattr(self, "retry_after", require_amount("error.retryAfter", self.retry_after))
         for name, clean in (("message", redact), ("request_id", redact), ("provider_message", redact_provider_message)):
             text = getattr(self, name)
             if text is not None:
@@ -335,3 +336,17 @@ DELTA_CLASSES: dict[str, type[KnownDelta]] = {
         ErrorDelta,
     )
 }
+
+
+@cache
+def delta_shape(delta_class: type[MessageDelta]) -> dict[str, Any]:
+    """Return the known fields of a delta's JSON; those of its payload stand inside."""
+    place = ("run_id", "seq", "timestamp", "provider_raw")
+    payload = None
+    if delta_class is not UnknownDelta:
+        payload = shape_of(TokenUsage if delta_class is UsageDelta else delta_class, frozenset({*place, "extra"}))
+    # With parts it would be read as a message.
+    return {
+        **dict.fromkeys(("runId", "seq", "kind", "timestamp", "providerRaw", "schemaVersion", "parts")),
+        "payload": payload,
+    }

@@ -13,21 +13,22 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
-from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta
+from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta, delta_shape
 from .errors import ErrorCode, InvalidValue, UnreadableData
 from .jsontext import decode_json, encode_json
 from .message import (
     MEDIA_KINDS,
+    MESSAGE_SHAPE,
+    META_SHAPE,
     PART_CLASSES,
     Message,
     MessageMeta,
-    ModelInvocationDescriptor,
     Part,
     Text,
     ToolResult,
     UnknownPart,
+    part_shape,
 )
-from .usage import TokenUsage
 
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
 
@@ -61,7 +62,7 @@ def from_json(data: bytes | str) -> Message | MessageDelta:
     take_version(value)
     is_delta = all(value.get(name) is not None for name in ("seq", "kind", "payload")) and "parts" not in value
     if is_delta or (value.get("role") is None and value.get("kind") is not None):
-        return read_object(value, _build_delta, _delta_object, "delta")
+        return read_object(value, _build_delta, lambda delta: delta_shape(type(delta)), "delta")
     if value.get("role") is not None:
         return message_from_object(value)
     raise UnreadableData("neither a message (it has a role) nor a delta (it has a seq and a kind)")
@@ -84,12 +85,12 @@ def take_version(value: JsonObject) -> None:
 def message_from_object(value: Any, *, read_part: Callable[[Any], Part] | None = None) -> Message:
     """Return the message that a decoded JSON object says; raise UnreadableData for anything else."""
     read = read_part or part_from_object
-    return read_object(value, lambda said: _build_message(said, read), lambda _: _MESSAGE_SHAPE, "message")
+    return read_object(value, lambda said: _build_message(said, read), lambda _: MESSAGE_SHAPE, "message")
 
 
 def part_from_object(value: Any) -> Part:
     """Return the part that a decoded JSON object says; raise UnreadableData for anything else."""
-    return read_object(value, _build_part, _part_shape, "part")
+    return read_object(value, _build_part, lambda part: part_shape(type(part)), "part")
 
 
 def recorded_part_from_object(value: Any) -> Part:
@@ -172,12 +173,12 @@ def _names(value_class: type[msgspec.Struct], skip: frozenset[str]) -> tuple[tup
 
 
 def overlaid(written: JsonObject, extra: Mapping[str, Any] | None) -> JsonObject:
-    """Return `written` with the unknown fields put back where they were; a known field is never replaced."""
+    """Return `written` with the unknown fields put back where they were; `require_extra` has refused known ones."""
     for name, value in (extra or {}).items():
-        if name not in written:
+        if name in written:
+            written[name] = overlaid(dict(written[name]), value)
+        elif value is not None:  # null is the same as absent
             written[name] = value
-        elif isinstance(value, Mapping) and isinstance(known := written[name], dict):
-            written[name] = overlaid(dict(known), value)
     return written
 
 
@@ -196,14 +197,14 @@ def read_object(
         raise UnreadableData(f"{what}: not an object")
     try:
         built = build(value)
+        unknown = _missing(value, shape(built))
+        return msgspec.structs.replace(built, extra=unknown) if unknown else built
     except UnreadableData:
         raise
     except InvalidValue as error:
         raise UnreadableData(f"{what}: {error.unquoted or error}") from None
     except (msgspec.ValidationError, OverflowError) as error:
         raise UnreadableData(f"{what}: {_without_quotes(error)}") from None
-    unknown = _missing(value, shape(built))
-    return msgspec.structs.replace(built, extra=unknown) if unknown else built
 
 
 def _without_quotes(error: Exception) -> str:
@@ -227,29 +228,6 @@ def _missing(original: JsonObject, shape: JsonObject) -> JsonObject:
     return missing
 
 
-def shape_of(value_class: type[msgspec.Struct], skip: frozenset[str] = _EXTRA) -> JsonObject:
-    """Return the fields of a class under their JSON names, without those to skip."""
-    return {json_name: None for _, json_name in _names(value_class, skip)}
-
-
-_MESSAGE_SHAPE: JsonObject = dict.fromkeys(("runId", "role", "parts", "timestamp", "meta"))
-_META_SHAPE = {
-    **shape_of(MessageMeta),
-    "usage": shape_of(TokenUsage),
-    "invocation": shape_of(ModelInvocationDescriptor),
-}
-_PART_SHAPES: dict[type, JsonObject] = {
-    part_class: {"kind": None, "payload": shape_of(part_class)} for part_class in PART_CLASSES.values()
-}
-
-
-def _part_shape(part: Part) -> JsonObject:
-    return _UNKNOWN_PART if isinstance(part, UnknownPart) else _PART_SHAPES[type(part)]
-
-
-_UNKNOWN_PART: JsonObject = {"kind": None, "payload": None}
-
-
 def _build_message(value: JsonObject, read_part: Callable[[Any], Part]) -> Message:
     parts, meta = value.get("parts"), value.get("meta")
     if not isinstance(parts, list):
@@ -259,7 +237,7 @@ def _build_message(value: JsonObject, read_part: Callable[[Any], Part]) -> Messa
         tuple(read_part(part) for part in parts),
         _or(value.get("runId"), ""),
         msgspec.convert(value.get("timestamp"), datetime | None),
-        None if meta is None else read_object(meta, _build_meta, lambda _: _META_SHAPE, "meta"),
+        None if meta is None else read_object(meta, _build_meta, lambda _: META_SHAPE, "meta"),
     )
 
 

@@ -33,7 +33,8 @@ DOCUMENT_DEPTH = MAX_DEPTH + 56
 
 _TEXT = frozenset({str})
 _PLAIN = frozenset({str, bool, type(None)})  # types whose every value JSON can hold
-_INT_BITS = 14_280  # what 4,300 digits hold, the most that Python reads back
+_INT_DIGITS = 4_300  # what Python and msgspec read at most; msgspec counts the sign
+_LOWEST_INT, _HIGHEST_INT = -(10 ** (_INT_DIGITS - 1)), 10**_INT_DIGITS  # neither can be read
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _ONLY_BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -81,7 +82,9 @@ def decode_keeping_surrogates(data: bytes) -> Any:
     import json
 
     try:
-        return json.loads(data.decode(), parse_constant=_refuse_number, parse_float=_finite_float)
+        return json.loads(
+            data.decode(), parse_constant=_refuse_number, parse_float=_finite_float, parse_int=_bounded_int
+        )
     except RecursionError:
         raise _too_deep(DOCUMENT_DEPTH) from None
 
@@ -133,7 +136,7 @@ def require_json(value: object, field: str) -> None:
             if not math.isfinite(item):
                 raise InvalidValue(f"{field} holds {item!r}: JSON has no such number")
         elif kind is int:
-            if item.bit_length() > _INT_BITS:
+            if not _LOWEST_INT < item < _HIGHEST_INT:
                 raise InvalidValue(f"{field} holds a whole number of more than 4,300 digits")
         elif kind not in _PLAIN:
             raise InvalidValue(f"{field} holds a {kind.__name__}: allowed are dict, list, str, number, bool, None")
@@ -153,7 +156,7 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
             has_lone_halves = isinstance(data, str) and text != data
             if not has_lone_halves and not _SURROGATE_ESCAPE.search(text):
                 raise
-            lax = json.loads(text, parse_constant=_refuse_number, parse_float=_finite_float)
+            lax = json.loads(text, parse_constant=_refuse_number, parse_float=_finite_float, parse_int=_bounded_int)
             value = _join_all_surrogates(lax)
             repaired = value != lax or _replaced(text) > _replaced(data)
     except RecursionError:
@@ -184,6 +187,10 @@ def _refuse_number(_: str) -> NoReturn:
 def _finite_float(text: str) -> float:
     value = float(text)
     return value if math.isfinite(value) else _refuse_number(text)
+
+
+def _bounded_int(text: str) -> int:
+    return int(text) if len(text) <= _INT_DIGITS else _refuse_number(text)
 
 
 def _is_deeper(data: bytes | str, limit: int) -> bool:

@@ -6,14 +6,15 @@ Knows no provider, no clock and no JSON layout (`jsonform` has that); `providerD
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, TypeAlias
+from functools import cache
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from .errors import InvalidValue
 from .jsontext import encode_json, join_surrogates, parse_arguments, require_json_object
-from .usage import TokenUsage
+from .usage import TokenUsage, require_count
 
 __all__ = [
     "ROLE_PARTS",
@@ -32,6 +33,9 @@ __all__ = [
     "ToolResult",
     "UnknownPart",
 ]
+
+
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 class Role(StrEnum):
@@ -88,7 +92,7 @@ class _ModelPart(_Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.provider_data is not None:
             require_json_object(self.provider_data, f"{self.kind}.providerData")
-        require_extra(self.extra)
+        require_part_extra(self)
 
 
 class Text(_ModelPart, frozen=True):
@@ -129,8 +133,7 @@ class ToolCall(_ModelPart, frozen=True):
     parse_warning: str | None = None
 
     def __post_init__(self) -> None:
-        require_name("tool_call.toolCallId", self.tool_call_id)
-        require_name("tool_call.toolName", self.tool_name)
+        repair_names(self, "tool_call_id", "tool_name")
         if (self.arguments is None) == (self.parse_error is None):
             seen = "neither" if self.arguments is None else "both"
             raise InvalidValue(f"tool_call must have either arguments or parseError, got {seen}")
@@ -196,7 +199,7 @@ class FileRef(_ModelPart, frozen=True):
         if self.data is None:
             require = require_name if self.path is not None else require_address
             require(f"file_ref.{given[0]}", getattr(self, given[0]))
-        elif not isinstance(self.data, bytes):
+        elif type(self.data) is not bytes:
             raise InvalidValue.of("file_ref.data", self.data, "bytes")
         if self.mime_type is not None:
             force_setattr(self, "mime_type", media_type("file_ref.mimeType", self.mime_type))
@@ -204,8 +207,8 @@ class FileRef(_ModelPart, frozen=True):
                 raise InvalidValue("file_ref.data must be the bytes of a picture, got none")
         if self.name is not None:
             require_name("file_ref.name", self.name)
-        if self.size is not None and (type(self.size) is not int or self.size < 0):
-            raise InvalidValue.of("file_ref.size", self.size, "a whole number from 0 up")
+        if self.size is not None:
+            require_count("file_ref.size", self.size)
         _ModelPart.__post_init__(self)
 
 
@@ -233,7 +236,7 @@ class UnknownPart(_Value, frozen=True):
         if self.kind in PART_CLASSES:
             raise InvalidValue(f"kind {self.kind!r} is known here: use {PART_CLASSES[self.kind].__name__}")
         require_json_object(self.payload, f"{self.kind}.payload")
-        require_extra(self.extra)
+        require_part_extra(self)
 
 
 ResultPart: TypeAlias = Text | Image | FileRef | UnknownPart
@@ -248,7 +251,7 @@ class ToolResult(_Value, frozen=True):
     is_error: bool = False
 
     def __post_init__(self) -> None:
-        require_name("tool_result.toolCallId", self.tool_call_id)
+        repair_names(self, "tool_call_id")
         if type(self.is_error) is not bool:
             raise InvalidValue.of("tool_result.isError", self.is_error, "true or false")
         if isinstance(self.content, list):
@@ -260,7 +263,7 @@ class ToolResult(_Value, frozen=True):
                 require_part("tool_result.content", part, RESULT_PARTS)
         elif type(self.content) is not str:
             raise InvalidValue.of_content("tool_result.content", self.content, "text, a dict, or parts")
-        require_extra(self.extra)
+        require_part_extra(self)
 
 
 Part: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | FileRef | ProviderItem | UnknownPart
@@ -321,22 +324,10 @@ class MessageMeta(
                 require_name("meta.parseFailures", call_id)
         if self.provider_data is not None:
             require_json_object(self.provider_data, "meta.providerData")
-        if self.extra is not None:
-            self._require_own_keys(self.extra)
-
-    def _require_own_keys(self, extra: dict[str, Any]) -> None:
-        require_json_object(extra, "meta.extra")
-        for json_name, name in zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True):
-            # A later version may have put fields inside a field of ours; that one stays ours.
-            if (
-                name != "extra"
-                and json_name in extra
-                and not (isinstance(extra[json_name], dict) and getattr(self, name) is not None)
-            ):
-                raise InvalidValue(f"meta.extra cannot have the key {json_name!r}: that is a field of meta")
+        require_extra(self, META_SHAPE, "meta.extra")
 
 
-_MESSAGE_FIELDS = ("runId", "role", "parts", "timestamp", "meta", "schemaVersion")
+MESSAGE_SHAPE: dict[str, Any] = dict.fromkeys(("runId", "role", "parts", "timestamp", "meta", "schemaVersion"))
 
 
 class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel"):
@@ -366,10 +357,7 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
         force_setattr(self, "timestamp", utc_time(self.timestamp))
         if self.meta is not None and not isinstance(self.meta, MessageMeta):
             raise InvalidValue.of("meta", self.meta, "a MessageMeta")
-        require_extra(self.extra)
-        for taken in _MESSAGE_FIELDS:
-            if self.extra is not None and taken in self.extra:
-                raise InvalidValue(f"extra cannot have the key {taken!r}: a message has that field")
+        require_extra(self, MESSAGE_SHAPE)
 
     @classmethod
     def system(cls, *parts: Part | str, run_id: str = "", timestamp: datetime | None = None) -> "Message":
@@ -421,6 +409,15 @@ def require_name(field: str, value: object) -> None:
         raise InvalidValue.of(field, value, "non-empty text")
 
 
+def repair_names(value: msgspec.Struct, *names: str) -> None:
+    """Require names and ids, and replace lone surrogates in them at once: what is compared is what is read back."""
+    for name in names:
+        text = getattr(value, name)
+        require_name(f"{getattr(value, 'kind', 'result')}.{name}", text)
+        if not text.isascii():
+            force_setattr(value, name, join_surrogates(text))
+
+
 # A media type as RFC 9110 writes it: two tokens, then parameters. Nothing else may reach a `data:` address.
 _WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _MEDIA_TYPE = rf'({_WORD}/{_WORD})((?:[ \t]*;[ \t]*{_WORD}=(?:{_WORD}|"[ !#-\[\]-~]*"))*)'
@@ -451,7 +448,7 @@ def picture_type(mime_type: object, data: object, url: object) -> str | None:
         raise InvalidValue(f"image must have data or url, got {'neither' if data is None else 'both'}")
     if data is None:
         require_address("image.url", url)
-    elif not isinstance(data, bytes):
+    elif type(data) is not bytes:
         raise InvalidValue.of("image.data", data, "bytes")
     elif not data:
         raise InvalidValue("image.data must be the bytes of a picture, got none")
@@ -471,18 +468,63 @@ def require_item(item_type: object, item: object, text: object) -> None:
         require_text("provider_item.text", text)
 
 
-def require_extra(extra: object) -> None:
-    """Raise InvalidValue unless `extra` is None or JSON."""
-    if extra is not None:
-        require_json_object(extra, "extra")
+def shape_of(value_class: type[msgspec.Struct], skip: frozenset[str] = frozenset({"extra"})) -> dict[str, Any]:
+    """Return the JSON names of the fields of a class, without those to skip; an object inside has its own shape."""
+    names = zip(value_class.__struct_fields__, value_class.__struct_encode_fields__, strict=True)
+    return {json_name: _INNER_SHAPES.get(name) for name, json_name in names if name not in skip}
+
+
+_INNER_SHAPES: dict[
+    str, dict[str, Any]
+] = {}  # of fields that hold an object whose own fields a later version may add to
+_INNER_SHAPES.update(
+    usage=shape_of(TokenUsage),
+    invocation=shape_of(ModelInvocationDescriptor),
+)
+META_SHAPE = shape_of(MessageMeta)
+
+
+@cache
+def part_shape(part_class: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the known fields of a part's JSON."""
+    return {"kind": None, "payload": None if part_class is UnknownPart else shape_of(part_class)}
+
+
+def require_part_extra(part: _Value) -> None:
+    """Raise InvalidValue unless the part's `extra` is None or JSON without a known field."""
+    if part.extra is not None:
+        require_extra(part, part_shape(type(part)))
+
+
+def require_extra(value: Any, shape: dict[str, Any], field: str = "extra") -> None:
+    """Raise InvalidValue unless `extra` is None or JSON without a known field: those are written from the value itself.
+
+    A later version may have put fields inside an object of ours; then that object must be there.
+    """
+    if value.extra is None:
+        return
+    require_json_object(value.extra, field)
+    pending = [(value.extra, shape)]
+    while pending:
+        extra, known = pending.pop()
+        for name in extra.keys() & known.keys():
+            inner, unknown = known[name], extra[name]
+            is_inside = inner is not None and type(unknown) is dict and getattr(value, name, value) is not None
+            if not is_inside or all(item is None for item in unknown.values()):
+                raise InvalidValue(f"{field} cannot have the key {name!r}: that field is known here")
+            pending.append((unknown, inner))
 
 
 def finish_reason(value: object) -> FinishReason:
     """Return the finish reason that `value` names; raise InvalidValue for any other word."""
-    try:
-        return FinishReason(value)  # type: ignore[arg-type]  # the enum itself refuses what is no word of it
-    except ValueError:
-        raise InvalidValue.of("finishReason", value, f"one of {', '.join(FinishReason)}") from None
+    return as_word("finishReason", value, FinishReason)
+
+
+def as_word(field: str, value: object, words: type[_Word]) -> _Word:
+    """Return the word that `value` is, itself or as text; raise InvalidValue if it is none of them."""
+    if isinstance(value, str) and value in words._value2member_map_:
+        return words(value)
+    raise InvalidValue.of(field, value, f"one of {', '.join(words)}")
 
 
 def require_part(owner: str, part: object, allowed: frozenset[str]) -> None:

@@ -21,7 +21,7 @@ from .history.entries import ENTRY_CLASSES
 from .history.toolresults import STATUS_CODES
 from .jsonform import SCHEMA_VERSION
 from .message import MEDIA_KINDS, PART_CLASSES, RESULT_PARTS, ROLE_PARTS, MessageMeta, Role, ToolResult
-from .usage import TokenUsage
+from .usage import NUMBER_LIMIT, TokenUsage
 
 __all__ = ["json_schema"]
 
@@ -164,7 +164,7 @@ def _bounded(name: str, field: dict[str, Any]) -> dict[str, Any]:
     if field.get("type") == "string" and name in _NOT_EMPTY:
         return {**field, "minLength": 1}
     if field.get("type") in ("integer", "number") and (name in _NOT_NEGATIVE or name.endswith("Tokens")):
-        return {**field, "minimum": 0}
+        return {**field, "minimum": 0, "maximum": NUMBER_LIMIT}
     return field
 
 

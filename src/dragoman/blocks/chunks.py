@@ -1,6 +1,5 @@
 """Chunks of a streamed answer, their legal order, and how deltas become chunks. Pure: no channel, no model."""
 
-import math
 from typing import Any, TypeAlias
 
 import msgspec
@@ -28,8 +27,9 @@ from ..errors import (
 )
 from ..jsontext import join_surrogates
 from ..message import FinishReason, finish_reason, require_text
+from ..usage import require_amount, require_count
 from .mapping import image_block
-from .values import ImageBlock, Message, TokenUsage, ToolUseBlock, require_count, require_tool_use, require_usage
+from .values import ImageBlock, Message, TokenUsage, ToolUseBlock, require_tool_use, require_usage
 
 __all__ = [
     "ContentBlockDelta",
@@ -133,9 +133,8 @@ class Error(_Chunk, frozen=True, tag="error"):
             force_setattr(self, "retryable", self.code in RETRYABLE_CODES)
         if type(self.retryable) is not bool:
             raise InvalidValue.of("error: retryable", self.retryable, "true or false")
-        delay = self.retry_after
-        if delay is not None and not (type(delay) in (int, float) and 0 <= delay < math.inf):
-            raise InvalidValue.of("error: retry_after", delay, "seconds from 0 up")
+        if self.retry_after is not None:
+            force_setattr(self, "retry_after", require_amount("error: retry_after", self.retry_after))
         require_text("error: message", self.message)
         for name, clean in (("message", redact), ("request_id", redact), ("provider_message", redact_provider_message)):
             said = getattr(self, name)

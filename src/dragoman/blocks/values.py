@@ -16,6 +16,7 @@ from ..errors import InvalidValue
 from ..jsontext import require_json_object
 from ..message import FinishReason, finish_reason, require_name, require_text
 from ..message import Message as CoreMessage
+from ..usage import require_count
 
 __all__ = [
     "Block",
@@ -246,9 +247,3 @@ def require_usage(owner: str, usage: object) -> None:
     """Raise InvalidValue unless `usage` is None or a TokenUsage."""
     if usage is not None and not isinstance(usage, TokenUsage):
         raise InvalidValue.of(f"{owner}: usage", usage, "a TokenUsage or None")
-
-
-def require_count(field: str, value: object) -> None:
-    """Raise InvalidValue unless `value` is a whole number that is not negative."""
-    if type(value) is not int or value < 0:
-        raise InvalidValue.of(field, value, "a whole number from 0 up")

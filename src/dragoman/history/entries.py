@@ -7,6 +7,7 @@ Contextual entries give messages; the others are facts that never reach a provid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -25,16 +26,19 @@ from ..message import (
     Role,
     Text,
     UnknownPart,
+    as_word,
+    repair_names,
     require_extra,
     require_name,
     require_part,
     require_text,
+    shape_of,
     utc_time,
 )
-from ..usage import TokenUsage
+from ..usage import TokenUsage, require_count
 from .metadata import NO_METADATA, Metadata
 from .sections import LevelOfDetail, LevelOfDetailSections, Section, Sections, to_plain_text, without_live_screen
-from .toolresults import Attachment, HistoryToolCallResult, ToolCallRequest, as_word
+from .toolresults import SECTIONS_SHAPE, Attachment, HistoryToolCallResult, ToolCallRequest
 
 __all__ = [
     "ApprovalAnsweredEntry",
@@ -108,9 +112,6 @@ class RunStatus(StrEnum):
     ABORTED = "aborted"
 
 
-_ENTRY_FIELDS = ("serial", "id", "kind", "timestamp", "runId", "metadata", "schemaVersion")
-
-
 class HistoryEntry(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
     """What every entry has. `serial`, `entry_id` and `timestamp` are given by `AgentState`, which alone appends.
 
@@ -127,19 +128,17 @@ class HistoryEntry(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename=
     extra: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if type(self.serial) is not int or self.serial < -1:
-            raise InvalidValue.of("serial", self.serial, "a whole number from 0 up, or -1 for none yet")
+        require_count("serial", self.serial, -1)  # -1: none yet
         require_text("entryId", self.entry_id)
         require_text("runId", self.run_id)
+        if not self.run_id.isascii():
+            force_setattr(self, "run_id", join_surrogates(self.run_id))
         if self.timestamp is not None:
             force_setattr(self, "timestamp", utc_time(self.timestamp))
         if type(self.metadata) is not Metadata:
             force_setattr(self, "metadata", Metadata.of(self.metadata))
         if self.extra is not None:
-            require_extra(self.extra)
-            for taken in _ENTRY_FIELDS:
-                if taken in self.extra:
-                    raise InvalidValue(f"extra cannot have the key {taken!r}: an entry has that field")
+            require_extra(self, entry_shape(type(self)))
 
 
 class ContextualHistoryEntry(HistoryEntry, frozen=True, kw_only=True):
@@ -327,8 +326,7 @@ class CompactionEntry(HistoryEntry, frozen=True):
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
         for name, serial in (("firstSerial", self.first_serial), ("lastSerial", self.last_serial)):
-            if type(serial) is not int or serial < 0:
-                raise InvalidValue.of(f"compaction.{name}", serial, "a whole number from 0 up")
+            require_count(f"compaction.{name}", serial)
         if self.last_serial < self.first_serial:
             raise InvalidValue(f"compaction must end at or after {self.first_serial}, got {self.last_serial}")
         _repair_texts(self, "summary")
@@ -369,7 +367,7 @@ class ApprovalAskedEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        _require_call(self)
+        repair_names(self, "tool_call_id", "tool_name")
         _repair_texts(self, "reason")
 
 
@@ -385,10 +383,10 @@ class ApprovalAnsweredEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        require_name("approval_answered.toolCallId", self.tool_call_id)
+        repair_names(self, "tool_call_id")
         _require_bool("approval_answered.approved", self.approved)
         _repair_texts(self, "reason")
-        if self.by not in ("person", "policy"):
+        if type(self.by) is not str or self.by not in ("person", "policy"):
             raise InvalidValue.of("approval_answered.by", self.by, "'person' or 'policy'")
         if self.arguments is not None:
             require_json_object(self.arguments, "approval_answered.arguments")
@@ -406,7 +404,7 @@ class ToolStartedEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        _require_call(self)
+        repair_names(self, "tool_call_id", "tool_name")
         _require_bool("tool_started.idempotent", self.idempotent)
 
 
@@ -456,8 +454,7 @@ class EpochEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        if type(self.version) is not int or self.version < 0:
-            raise InvalidValue.of("epoch.version", self.version, "a whole number from 0 up")
+        require_count("epoch.version", self.version)
         _repair_texts(self, "reason")
         require_json_object(self.choices, "epoch.choices")
 
@@ -504,6 +501,20 @@ ENTRY_CLASSES: dict[str, type[HistoryEntry]] = {
 }
 
 
+@cache
+def entry_shape(entry_class: type[HistoryEntry]) -> dict[str, Any]:
+    """Return the known fields of an entry's JSON; those of an object inside stand inside."""
+    payload = None
+    if entry_class is not UnknownEntry:
+        payload = shape_of(entry_class, frozenset(HistoryEntry.__struct_fields__))
+        if "sections" in payload:
+            payload["sections"] = SECTIONS_SHAPE
+    envelope: dict[str, Any] = dict.fromkeys(
+        ("serial", "id", "kind", "timestamp", "runId", "metadata", "schemaVersion")
+    )
+    return {**envelope, "payload": payload}
+
+
 def text_sections(parts: Iterable[Part]) -> LevelOfDetailSections:
     """Return the texts among the parts as sections without titles, the same at every level."""
     sections: Sections = tuple(Section("", part.text) for part in parts if isinstance(part, Text))
@@ -539,11 +550,6 @@ def _user_part(part: object) -> Part:
 def _require_assistant(field: str, message: object) -> None:
     if not isinstance(message, Message) or message.role is not Role.ASSISTANT:
         raise InvalidValue(f"{field} must be an assistant message")
-
-
-def _require_call(entry: ApprovalAskedEntry | ToolStartedEntry) -> None:
-    require_name(f"{entry.kind}.toolCallId", entry.tool_call_id)
-    require_name(f"{entry.kind}.toolName", entry.tool_name)
 
 
 def _require_bool(field: str, value: object) -> None:

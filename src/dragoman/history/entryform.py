@@ -21,7 +21,6 @@ from ..jsonform import (
     part_to_object,
     read_object,
     recorded_part_from_object,
-    shape_of,
     take_version,
 )
 from ..jsontext import decode_json, encode_json
@@ -37,10 +36,11 @@ from .entries import (
     ToolFinishedEntry,
     ToolResultsEntry,
     UnknownEntry,
+    entry_shape,
 )
 from .metadata import NO_METADATA, Metadata
 from .sections import LevelOfDetailSections, Section, Sections, without_live_screen
-from .toolresults import HistoryToolCallResult
+from .toolresults import RESULT_SHAPE, HistoryToolCallResult
 
 __all__ = ["entry_from_json", "entry_to_json"]
 
@@ -74,7 +74,7 @@ def entry_from_json(data: bytes | str) -> HistoryEntry:
     if not isinstance(value, dict):
         raise UnreadableData("not an entry: the JSON is not an object")
     take_version(value)
-    return read_object(value, _build_entry, lambda entry: _SHAPES.get(type(entry), _ENVELOPE_SHAPE), "entry")
+    return read_object(value, _build_entry, lambda entry: entry_shape(type(entry)), "entry")
 
 
 # ---------------------------------------------------------------- writing
@@ -93,7 +93,8 @@ def _input_payload(entry: HistoryEntry) -> JsonObject:
     """The payload of a model input, which says its sections only if they are not what its parts give by themselves."""
     assert isinstance(entry, ModelInputEntry)
     payload: JsonObject = {"parts": _part_objects(entry.parts)}
-    if not _is_plain(entry.sections, entry.parts):
+    has_unknown = entry.extra is not None and "sections" in entry.extra.get("payload", ())
+    if has_unknown or not _is_plain(entry.sections, entry.parts):
         payload["sections"] = _sections_object(entry.sections, _texts(entry.parts))
     return payload
 
@@ -195,7 +196,7 @@ def _read_results(value: Any) -> tuple[HistoryToolCallResult, ...]:
 
 
 def _read_result(value: Any) -> HistoryToolCallResult:
-    return read_object(value, _build_result, lambda _: _RESULT_SHAPE, "result")
+    return read_object(value, _build_result, lambda _: RESULT_SHAPE, "result")
 
 
 def _build_result(value: JsonObject) -> HistoryToolCallResult:
@@ -256,7 +257,6 @@ class _Field(NamedTuple):
 
 
 _ENVELOPE = frozenset(HistoryEntry.__struct_fields__)
-_SECTIONS_SHAPE: JsonObject = dict.fromkeys(("live", "summary", "gist"))
 
 _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (ModelInputEntry, "parts"): _read_parts,
@@ -277,13 +277,6 @@ _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (CompactionEntry, "invocation"): msgspec.to_builtins,
     (CompactionEntry, "usage"): msgspec.to_builtins,
 }
-# Objects inside a payload whose own fields a later version may add to.
-_INNER_SHAPES: dict[tuple[type, str], JsonObject] = {
-    (ModelInputEntry, "sections"): _SECTIONS_SHAPE,
-    (CompactionEntry, "invocation"): shape_of(ModelInvocationDescriptor),
-    (CompactionEntry, "usage"): shape_of(TokenUsage),
-    (HistoryToolCallResult, "result"): _SECTIONS_SHAPE,
-}
 
 
 def _fields(owner: type[msgspec.Struct], skip: frozenset[str]) -> tuple[_Field, ...]:
@@ -294,18 +287,9 @@ def _fields(owner: type[msgspec.Struct], skip: frozenset[str]) -> tuple[_Field, 
     )
 
 
-def _shape(owner: type[msgspec.Struct], fields: tuple[_Field, ...]) -> JsonObject:
-    return {field.json_name: _INNER_SHAPES.get((owner, field.name)) for field in fields}
-
-
 _FIELDS = {entry_class: _fields(entry_class, _ENVELOPE) for entry_class in ENTRY_CLASSES.values()}
-_ENVELOPE_SHAPE: JsonObject = dict.fromkeys(("serial", "id", "kind", "timestamp", "runId", "metadata", "payload"))
-_SHAPES: dict[type, JsonObject] = {
-    entry_class: {**_ENVELOPE_SHAPE, "payload": _shape(entry_class, fields)} for entry_class, fields in _FIELDS.items()
-}
 _FORMS: dict[type, tuple[str, Callable[[HistoryEntry], JsonObject]]] = {
     entry_class: (str(kind), _input_payload if entry_class is ModelInputEntry else _payload)
     for kind, entry_class in ENTRY_CLASSES.items()
 }
 _RESULT_FIELDS = _fields(HistoryToolCallResult, frozenset({"extra"}))
-_RESULT_SHAPE = _shape(HistoryToolCallResult, _RESULT_FIELDS)

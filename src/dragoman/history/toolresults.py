@@ -1,8 +1,7 @@
 """A tool call as a request, and its one terminal answer at three levels of detail. Knows no entries."""
 
-import math
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -17,10 +16,13 @@ from ..message import (
     ToolCall,
     ToolResult,
     UnknownPart,
+    as_word,
+    repair_names,
     require_extra,
-    require_name,
     require_part,
+    shape_of,
 )
+from ..usage import require_amount
 from .sections import LevelOfDetail, LevelOfDetailSections, Section, to_plain_text, without_live_screen
 
 __all__ = [
@@ -29,11 +31,9 @@ __all__ = [
     "HistoryToolCallResult",
     "ToolCallRequest",
     "ToolExecutionStatus",
-    "as_word",
 ]
 
 Attachment: TypeAlias = Image | FileRef | UnknownPart
-_Word = TypeVar("_Word", bound=StrEnum)
 
 
 class ToolExecutionStatus(StrEnum):
@@ -77,6 +77,9 @@ class ToolCallRequest(msgspec.Struct, frozen=True, repr_omit_defaults=True, rena
         )
 
 
+SECTIONS_SHAPE: dict[str, Any] = dict.fromkeys(("live", "summary", "gist"))
+
+
 class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
     """The one terminal answer to a call. `attachments` are shown only at the live level."""
 
@@ -90,13 +93,11 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
     extra: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        require_name("result.toolName", self.tool_name)
-        require_name("result.toolCallId", self.tool_call_id)
+        repair_names(self, "tool_name", "tool_call_id")
         if not isinstance(self.result, LevelOfDetailSections):
             raise InvalidValue.of_content("result.result", self.result, "LevelOfDetailSections")
-        elapsed = self.elapsed_seconds
-        if elapsed is not None and (type(elapsed) not in (int, float) or not 0 <= elapsed < math.inf):
-            raise InvalidValue.of("result.elapsedSeconds", elapsed, "a finite number from 0 up")
+        if self.elapsed_seconds is not None:
+            force_setattr(self, "elapsed_seconds", require_amount("result.elapsedSeconds", self.elapsed_seconds))
         self._require_status()
         if type(self.attachments) is not tuple:
             if not isinstance(self.attachments, list):
@@ -104,7 +105,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
             force_setattr(self, "attachments", tuple(self.attachments))
         for part in self.attachments:
             require_part("result.attachments", part, MEDIA_KINDS)
-        require_extra(self.extra)
+        require_extra(self, RESULT_SHAPE)
 
     def _require_status(self) -> None:
         force_setattr(self, "status", as_word("result.status", self.status, ToolExecutionStatus))
@@ -187,12 +188,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
         return msgspec.structs.replace(self, result=LevelOfDetailSections(live, levels.summary, levels.gist))
 
 
-def as_word(field: str, value: object, words: type[_Word]) -> _Word:
-    """Return the word that `value` is, itself or as text; raise InvalidValue if it is none of them."""
-    try:
-        return words(value)  # type: ignore[arg-type]  # the enum itself refuses what is no word of it
-    except ValueError:
-        raise InvalidValue.of(field, value, f"one of {', '.join(words)}") from None
+RESULT_SHAPE = {**shape_of(HistoryToolCallResult), "result": SECTIONS_SHAPE}
 
 
 def _status_of(code: ErrorCode | None) -> ToolExecutionStatus:

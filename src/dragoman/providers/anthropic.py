@@ -16,12 +16,12 @@ from ..jsontext import encode_json, parse_arguments
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import Dialect, NameRule, TargetRules
-from ..usage import TokenUsage
+from ..usage import TokenUsage, count_of
 from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
 from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
-from .lenient import UNREADABLE, LenientJson, broken, count_of, decode_unlabelled, required_object, text_of
+from .lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, required_object, text_of
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
 
@@ -417,13 +417,13 @@ class _Decoder:
             written = sum(counts) if counts else None
         input_tokens = None if fresh is None else fresh + (read or 0) + (written or 0)
         self._writer.usage(
-            TokenUsage(
+            TokenUsage.reported(
                 input_tokens=input_tokens,
                 output_tokens=output,
                 total_tokens=None if input_tokens is None or output is None else input_tokens + output,
                 cache_read_tokens=read,
                 cache_write_tokens=written,
-                reasoning_tokens=count_of(details.get("thinking_tokens")) if isinstance(details, dict) else None,
+                reasoning_tokens=details.get("thinking_tokens") if isinstance(details, dict) else None,
             )
         )
 

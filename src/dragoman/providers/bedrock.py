@@ -15,12 +15,12 @@ from ..jsontext import encode_json, parse_arguments
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import Dialect
-from ..usage import TokenUsage
+from ..usage import TokenUsage, count_of
 from .bedrock_families import SPECIFICATION, BedrockDialect, family_dialect
 from .bedrock_request import encode_request
 from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, broken, count_of, required_object, text_of
+from .lenient import LenientJson, broken, required_object, text_of
 
 __all__ = ["CODEC", "DIALECTS", "BedrockDialect", "family_dialect"]
 
@@ -306,7 +306,7 @@ def _token_usage(usage: dict[str, Any]) -> TokenUsage:
     """The API's `inputTokens` leaves out what the cache did."""
     fresh, output, total = (count_of(usage.get(f"{what}Tokens")) for what in ("input", "output", "total"))
     read, written = (count_of(usage.get(f"cache{what}InputTokens")) for what in ("Read", "Write"))
-    return TokenUsage(
+    return TokenUsage.reported(
         input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
         output_tokens=output,
         total_tokens=total,

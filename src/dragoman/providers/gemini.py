@@ -17,7 +17,7 @@ from ..jsontext import decode_json, encode_json
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import NameRule, TargetRules
-from ..usage import TokenUsage
+from ..usage import NUMBER_LIMIT, TokenUsage
 from .callids import CallIds
 from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
 from .gemini_arguments import FunctionCall, StreamedCall
@@ -58,7 +58,7 @@ _Shape = TypeVar("_Shape")
 # ---------------------------------------------------------------- shapes of the wire
 
 
-_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT)]
 
 
 class _Usage(msgspec.Struct, rename="camel", gc=False):
@@ -166,7 +166,7 @@ class _Totals:
             self._cached = report.cached_content_token_count
 
     def usage(self) -> TokenUsage:
-        return TokenUsage(
+        return TokenUsage.reported(
             input_tokens=self._input,
             output_tokens=self._output,
             total_tokens=self._total,

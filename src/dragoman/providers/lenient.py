@@ -4,7 +4,6 @@ Hosts that copy an API send numbers for ids, text for numbers, null or `[]` for 
 what is not needed and cannot be read is left out, and only a field that the answer is made of is a violation.
 """
 
-import math
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,13 +11,12 @@ from msgspec import inspect
 
 from ..errors import ErrorCode, ModelError
 from ..stream import EventDecoder, SseParser, TypedJson
+from ..usage import count_of
 
 __all__ = [
     "UNREADABLE",
     "LenientJson",
-    "amount_of",
     "broken",
-    "count_of",
     "decode_unlabelled",
     "mended",
     "required_object",
@@ -26,7 +24,6 @@ __all__ = [
 ]
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what a typed decoder raises, for any bytes
-_COUNT_LIMIT = 2**53  # above it JSON numbers are not whole everywhere; no call uses as many tokens
 
 _Shape = TypeVar("_Shape")
 _SENTINELS = (b"[DONE]", b"")  # gateways end streams with it that have their own last event
@@ -109,24 +106,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
-
-
-def count_of(value: Any) -> int | None:
-    """The value if it is a believable number of tokens, also as text or with a fraction; else None."""
-    amount = amount_of(value)
-    return int(amount) if amount is not None and amount <= _COUNT_LIMIT else None
-
-
-def amount_of(value: Any) -> float | None:
-    """The value if it is a finite number from 0 up, also as text; else None."""
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        return None
-    return value
 
 
 def _read(value: Any, kind: inspect.Type, needed: frozenset[str]) -> Any:

@@ -17,9 +17,9 @@ import msgspec
 from ..errors import ErrorCode, ModelError
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..usage import TokenUsage
+from ..usage import TokenUsage, count_of
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import UNREADABLE, LenientJson, amount_of, count_of, decode_unlabelled, text_of
+from .lenient import UNREADABLE, LenientJson, decode_unlabelled, text_of
 from .openai_chat_calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
 
@@ -301,14 +301,14 @@ class _Decoder:
             cached = next((count for name in _CACHED_FIELDS if (count := _count(reported, name)) is not None), None)
         cost = reported.get("cost") if self._dialect.reports_cost else None
         self._writer.usage(
-            TokenUsage(
+            TokenUsage.reported(
                 input_tokens=prompt,
                 output_tokens=completion,
                 total_tokens=total,
                 cache_read_tokens=cached,
                 cache_write_tokens=_count(input_details, "cache_write_tokens"),
                 reasoning_tokens=_count(reported.get("completion_tokens_details"), "reasoning_tokens"),
-                cost=amount_of(cost),
+                cost=cost,
             )
         )
 

@@ -23,7 +23,7 @@ from ..target import Dialect
 from ..usage import TokenUsage
 from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
-from .lenient import UNREADABLE, LenientJson, amount_of, decode_unlabelled
+from .lenient import UNREADABLE, LenientJson, decode_unlabelled
 from .openai_responses_items import (
     NOT_KEPT,
     PIECES,
@@ -490,14 +490,14 @@ class _Decoder:
             total = input_tokens + output_tokens
         self._writer.start()
         self._writer.usage(
-            TokenUsage(
+            TokenUsage.reported(
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
                 total_tokens=total,
                 cache_read_tokens=read,
                 cache_write_tokens=written,
                 reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
-                cost=amount_of(usage.get("cost")),
+                cost=usage.get("cost"),
             )
         )
 

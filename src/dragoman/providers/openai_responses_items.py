@@ -3,7 +3,7 @@
 from typing import Any, Literal, TypeAlias
 
 from ..jsontext import join_surrogates
-from .lenient import count_of
+from ..usage import count_of
 
 __all__ = [
     "NOT_KEPT",

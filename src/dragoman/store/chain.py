@@ -6,7 +6,7 @@ from hashlib import sha256
 from ..errors import ErrorCode, StoreError, UnreadableData
 from ..history import HistoryEntry, entry_from_json
 
-__all__ = ["chained", "checked", "decode_entry", "digest_of", "is_end_of"]
+__all__ = ["chained", "checked", "decode_entry", "digest_of", "is_end_of", "require_readable"]
 
 _EMPTY = sha256()
 
@@ -47,6 +47,12 @@ def decode_entry(data: bytes, serial: int) -> HistoryEntry:
         return entry_from_json(data)
     except UnreadableData as error:
         raise StoreError(f"the entry of serial {serial} cannot be read: {error}", code=error.code) from error
+
+
+def require_readable(entries: Iterable[bytes], serial: int) -> None:
+    """Raise StoreError at the first that cannot be read: sound bytes alone are no use to whoever opens the session."""
+    for place, data in enumerate(entries, serial):
+        decode_entry(data, place)
 
 
 def digest_of(*fields: object) -> bytes:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..errors import StoreError
 from ..history import HistoryEntry, Metadata, entry_to_json
 from .base import NO_METADATA, BaseStore
-from .chain import chained, checked, decode_entry, is_end_of
+from .chain import chained, checked, decode_entry, is_end_of, require_readable
 from .lazy import LazyEntries
 from .listing import ListQuery, page_of
 from .protocol import (
@@ -152,7 +152,7 @@ class MemoryStore(BaseStore):
         head = Head()
         for serial in range(found.info.head.next_serial):
             try:
-                found.read(serial, serial + 1)
+                require_readable(found.read(serial, serial + 1), serial)
             except StoreError as error:
                 return VerifyReport(session_id, head, serial, str(error))
             head = Head(serial, found.checksum(serial).hex())

@@ -98,8 +98,8 @@ class OpenedSession(msgspec.Struct, frozen=True):
 class VerifyReport(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """What `verify` found. `head` is the end of what is sound.
 
-    `bad_serial` is the first serial that is not what was appended, -1 if the session's own record is not; None if all
-    is sound.
+    `bad_serial` is the first serial that is not what was appended or cannot be read here, -1 if the session's own
+    record is not what was written; None if all is sound.
     """
 
     session_id: str
@@ -109,7 +109,7 @@ class VerifyReport(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything is what was appended."""
+        """Whether everything is what was appended, and can be read."""
         return self.bad_serial is None
 
 

@@ -10,6 +10,7 @@ import msgspec
 from ..errors import UnreadableData
 from ..history import DerivedState, LastError, RunStatus, SystemInstructionEntry, entry_from_json, entry_to_json
 from ..history.growing import GrowingIds
+from ..jsontext import encode_json
 from ..usage import TokenUsage
 from .protocol import Snapshot
 
@@ -41,7 +42,7 @@ def take_snapshot(derived: DerivedState) -> Snapshot | None:
     if derived.open_calls or not derived.next_serial:
         return None
     instruction = derived.instruction_entry
-    data = msgspec.json.encode(
+    data = encode_json(
         _Derived(
             version=VERSION,
             fields=_FIELDS,

@@ -13,7 +13,7 @@ from ..errors import ErrorCode, StoreError
 from ..history import Metadata
 from ..jsontext import decode_json
 from .blobs import Piece, put_back
-from .chain import checked, digest_of, is_end_of
+from .chain import checked, digest_of, is_end_of, require_readable
 from .database import Database
 from .listing import ListQuery, page_of
 from .protocol import START, ForkPoint, Head, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
@@ -120,7 +120,7 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
     if problem is not None:
         return VerifyReport(session_id, head, head.next_serial, problem)
     try:
-        find_sound_end(database, session_id)  # as whoever appends does
+        info_of(database, find_sound_end(database, session_id))  # as an append and `open` read them
     except StoreError as error:
         return VerifyReport(session_id, head, head.serial, str(error))
     report = VerifyReport(session_id, head)
@@ -282,8 +282,10 @@ def _sound_head(database: Database, segments: Sequence[Segment], end: int) -> tu
         try:
             with database.attempt():
                 found = list(_rows(database, segments, serial, upto))
-            if len(list(checked(found, serial, checksum))) != upto - serial:
+            entries = list(checked(found, serial, checksum))
+            if len(entries) != upto - serial:
                 corrupt(f"the entry of serial {serial + len(found)} is missing")
+            require_readable(entries, serial)
         except StoreError as error:
             if step == 1:
                 return Head(serial - 1, checksum.hex()), str(error)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from ..delta import SEQ_LIMIT, ErrorDelta, MessageDelta
 from ..errors import ContractViolation, DragomanError, ErrorCode
+from ..usage import amount_of
 from .contract import StreamContract
 
 __all__ = ["Guard", "guard_deltas"]
@@ -72,7 +73,7 @@ class Guard:
             cause.code,
             str(cause),
             cause.retryable,
-            cause.retry_after,
+            amount_of(cause.retry_after),
             cause.request_id,
             cause.provider_message,
         )

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from ..delta import MessageDelta
-from ..errors import DragomanError, ErrorCode, ModelError
+from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError
 from ..jsontext import decode_keeping_surrogates
 from ..request import ModelRequest, WireRequest
 from ..target import Dialect
@@ -190,7 +190,10 @@ class ResponseReader:
 
     def _closed(self, cause: Exception | None, now: datetime | None) -> list[MessageDelta]:
         deltas = self._guard.feed_all(self._writer.take())
-        if cause is not None and not isinstance(cause, DragomanError):
+        if isinstance(cause, InvalidValue):  # a value that no delta takes: too deep, too long a number
+            said = cause.unquoted or str(cause)
+            cause = ModelError(f"the provider's answer cannot be kept: {said}", code=ErrorCode.PROTOCOL_VIOLATION)
+        elif cause is not None and not isinstance(cause, DragomanError):
             self.bug = cause
         closing = self._guard.close(cause, now=now)
         self.finished = True

@@ -22,7 +22,7 @@ from ..delta import (
 )
 from ..errors import DragomanError, InvalidValue
 from ..message import FinishReason
-from ..usage import TokenUsage
+from ..usage import TokenUsage, amount_of
 
 __all__ = ["DeltaWriter"]
 
@@ -137,7 +137,7 @@ class DeltaWriter:
                 error.code,
                 str(error),
                 error.retryable,
-                error.retry_after,
+                amount_of(error.retry_after),
                 error.request_id,
                 error.provider_message,
             )

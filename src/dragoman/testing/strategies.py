@@ -46,7 +46,7 @@ from ..message import (
     ToolResult,
     UnknownPart,
 )
-from ..usage import TokenUsage
+from ..usage import NUMBER_LIMIT, TokenUsage
 
 try:
     from hypothesis import strategies as st
@@ -82,8 +82,8 @@ def json_objects(*, text: Texts | None = None) -> st.SearchStrategy[JsonObject]:
 
 def token_usages() -> st.SearchStrategy[TokenUsage]:
     """Return usage reports; any field may be missing."""
-    counts = st.none() | st.integers(0, _BIG)
-    costs = st.none() | st.floats(0, 1e9)
+    counts = st.none() | st.integers(0, NUMBER_LIMIT)
+    costs = st.none() | st.floats(0, NUMBER_LIMIT)
     return st.builds(TokenUsage, counts, counts, counts, counts, counts, counts, costs)
 
 
@@ -200,7 +200,7 @@ def _parts_by_kind(text: Texts) -> dict[str, st.SearchStrategy[Part]]:
     about_file: dict[str, st.SearchStrategy[Any]] = {
         "mime_type": st.none() | _MEDIA_TYPES,
         "name": st.none() | names,
-        "size": st.none() | st.integers(0, _BIG),
+        "size": st.none() | st.integers(0, NUMBER_LIMIT),
         "provider_data": data,
     }
     file_places = {"path": names, "url": _ADDRESSES, "file_id": _ADDRESSES, "data": st.binary(max_size=12)}
