@@ -27,6 +27,7 @@ STATUS_CODES: dict[int, ErrorCode] = {
     422: ErrorCode.INVALID_REQUEST,
     424: ErrorCode.SERVER_ERROR,
     429: ErrorCode.RATE_LIMITED,
+    501: ErrorCode.UNSUPPORTED,
     503: ErrorCode.OVERLOADED,
     504: ErrorCode.TIMEOUT,
     529: ErrorCode.OVERLOADED,
@@ -56,6 +57,7 @@ ERROR_WORDS: dict[str, ErrorCode] = {
     "not_found": ErrorCode.NOT_FOUND,
     "resourcenotfoundexception": ErrorCode.NOT_FOUND,
     "validationexception": ErrorCode.INVALID_REQUEST,
+    "not_supported_error": ErrorCode.UNSUPPORTED,
     "unsupported_value": ErrorCode.UNSUPPORTED,
     "unsupported_parameter": ErrorCode.UNSUPPORTED,
     "unsupported_file": ErrorCode.UNSUPPORTED,
@@ -98,13 +100,25 @@ _OVERFLOW = re.compile(
     r"|token limit exceeded|too large for model|longer than the model's|number of input tokens exceeds",
     re.IGNORECASE,
 )
+_VAGUE_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.SERVER_ERROR})
 _OVERFLOW_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTEXT_OVERFLOW, ErrorCode.SERVER_ERROR})
+# How servers without a word for it say that the model cannot read an input: llama.cpp does so with status 500.
+_UNSUPPORTED = re.compile(
+    r"\b(?:image|audio|video|file|multimodal)s?(?: inputs?)? (?:is|are) not supported"
+    r"|does not support (?:image|audio|video|vision|multimodal|tool)|not a multimodal model",
+    re.IGNORECASE,
+)
+_GATEWAY_PREFIX = "llm_provider-"  # LiteLLM's, before each header that came from the provider behind it
 _REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 
 
 def error_from_response(status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
     """Return the error that a response with an error status stands for."""
     words, message = _words_and_message(body)
+    forwarded = {
+        name.removeprefix(_GATEWAY_PREFIX): value for name, value in headers.items() if name.startswith(_GATEWAY_PREFIX)
+    }
+    headers = {**forwarded, **headers}
     exception = headers.get("x-amzn-errortype", "").split(":")[0]
     return error_from_words(
         [exception, *words],
@@ -134,6 +148,8 @@ def error_from_words(
     # A 429 is never an overflow, whatever it says.
     if code in _OVERFLOW_CODES and status != 429 and message and _OVERFLOW.search(message):
         code = ErrorCode.CONTEXT_OVERFLOW
+    elif code in _VAGUE_CODES and message and _UNSUPPORTED.search(message):
+        code = ErrorCode.UNSUPPORTED
     where = f"HTTP {status}" if status is not None else "an error inside the stream"
     return ModelError(
         f"the provider refused or failed the request: {code} ({where})",
