@@ -125,7 +125,7 @@ def test_an_answer_is_safe_to_print_wherever_it_goes(run: Run, server: Parrot) -
 def test_a_conversation_goes_on_from_script_to_script(run: Run, server: Parrot) -> None:
     run("-s", "trip", "-p", "first", stdin=None)
     run("-c", "-p", "second", stdin=None)
-    run("-s", "trip", "-p", "third", stdin=None)
+    run("-s", "@", "-p", "third", stdin=None)
     said = [message["content"] for message in server.requests[-1]["messages"]]
     assert said == ["first", "You said: first", "second", "You said: second", "third"]
 
@@ -293,6 +293,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "no weights": (options("--model", "local:nothing"), "there is no local model 'nothing'"),
     "no file": (options("--model", "local:nothing.gguf"), "there is no file 'nothing.gguf'"),
     "two sessions": (options("-c", "-s", "x"), "give one of them"),
+    "standard input": (options("-s", "-"), "another name"),
     "no name": (options("-s", "a\nb"), "characters that can be printed"),
     "no prompt": (options("-p", " "), "the prompt is empty"),
     "no folder": (options("--tools", "nowhere"), "there is no folder 'nowhere'"),

@@ -60,6 +60,15 @@ def test_the_store_and_its_folder_are_for_the_owner_alone(user: User) -> None:
     assert user.store.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_no_session_gets_a_name_that_the_commands_take_for_something_else(user: User) -> None:
+    session_id = user.imported()
+    for name in ("@", "-"):
+        refused = user.run("sessions", "fork", session_id, "--id", name)
+        assert refused.status == 1
+        assert "another name" in refused.err
+    assert len(user.run("sessions", "list", "--json").json) == 1
+
+
 def test_a_list_shows_id_time_length_and_beginning(user: User) -> None:
     session_id = user.imported()
     head, row = without_times(user.run("sessions", "list").out).splitlines()

@@ -54,12 +54,14 @@ def test_the_file_and_its_log_are_its_owners_alone(tmp_path: Path) -> None:
 
         async def look(store: SQLiteStore) -> dict[str, int]:
             await store.create("a")
-            return {each.name: stat.S_IMODE(each.stat().st_mode) for each in (path.parent, *path.parent.iterdir())}
+            return {
+                each.name: stat.S_IMODE(each.stat().st_mode) for each in (*path.parents[:2], *path.parent.iterdir())
+            }
 
         modes = with_store(path, look)
     finally:
         os.umask(before)
-    assert modes == {"folder": 0o700, "s.db": 0o600, "s.db-wal": 0o600, "s.db-shm": 0o600}
+    assert modes == {"new": 0o700, "folder": 0o700, "s.db": 0o600, "s.db-wal": 0o600, "s.db-shm": 0o600}
 
 
 def test_the_settings_are_those_that_survive_a_power_cut(tmp_path: Path) -> None:

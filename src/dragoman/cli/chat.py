@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, chat)
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="print one answer and end; a pipe's text goes along")
     parser.add_argument("-c", "--continue", dest="goes_on", action="store_true", help="go on with the last session")
-    parser.add_argument("-s", "--session", metavar="ID", help="go on with this session, or begin it")
+    parser.add_argument("-s", "--session", metavar="ID", help="go on with this session, or begin it; @ as -c")
     parser.add_argument(
         "--json", action="store_true", help="print the events of the run as JSON Lines; with -p or a pipe"
     )
@@ -165,19 +165,20 @@ async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | Non
 
 async def _open_session(talk: "Talk", chosen: argparse.Namespace) -> None:
     from ..errors import ErrorCode
-    from ..store.refusals import require_session_id
-    from .stores import find_latest
+    from ..store.refusals import require_new_session_id
+    from .stores import LATEST, find_latest
 
+    goes_on = chosen.goes_on or chosen.session == LATEST
     try:
-        if chosen.goes_on:
+        if goes_on:
             await talk.open((await find_latest(talk.store)).session_id)
         elif chosen.session is not None:
-            require_session_id(chosen.session, "-s")
+            require_new_session_id(chosen.session, "-s")
             await talk.open(chosen.session)
     except StoreError as error:
         if error.code is not ErrorCode.NOT_FOUND or await _was_erased(talk, chosen.session):
             raise
-        if chosen.goes_on:
+        if goes_on:
             _tell("there is no session yet: this begins one")
         else:
             talk.name_session(chosen.session)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import redact
+from ..store.folders import make_private_folder
 from .output import printable
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class LineHistory:
 
     def _open(self, flags: int) -> int:
         if flags & os.O_CREAT:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._path.parent)
         descriptor = os.open(self._path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o600)
         if hasattr(os, "fchmod"):
             try:

@@ -1,10 +1,10 @@
-"""Where this platform keeps a user's settings, data and state. Only `private_folder` creates anything."""
+"""Where this platform keeps a user's settings, data and state. Creates nothing."""
 
 import os
 import sys
 from pathlib import Path
 
-__all__ = ["CONFIG_VARIABLE", "config_file", "data_folder", "default_store", "private_folder", "state_folder"]
+__all__ = ["CONFIG_VARIABLE", "config_file", "data_folder", "default_store", "state_folder"]
 
 APPLICATION = "dragoman"
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
@@ -31,12 +31,6 @@ def state_folder() -> Path:
 def default_store() -> Path:
     """Return the file in which sessions are kept where no other store is named."""
     return data_folder() / "sessions.db"
-
-
-def private_folder(folder: Path) -> Path:
-    """Return the folder, made for its owner alone if it was not there."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
 
 
 def _folder(variable: str, usual: str, windows: str) -> Path:

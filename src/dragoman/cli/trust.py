@@ -9,7 +9,8 @@ import os
 from pathlib import Path
 
 from ..errors import UnreadableData
-from .folders import private_folder, state_folder
+from ..store.folders import make_private_folder
+from .folders import state_folder
 
 __all__ = ["distrust", "is_trusted", "trust", "trust_file", "trusted_files"]
 
@@ -58,7 +59,7 @@ def _checksum(data: bytes) -> str:
 
 def _keep(files: dict[str, str]) -> None:
     path = trust_file()
-    private_folder(path.parent)
+    make_private_folder(path.parent)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

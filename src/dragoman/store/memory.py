@@ -33,6 +33,7 @@ from .refusals import (
     not_a_fork,
     require_append,
     require_forks_named,
+    require_new_session_id,
     require_serial,
     require_session_id,
 )
@@ -207,7 +208,7 @@ class MemoryStore(BaseStore):
     def _create(self, session_id: str | None, metadata: Mapping[str, Any], head: Head, parent: _Kept | None) -> _Kept:
         self._require_usable()
         name = new_session_id() if session_id is None else session_id
-        require_session_id(name)
+        require_new_session_id(name)
         if name in self._sessions or name in self._tombstones:
             raise name_taken(name, self._tombstones.get(name))
         now = self._now()

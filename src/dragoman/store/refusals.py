@@ -21,12 +21,15 @@ __all__ = [
     "require_append",
     "require_forks_named",
     "require_limit",
+    "require_new_session_id",
     "require_serial",
     "require_session_id",
     "store_closed",
 ]
 
 ID_LIMIT = 255
+# What the commands take for something else in the place of an id: the session used last, standard input.
+RESERVED_IDS = frozenset({"@", "-"})
 MAX_SERIAL = 2**31 - 1
 MAX_LIMIT = 10_000
 
@@ -41,6 +44,13 @@ def require_session_id(session_id: object, field: str = "session_id") -> None:
     if type(session_id) is not str or not 0 < len(session_id) <= ID_LIMIT or not session_id.isprintable():
         require_name(field, session_id)
         raise InvalidValue.of(field, session_id, f"at most {ID_LIMIT} characters that can be printed")
+
+
+def require_new_session_id(session_id: object, field: str = "session_id") -> None:
+    """Raise InvalidValue unless a new session may have this id."""
+    require_session_id(session_id, field)
+    if session_id in RESERVED_IDS:
+        raise InvalidValue.of(field, session_id, "another name: the commands take this one for something else")
 
 
 def require_serial(serial: object, field: str, lowest: int = 0) -> None:

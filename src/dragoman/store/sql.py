@@ -20,7 +20,7 @@ from .database import Database
 from .lazy import LazyEntries
 from .listing import ListQuery
 from .protocol import Head, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
-from .refusals import MAX_SERIAL, require_append, require_serial, require_session_id
+from .refusals import MAX_SERIAL, require_append, require_new_session_id, require_serial, require_session_id
 from .refusals import new_session_id as fresh_session_id
 
 __all__ = ["SQLStore"]
@@ -40,7 +40,7 @@ class SQLStore(BaseStore):
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = NO_METADATA) -> SessionInfo:
         """Return a new, empty session."""
         name = fresh_session_id() if session_id is None else session_id
-        require_session_id(name)
+        require_new_session_id(name)
         noted, now = Metadata.of(metadata), self._now()
         return await self._write(lambda database: changes.create_session(database, name, now=now, metadata=noted))
 
@@ -67,7 +67,7 @@ class SQLStore(BaseStore):
         """Return a new session that shares the entries up to `serial`: one row, however long it is."""
         name = fresh_session_id() if new_session_id is None else new_session_id
         require_session_id(session_id)
-        require_session_id(name, "new_session_id")
+        require_new_session_id(name, "new_session_id")
         require_serial(serial, "serial", -1)
         noted, now = Metadata.of(metadata), self._now()
         return await self._write(

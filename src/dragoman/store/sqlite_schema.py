@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import ErrorCode, StoreError
+from .folders import make_private_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -207,7 +208,7 @@ MIGRATIONS: tuple[Migration, ...] = (
 def prepare_file(path: Path, *, busy_seconds: float) -> None:
     """Create the file, for its owner alone, or bring it to the newest number; raise StoreError if that cannot be."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         _create_empty(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be created: {error.strerror}", code=_os_code(error)) from error

@@ -214,6 +214,8 @@ async def check_bad_arguments_are_refused(store: SessionStore) -> None:
         store.load("bad", bad),
         store.fork("bad", -2),
         store.fork("bad", -1, new_session_id=""),
+        store.create("@"),
+        store.fork("bad", -1, new_session_id="@"),
         store.list(limit=0),
         store.list(page="yesterday"),
         store.list(metadata=bad),
