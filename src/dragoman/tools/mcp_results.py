@@ -19,6 +19,7 @@ __all__ = ["read_result"]
 
 _LONGEST_FAILURE = 4_000  # characters of what a tool says about its own failure
 _LONGEST_NAME = 200  # of a resource, its address, its type
+_LONG_TEXT = 200  # characters from which on a text is not told a second time
 
 
 def read_result(result: "types.CallToolResult", hide: Callable[[str], str]) -> ToolOutput:
@@ -31,10 +32,10 @@ def read_result(result: "types.CallToolResult", hide: Callable[[str], str]) -> T
             images.append(told)
         else:
             sections.append(Section("", told))
-    texts = [block.text for block in result.content if block.type == "text"]
     structured = result.structured_content
-    if structured is not None and not _is_said(structured, texts):
-        sections.append(Section("Structured result" if sections else "", encode_json(structured).decode()))
+    if structured is not None and not _is_said(structured, result.content):
+        told = encode_json(_without_repeated(structured, result.content)).decode()
+        sections.append(Section("Structured result" if sections else "", told))
     if result.is_error:
         said = to_plain_text(tuple(sections)).strip() or "The tool failed without saying why."
         raise ToolError(hide(shorten(said, _LONGEST_FAILURE)), code=ErrorCode.TOOL_FAILED)
@@ -78,19 +79,50 @@ def _picture(mime_type: str, data: str) -> str | Image:
         return f"[a picture, {_name(mime_type)}: it could not be read]"
 
 
-def _is_said(structured: Any, texts: Sequence[str]) -> bool:
-    """Whether the texts already say the same: servers write a structured result as text too, for older clients.
+def _is_said(structured: Any, content: "Sequence[types.ContentBlock]") -> bool:
+    """Whether the content already says the same: servers write a structured result as content too, for older clients.
 
-    The Python SDK wraps what is no object as `{"result": …}` and writes a list as one text for each item.
+    The Python SDK wraps what is no object as `{"result": …}` and writes a list as one text for each item. The official
+    filesystem server wraps its content as `{"content": …}`, the memory server a list by its name: `{"entities": […]}`.
     """
-    meant = [structured]
-    if isinstance(structured, dict) and structured.keys() == {"result"}:
-        meant.append(structured["result"])
-    if not texts:
-        return structured in ({}, []) or meant[-1] is None
+    texts = [block.text for block in content if block.type == "text"]
     read = [_read_json(text) for text in texts]
-    said = [*read, read, *texts, list(texts)]
-    return any(type(one) is type(other) and one == other for one in meant for other in said)
+    said = [*read, read, *texts, texts]
+    if content:
+        blocks = [_as_json(block) for block in content]
+        said += [*blocks, blocks]
+    meant = structured
+    while True:
+        if any(type(meant) is type(other) and meant == other for other in said):
+            return True
+        if not isinstance(meant, dict) or len(meant) != 1:
+            return not content and (meant is None or meant in ({}, []))
+        ((name, meant),) = meant.items()
+        # A number alone says little without its name.
+        if name != "result" and not isinstance(meant, (str, list, dict)):
+            return False
+
+
+def _without_repeated(structured: Any, content: "Sequence[types.ContentBlock]") -> Any:
+    """The structured result with a line in place of each long text and of all media that the content shows."""
+    shown: set[str] = set()
+    for block in content:
+        holder = block.resource if block.type == "resource" else block
+        shown.update(said for name in ("text", "data", "blob") if (said := getattr(holder, name, None)))
+
+    def shorten_repeated(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: shorten_repeated(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [shorten_repeated(item) for item in value]
+        is_repeated = isinstance(value, str) and len(value) >= _LONG_TEXT and value in shown
+        return "[as above]" if is_repeated else value
+
+    return shorten_repeated(structured)
+
+
+def _as_json(block: "types.ContentBlock") -> Any:
+    return block.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _read_json(text: str) -> Any:
