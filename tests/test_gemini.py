@@ -162,6 +162,7 @@ def test_a_call_finishes_an_answer_that_only_says_stop() -> None:
         ("MAX_TOKENS", FinishReason.LENGTH),
         ("SAFETY", FinishReason.CONTENT_FILTER),
         ("IMAGE_SAFETY", FinishReason.CONTENT_FILTER),
+        ("FUNCTION_CALL", FinishReason.TOOL_CALLS),
         ("MALFORMED_FUNCTION_CALL", FinishReason.OTHER),
         ("SOMETHING_NEW", FinishReason.OTHER),
     ],

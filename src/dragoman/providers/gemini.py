@@ -29,6 +29,7 @@ __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "STOP": FinishReason.STOP,
+    "FUNCTION_CALL": FinishReason.TOOL_CALLS,  # not Google's word: the mock server aimock ends answers with calls by it
     "MAX_TOKENS": FinishReason.LENGTH,
     "SAFETY": FinishReason.CONTENT_FILTER,
     "RECITATION": FinishReason.CONTENT_FILTER,
