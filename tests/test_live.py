@@ -164,6 +164,12 @@ def test_text_is_streamed(server: str, api: str) -> None:
 
 
 @each_api
+def test_an_answer_that_is_cut_says_so(server: str, api: str) -> None:
+    answer = ask(local(server, api), [Message.user("Tell me a very long story about a fox.")], max_tokens=4)
+    assert answer.assembly.finish_reason is FinishReason.LENGTH
+
+
+@each_api
 def test_a_tool_call_is_streamed(calls: Mapping[str, Answer], api: str) -> None:
     answer = calls[api]
     assert len([delta for delta in answer.deltas if isinstance(delta, ToolCallArgsDelta)]) > 1

@@ -321,6 +321,37 @@ def test_the_cost_is_computed_from_the_catalogues_prices() -> None:
     assert stream.assembly.usage.cost == pytest.approx((10 * 1.0 + 5 * 10.0) / 1_000_000)
 
 
+@pytest.mark.parametrize(
+    ("provider", "limit", "reason"),
+    [
+        ("llamacpp-responses", 12, FinishReason.LENGTH),
+        ("llamacpp-responses", 13, FinishReason.STOP),
+        ("llamacpp-responses", None, FinishReason.STOP),
+        ("openai-responses-compatible", 12, FinishReason.LENGTH),
+        ("openai", 12, FinishReason.STOP),  # it says `incomplete`
+    ],
+)
+def test_an_answer_that_used_its_limit_is_cut_where_the_server_does_not_say(
+    provider: str, limit: int | None, reason: FinishReason
+) -> None:
+    # As llama.cpp ends an answer that it cut: with the status of a whole one.
+    said = [{"type": "output_text", "text": "The story of a fox in", "annotations": []}]
+    item = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": said}
+    ended = {"id": "r", "status": "completed", "output": [item], "usage": {"input_tokens": 30, "output_tokens": 12}}
+    stream = events(
+        {"type": "response.created", "response": {"id": "r", "status": "in_progress"}},
+        {"type": "response.output_item.added", "item": {**item, "content": []}},
+        {"type": "response.output_text.delta", "item_id": "m", "delta": "The story of a fox in"},
+        {"type": "response.output_item.done", "item": item},
+        {"type": "response.completed", "response": ended},
+    )
+    asked = model(f"{provider}:m", base_url="http://127.0.0.1:9/v1", api_key="k", transport=replayed(stream))
+    _, answer = ask(asked, max_tokens=limit)
+    assert answer.assembly.error is None
+    assert answer.assembly.finish_reason is reason
+    assert answer.assembly.message.meta.finish_reason is reason
+
+
 class PiecemealDecoder:
     """Reports input and output tokens in two usages, as the contract allows."""
 

@@ -91,6 +91,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     # A request must say how long the answer may be; the model's own limit is sent where the caller gives none.
     output_limit_required: bool = False
+    # Whether it says that an answer ended at `max_tokens`. Where not, one that used them all counts as cut.
+    says_cut: bool = True
     # Settings that its API has no place for: they are left out, with a warning.
     ignored: frozenset[str] = frozenset()
     # What its models can do where the catalogue does not know a model.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..catalogue import find_model_info
-from ..delta import MessageDelta, ToolCallStartDelta, UsageDelta
+from ..delta import DoneDelta, MessageDelta, ToolCallStartDelta, UsageDelta
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..history import HandedOff
-from ..message import Message, ModelInvocationDescriptor, Role, Text
+from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Text
 from ..providers import PROVIDERS, find_dialect
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
 from ..stream import ResponseReader
@@ -167,14 +167,14 @@ class Model:
             metadata=metadata,
             cache_anchors=cache_anchors,
         )
-        invocation = self._invocation(config)
+        invocation, dialect = self._invocation(config), self.client.dialect
         run_id = metadata.get("run_id", "")
         readers: list[ResponseReader] = []
         return ModelStream(
             self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper, on_answer=readers.append),
             request=wire,
             invocation=invocation,
-            rewrite=_rewrites(handed.original_names, info.prices),
+            rewrite=_rewrites(handed.original_names, info.prices, None if dialect.says_cut else config.max_tokens),
             readers=readers,
             invocation_state=invocation_state,
         )
@@ -350,25 +350,37 @@ def _joined_text(texts: Sequence[Text]) -> str:
     return "\n\n".join(part.text for part in texts)
 
 
-def _rewrites(names: Mapping[str, str], prices: Prices | None) -> dict[type, Callable[[Any], MessageDelta]]:
-    """What still changes in a delta on its way out: tool names back to the caller's own, and the price of usage."""
+def _rewrites(
+    names: Mapping[str, str], prices: Prices | None, limit: int | None
+) -> dict[type, Callable[[Any], MessageDelta]]:
+    """What still changes in a delta on its way out: tool names back to the caller's own, the price of usage, and the
+    finish reason of a vendor that does not say when an answer ends at its limit of tokens.
+    """
     rewrites: dict[type, Callable[[Any], MessageDelta]] = {}
+    so_far = _NOTHING_USED
     if names:
 
         def rename(delta: ToolCallStartDelta) -> MessageDelta:
             return msgspec.structs.replace(delta, tool_name=names.get(delta.tool_name, delta.tool_name))
 
         rewrites[ToolCallStartDelta] = rename
-    if prices is not None:
-        so_far = _NOTHING_USED
+    if prices is not None or limit is not None:
 
         def price(delta: UsageDelta) -> MessageDelta:
             nonlocal so_far
             so_far = so_far.updated_by(delta.usage)  # one report may hold what the one before it did not
-            if so_far.cost is not None:
+            if prices is None or so_far.cost is not None:
                 return delta
             usage = msgspec.structs.replace(delta.usage, cost=prices.cost_of(so_far))
             return msgspec.structs.replace(delta, usage=usage)
 
         rewrites[UsageDelta] = price
+    if limit is not None:
+
+        def mark_cut(delta: DoneDelta) -> MessageDelta:
+            if delta.finish_reason is FinishReason.STOP and (so_far.output_tokens or 0) >= limit:
+                return msgspec.structs.replace(delta, finish_reason=FinishReason.LENGTH)
+            return delta
+
+        rewrites[DoneDelta] = mark_cut
     return rewrites

@@ -111,6 +111,7 @@ DIALECTS: tuple[AnthropicDialect, ...] = (
         base_url="",
         auth="x-api-key",
         headers=_VERSION,
+        says_cut=False,  # LiteLLM in front of llama.cpp says `end_turn`
         unsigned_thinking=True,
         abilities=frozenset({"streaming", "tools", "reasoning", "images"}),
         rules=msgspec.structs.replace(

@@ -128,6 +128,7 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
         provider="llamacpp-responses",
         base_url="http://127.0.0.1:8080/v1",
         auth="none",
+        says_cut=False,  # its `response.completed` has the status `completed` then too
         hosted_tools=False,
         abilities=frozenset({"streaming", "tools", "reasoning", "images"}),  # it ignores `text.format`
         rules=_own("llamacpp-responses", opaque_same_model=True),
@@ -136,6 +137,7 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
     ResponsesDialect(
         provider="openai-responses-compatible",
         base_url="",
+        says_cut=False,
         rules=_own("openai-responses-compatible", opaque_same_model=True),
         **_PLAIN,
     ),
