@@ -117,8 +117,8 @@ def args(piece: str, call: str = "c1") -> ToolCallArgsDelta:
     return ToolCallArgsDelta(RUN, 0, STAMP, call, piece)
 
 
-def ended(call: str = "c1", data: Data | None = None) -> ToolCallEndDelta:
-    return ToolCallEndDelta(RUN, 0, STAMP, call, data)
+def ended(call: str = "c1", data: Data | None = None, parse_error: str | None = None) -> ToolCallEndDelta:
+    return ToolCallEndDelta(RUN, 0, STAMP, call, data, parse_error)
 
 
 def usage(**tokens: int) -> UsageDelta:
@@ -224,7 +224,8 @@ def expected_part(block: list[Any], deltas: Sequence[MessageDelta], finish: Fini
     raw = well_formed("".join(delta.args_text_delta for delta in own if isinstance(delta, ToolCallArgsDelta)))
     end = own[-1] if isinstance(own[-1], ToolCallEndDelta) else None
     arguments = None
-    if end and (raw or finish not in (None, FinishReason.LENGTH)):
+    good = (FinishReason.STOP, FinishReason.TOOL_CALLS, FinishReason.PAUSE)
+    if end and end.parse_error is None and (raw or finish in good):
         arguments = expected_arguments(raw or "{}")
     data = {**(first.provider_data or {}), **((end and end.provider_data) or {})} or None
     return "tool_call", first.tool_call_id, first.tool_name, raw, arguments, data

@@ -179,17 +179,20 @@ class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
 
 
 class ToolCallEndDelta(_Delta, frozen=True, gc=False):
-    """An open call's argument text is whole."""
+    """An open call's argument text is whole; or no more of it comes, and `parse_error` says why it must not be used."""
 
     kind: ClassVar[str] = "tool_call_end"
     tool_call_id: str
     provider_data: dict[str, Any] | None = None
+    parse_error: str | None = None
 
     def __post_init__(self) -> None:
         self._require_place()
         require_name("tool_call_end.toolCallId", self.tool_call_id)
         if self.provider_data is not None:
             require_json_object(self.provider_data, "tool_call_end.providerData")
+        if self.parse_error is not None:
+            require_name("tool_call_end.parseError", self.parse_error)
 
 
 class ImageDelta(_Delta, frozen=True, gc=False):

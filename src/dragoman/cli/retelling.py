@@ -101,7 +101,7 @@ def message_deltas(message: Message, *, run_id: str = "", time: datetime | None 
                 )
                 for piece in _WORDS.findall(part.raw_args_text):
                     yield ToolCallArgsDelta(seq=next(seq), tool_call_id=call, args_text_delta=piece, **place)
-                yield ToolCallEndDelta(seq=next(seq), tool_call_id=call, **place)
+                yield ToolCallEndDelta(seq=next(seq), tool_call_id=call, parse_error=part.parse_error, **place)
             case Image():
                 yield ImageDelta(
                     seq=next(seq),

@@ -46,6 +46,7 @@ __all__ = ["Assembler", "Assembly", "assemble"]
 _CUT_OFF = "the stream ended before the call's arguments were whole"
 _CUT_BY_LENGTH = "the answer reached its length limit before any argument was written"
 _STOPPED = "the answer was stopped by its provider before any argument was written"
+_UNKNOWN_FINISH = "the answer has no argument text and ended for a reason that is not known to be good"
 
 # Why a call without any argument text is not a call without arguments.
 _NO_ARGUMENTS: dict[FinishReason | None, str] = {
@@ -53,6 +54,7 @@ _NO_ARGUMENTS: dict[FinishReason | None, str] = {
     FinishReason.LENGTH: _CUT_BY_LENGTH,
     FinishReason.CONTENT_FILTER: _STOPPED,
     FinishReason.REFUSAL: _STOPPED,
+    FinishReason.OTHER: _UNKNOWN_FINISH,
 }
 
 
@@ -96,11 +98,13 @@ class _Call:
         self.pieces: list[str] = []
         self.parsed: ToolCall | None = None
 
-    def end(self, provider_data: dict[str, Any] | None) -> None:
-        if provider_data is not None:
-            self.provider_data = {**(self.provider_data or {}), **provider_data}
+    def end(self, end: ToolCallEndDelta) -> None:
+        if end.provider_data is not None:
+            self.provider_data = {**(self.provider_data or {}), **end.provider_data}
         text = "".join(self.pieces)
-        if text:
+        if end.parse_error is not None:
+            self.parsed = self._unusable(end.parse_error)
+        elif text:
             self.parsed = ToolCall.parse(self.tool_call_id, self.tool_name, text, provider_data=self.provider_data)
 
     def part(self, ended: bool, finish_reason: FinishReason | None) -> ToolCall:
@@ -109,11 +113,14 @@ class _Call:
             return self.parsed
         if ended and finish_reason not in _NO_ARGUMENTS:
             return ToolCall(self.tool_call_id, self.tool_name, {}, "", provider_data=self.provider_data)
+        return self._unusable(_NO_ARGUMENTS.get(finish_reason, _CUT_OFF))
+
+    def _unusable(self, parse_error: str) -> ToolCall:
         return ToolCall(
             self.tool_call_id,
             self.tool_name,
             raw_args_text=join_surrogates("".join(self.pieces)),
-            parse_error=_NO_ARGUMENTS.get(finish_reason, _CUT_OFF),
+            parse_error=parse_error,
             provider_data=self.provider_data,
         )
 
@@ -225,7 +232,7 @@ class Assembler:
             self._run = None
 
     def _end_call(self, delta: ToolCallEndDelta) -> None:
-        self._calls.pop(delta.tool_call_id).end(delta.provider_data)
+        self._calls.pop(delta.tool_call_id).end(delta)
         self._run = None
 
     def _add_image(self, delta: ImageDelta) -> None:

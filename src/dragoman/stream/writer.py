@@ -94,9 +94,11 @@ class DeltaWriter:
             self._call_id, self._copy_args = call_id, delta.__copy__  # type: ignore[attr-defined]  # msgspec's
         self._deltas.append(delta)
 
-    def call_end(self, call_id: str, provider_data: dict[str, Any] | None = None) -> None:
-        """Close a tool call."""
-        self._deltas.append(ToolCallEndDelta(self.run_id, self._next(), self.now, call_id, provider_data))
+    def call_end(
+        self, call_id: str, provider_data: dict[str, Any] | None = None, parse_error: str | None = None
+    ) -> None:
+        """Close a tool call; with `parse_error` it is never used, whatever its argument text says."""
+        self._deltas.append(ToolCallEndDelta(self.run_id, self._next(), self.now, call_id, provider_data, parse_error))
 
     def image(
         self,

@@ -264,7 +264,7 @@ def _bodies_by_kind(text: Texts) -> dict[str, st.SearchStrategy[_Body]]:
         "thinking": bodies(ThinkingDelta, *pieces),
         "tool_call_start": bodies(ToolCallStartDelta, names, names, data),
         "tool_call_args": bodies(ToolCallArgsDelta, names, text),
-        "tool_call_end": bodies(ToolCallEndDelta, names, data),
+        "tool_call_end": bodies(ToolCallEndDelta, names, data, st.none() | names),
         "image": st.builds(lambda at, data: _body(ImageDelta, *at, data), _pictures(), data),
         "provider_item": bodies(ProviderItemDelta, names, objects, words, data),
         "usage": bodies(UsageDelta, token_usages()),
