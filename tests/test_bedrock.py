@@ -289,7 +289,6 @@ def test_trace_and_further_fields_ride_on_the_message_without_the_padding() -> N
         ("stop_sequence", FinishReason.STOP),
         ("max_tokens", FinishReason.LENGTH),
         ("model_context_window_exceeded", FinishReason.LENGTH),
-        ("tool_use", FinishReason.TOOL_CALLS),
         ("content_filtered", FinishReason.CONTENT_FILTER),
         ("guardrail_intervened", FinishReason.CONTENT_FILTER),
         ("malformed_tool_use", FinishReason.OTHER),

@@ -370,7 +370,7 @@ def test_a_refusal_is_text_and_the_finish_says_so() -> None:
     ],
 )
 def test_an_incomplete_answer_finishes_for_its_reason(reason: str, finish: FinishReason) -> None:
-    last = ended(message("He"), status="incomplete", incomplete_details={"reason": reason})
+    last = ended(message("Hel"), status="incomplete", incomplete_details={"reason": reason})
     assembly = read(*HELLO[:3], last)
     assert (assembly.finish_reason, assembly.raw_finish_reason) == (finish, f"incomplete:{reason}")
 

@@ -183,8 +183,8 @@ def test_what_the_answer_is_made_of_must_be_readable(delta: Any) -> None:
 
 
 def test_a_finish_reason_that_nobody_knows_is_kept() -> None:
-    answer = chat(chunk({"content": "hi"}), chunk({}, "abort"))
-    assert (answer.finish_reason, answer.raw_finish_reason) == (FinishReason.OTHER, "abort")
+    answer = chat(chunk({"content": "hi"}), chunk({}, "daydream"))
+    assert (answer.finish_reason, answer.raw_finish_reason) == (FinishReason.OTHER, "daydream")
 
 
 def test_perplexity_repeats_the_whole_answer_after_its_pieces() -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json, parse_arguments
+from ..jsontext import encode_json
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import Dialect, NameRule, TargetRules
@@ -22,6 +22,7 @@ from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
 from .lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, required_object, text_of
+from .wholeness import WHOLE_FINISHES, input_of, lost, require_call, why_unusable
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
 
@@ -192,7 +193,7 @@ _KINDS = {"thinking_delta": "thinking", "signature_delta": "thinking", "compacti
 class _Block:
     """A content block under way: what it opened with, and what its deltas added."""
 
-    __slots__ = ("call_id", "citations", "json_pieces", "kind", "opened", "signature")
+    __slots__ = ("call_id", "citations", "json_pieces", "kind", "opened", "signature", "summarised")
 
     def __init__(self, opened: dict[str, Any]) -> None:
         self.opened = opened
@@ -202,20 +203,23 @@ class _Block:
         self.citations: list[Any] = list(citations) if isinstance(citations, list) else []
         self.signature = text_of(opened.get("signature"))
         self.call_id = ""  # of a call, unique in the answer
+        self.summarised = False  # whether a compaction's delta has come
 
 
 class _Decoder:
     """Events of one answer to deltas. `message_stop` is the finish; without it the answer is cut short."""
 
     __slots__ = (
-        "_blocks", "_call_ids", "_message_data", "_message_id", "_reason", "_spoke", "_usage", "_writer",
-        "unknown_events",
+        "_blocks", "_call_ids", "_cut_input", "_message_data", "_message_id", "_opened", "_reason", "_spoke", "_usage",
+        "_writer", "unknown_events",
     )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
+        self._opened: set[int] = set()  # indexes of all blocks so far
         self._call_ids = CallIds()
+        self._cut_input = False  # whether the input of a server tool does not parse
         self._message_id = ""
         self._spoke = False
         self._usage: dict[str, Any] = {}
@@ -226,15 +230,20 @@ class _Decoder:
     def decode(self, events: Sequence[WireEvent]) -> None:
         writer, blocks = self._writer, self._blocks
         write_text, write_arguments = writer.text, writer.call_args
+        writing = -1  # the block that the last event added text to
         for name, framed in events:
             data = _CHUNK.read(framed).event if name == "chunk" else framed
             try:
                 event = _decode_piece(data)
             except UNREADABLE:
                 self._decode_any(name, data)
+                writing = -1
                 continue
             piece = event.delta
             if type(piece) is _TextPiece:
+                if event.index != writing:
+                    self._require_block(event.index, "text")
+                    writing = event.index
                 write_text(piece.text, event.index, None)
             elif (block := blocks.get(event.index)) is None:
                 self._decode_any(name, data)
@@ -249,10 +258,7 @@ class _Decoder:
     def _decode_any(self, name: str, data: bytes) -> None:
         event = _EVENT.read(data)
         if event.type == "content_block_delta" and event.delta is not None:
-            if event.delta.type == "text_delta":
-                self._writer.text(event.delta.text, event.index)
-            else:
-                self._add_to_block(event.index, event.delta, data)
+            self._add_to_block(event.index, event.delta, data)
         else:
             self._decode_rare(event.type or name, event.index, _BODY.read(data))
 
@@ -284,15 +290,18 @@ class _Decoder:
             case "content_block_start":
                 self._open_block(index, required_object(value, "content_block"))
             case "content_block_stop":
-                self._close_block(index)
+                self._end_block(index)
             case "message_delta":
+                if not self._writer.started:
+                    raise lost("the start of the message")
                 further = {name: value[name] for name in value if name not in ("delta", "usage")}
                 self._note_message({**further, **(value.get("delta") or {})}, value.get("usage"))
             case "message_stop":
-                self._writer.start()
                 self._note_message(value, None)  # Bedrock adds its metrics here
+                if not self._reason:
+                    raise lost("the message ended without a stop reason")
                 for open_index in tuple(self._blocks):
-                    self._close_block(open_index)
+                    self._close_block(open_index, ended=False)
                 self._finish()
             case "ping":
                 pass
@@ -326,9 +335,11 @@ class _Decoder:
         for known in tuple(self._blocks):
             # Kimi does not close its blocks, proxies give each the index 0; those of calls may run side by side.
             if known == index or self._blocks[known].kind != "tool_use":
-                self._close_block(known)
+                self._close_block(known, ended=False)
+        if not self._writer.started:
+            raise lost("a content block began before its message")
         self._spoke = True
-        self._writer.start()
+        self._opened.add(index)
         block = self._blocks[index] = _Block(opened)
         if block.kind == "text" and (text := text_of(opened.get("text"))):
             self._writer.text(text, index)
@@ -348,14 +359,19 @@ class _Decoder:
             del further["caller"]
         self._writer.call_start(block.call_id, name, further or None)
 
+    def _require_block(self, index: int, kind: str) -> _Block:
+        """Return the open block; where a host did not open it, it opens now, as one of this kind."""
+        if index not in self._blocks:
+            self._open_block(index, {"type": kind})
+        return self._blocks[index]
+
     def _add_to_block(self, index: int, delta: _Delta, data: bytes) -> None:
-        block = self._blocks.get(index)
-        if block is None:
-            if delta.type == "input_json_delta":
-                raise broken("arguments came for a content block that is not open")
-            self._open_block(index, {"type": _KINDS.get(delta.type, "text")})
-            block = self._blocks[index]
+        if delta.type == "input_json_delta" and index not in self._blocks:
+            raise broken("arguments came for a content block that is not open")
+        block = self._require_block(index, _KINDS.get(delta.type, "text"))
         match delta.type:
+            case "text_delta":
+                self._writer.text(delta.text, index)
             case "input_json_delta":
                 if block.kind == "tool_use" and delta.partial_json:
                     self._writer.call_args(block.call_id, delta.partial_json)
@@ -369,13 +385,24 @@ class _Decoder:
             case "compaction_delta":
                 further = required_object(_BODY.read(data), "delta")
                 block.opened = {**block.opened, **{name: further[name] for name in further if name != "type"}}
+                block.summarised = True
             case _:
                 self.unknown_events += 1
 
-    def _close_block(self, index: int) -> None:
-        block = self._blocks.pop(index, None)
+    def _end_block(self, index: int) -> None:
+        """Take the end of a block, which must have begun. Only the block of a compaction gets all of it by a delta."""
+        if index not in self._opened:
+            raise lost("a content block ended that had not begun")
+        block = self._blocks.get(index)
         if block is None:
-            return  # text needs no opening
+            return  # it has ended before
+        if block.kind == "compaction" and not block.summarised and block.opened.get("content") is None:
+            raise lost("a compaction has no content")
+        self._close_block(index)
+
+    def _close_block(self, index: int, *, ended: bool = True) -> None:
+        """Write what remains of a block. One without an end event of its own is a call only if its input is whole."""
+        block = self._blocks.pop(index)
         opened, written_input = block.opened, "".join(block.json_pieces)
         match block.kind:
             case "text":
@@ -391,12 +418,16 @@ class _Decoder:
                     whole_input = opened["input"]  # an object; of some hosts its text
                     text = whole_input if isinstance(whole_input, str) else encode_json(whole_input).decode()
                     self._writer.call_args(block.call_id, text)
-                self._writer.call_end(block.call_id)
+                    written_input = text
+                self._writer.call_end(block.call_id, None, None if ended else why_unusable(written_input))
             case "compaction":
                 summary = opened.get("content")
                 self._writer.item("compaction", opened, summary if isinstance(summary, str) else None)
             case kind:
-                self._writer.item(kind, _with_input(opened, written_input))
+                if written_input:
+                    arguments, whole = input_of(written_input)
+                    opened, self._cut_input = {**opened, "input": arguments}, self._cut_input or not whole
+                self._writer.item(kind, opened)
 
     def _note_message(self, message: dict[str, Any], usage: Any) -> None:
         self._note_usage(usage)
@@ -432,16 +463,11 @@ class _Decoder:
         reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
         if self._call_ids and reason is FinishReason.STOP:  # hosts of other models say so beside a call
             reason = FinishReason.TOOL_CALLS
+        if reason in WHOLE_FINISHES and self._cut_input:
+            raise lost("the input of a server tool does not parse")
+        require_call(reason, self._call_ids)
         data = {**self._message_data, **({"usage": self._usage} if self._usage else {})}
         self._writer.done(reason, self._reason, data or None)
-
-
-def _with_input(opened: dict[str, Any], written_input: str) -> dict[str, Any]:
-    """The item with the input that its deltas wrote; text that a length limit cut is kept as text."""
-    if not written_input:
-        return opened
-    arguments = parse_arguments(written_input).arguments
-    return {**opened, "input": {"unparsed_arguments": written_input} if arguments is None else arguments}
 
 
 CODEC = Codec(

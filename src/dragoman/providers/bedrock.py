@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..jsontext import encode_json, parse_arguments
+from ..jsontext import encode_json
 from ..message import FinishReason
 from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
 from ..target import Dialect
@@ -21,6 +21,7 @@ from .bedrock_request import encode_request
 from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .lenient import LenientJson, broken, required_object, text_of
+from .wholeness import WHOLE_FINISHES, input_of, lost, require_call, why_unusable
 
 __all__ = ["CODEC", "DIALECTS", "BedrockDialect", "family_dialect"]
 
@@ -41,6 +42,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
 _FAILURES = ("exception", "error", "failure")
 _SERVER_TOOL = "server_tool_use"
 _CALL_FIELDS = frozenset({"toolUseId", "name", "input"})
+_CONTENTS = frozenset({"content", "source", "error"})  # of results and pictures
 # `p` is padding, against guessing from the size of a frame.
 _NOT_KEPT = frozenset({"p", "output", "stopReason", "usage"})
 
@@ -71,7 +73,7 @@ _BODY = TypedJson(dict[str, Any])
 
 
 class _Block:
-    """A content block under way. Text and reasoning have no start: theirs is made by the first delta to be kept."""
+    """A content block under way. Text and reasoning have no start event: their first delta opens them."""
 
     __slots__ = ("call_id", "citations", "kind", "opened", "pieces", "redacted", "signature")
 
@@ -88,12 +90,17 @@ class _Block:
 class _Decoder:
     """Events of one answer to deltas. `messageStop` is the finish; usage may still follow it, or an exception."""
 
-    __slots__ = ("_blocks", "_call_ids", "_done", "_message_data", "_reason", "_writer", "unknown_events")
+    __slots__ = (
+        "_blocks", "_call_ids", "_cut_input", "_done", "_message_data", "_opened", "_reason", "_writer",
+        "unknown_events",
+    )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
+        self._opened: set[int] = set()  # indexes of all blocks so far
         self._call_ids = CallIds()
+        self._cut_input = False  # whether the input of a server tool does not parse
         self._reason: str | None = None
         self._done = False
         self._message_data: dict[str, Any] = {}
@@ -101,16 +108,21 @@ class _Decoder:
 
     def decode(self, events: Sequence[WireEvent]) -> None:
         read, write_text = _BLOCK_DELTA.read, self._writer.text
+        writing = -1  # the block that the last event added to
         for name, data in events:
             if name == "contentBlockDelta":
                 event = read(data)
                 delta = event.delta
+                if event.index != writing:
+                    writing = event.index
+                    self._require_block(writing)
                 if delta.text is not None:
-                    write_text(delta.text, event.index)
+                    write_text(delta.text, writing)
                 else:
-                    self._add_to_block(event.index, delta, data)
+                    self._add_to_block(self._blocks[writing], writing, delta, data)
             else:
                 self._decode_rare(name, _BODY.read(data or b"{}"))
+                writing = -1
 
     def decode_body(self, body: bytes) -> None:
         answer = _BODY.read(body)
@@ -141,11 +153,13 @@ class _Decoder:
                 kind, opened = next(iter(required_object(value, "start").items()), ("unknown", {}))
                 self._open_block(count_of(value.get("contentBlockIndex")) or 0, kind, opened)
             case "contentBlockStop":
-                self._close_block(count_of(value.get("contentBlockIndex")) or 0)
+                self._end_block(count_of(value.get("contentBlockIndex")) or 0)
             case "messageStop":
                 for index in tuple(self._blocks):
-                    self._close_block(index)
+                    self._close_block(index, ended=False)
                 self._stop(value)
+                if not self._reason:
+                    raise lost("the message ended without a stop reason")
                 self._note(value)
             case "metadata":
                 self._note(value)
@@ -156,10 +170,21 @@ class _Decoder:
             case _:
                 self.unknown_events += 1
 
-    def _add_to_block(self, index: int, delta: _Delta, data: bytes) -> None:
-        block = self._blocks.get(index)
-        if block is None:
-            block = self._blocks[index] = _Block()
+    def _require_block(self, index: int) -> None:
+        """Open the block of a delta, unless it is open: it is of text or reasoning then."""
+        self._writer.start()
+        if index not in self._blocks:
+            self._close_all_but_calls()
+            self._opened.add(index)
+            self._blocks[index] = _Block()
+
+    def _close_all_but_calls(self) -> None:
+        """Close the blocks that a new one follows, so that the order of the parts is theirs."""
+        for index in tuple(self._blocks):
+            if not self._blocks[index].call_id:
+                self._close_block(index, ended=False)
+
+    def _add_to_block(self, block: _Block, index: int, delta: _Delta, data: bytes) -> None:
         if delta.reasoning is not None:
             if delta.reasoning.text:
                 self._writer.thinking(delta.reasoning.text, index)
@@ -169,9 +194,8 @@ class _Decoder:
         elif delta.tool_use is not None:
             if block.kind != "toolUse":
                 raise broken("arguments came for a content block that is no tool call")
-            if block.opened.get("type") == _SERVER_TOOL:
-                block.pieces.append(delta.tool_use.input)
-            elif delta.tool_use.input:
+            block.pieces.append(delta.tool_use.input)
+            if delta.tool_use.input and block.opened.get("type") != _SERVER_TOOL:
                 self._writer.call_args(block.call_id, delta.tool_use.input)
         else:
             self._add_rare(block, required_object(_BODY.read(data), "delta"))
@@ -180,8 +204,11 @@ class _Decoder:
         match delta:
             case {"citation": citation}:
                 block.citations.append(citation)
+            case {"toolResult": _} | {"image": _} if next(iter(delta)) != block.kind:
+                raise lost("a content block went on that had not begun")
             case {"toolResult": [*pieces]}:
                 block.pieces.extend(pieces)
+                block.opened = {**block.opened, "content": block.pieces}
             case {"image": {"source": {"bytes": str() as piece}}}:
                 block.pieces.append(piece)
             case {"image": dict() as image}:
@@ -192,8 +219,11 @@ class _Decoder:
     def _open_block(self, index: int, kind: str, opened: Any) -> None:
         if not isinstance(opened, dict):
             raise broken("a content block is not an object")
+        self._writer.start()
         if index in self._blocks:
-            self._close_block(index)
+            self._close_block(index, ended=False)
+        self._close_all_but_calls()
+        self._opened.add(index)
         block = self._blocks[index] = _Block(kind, opened)
         if kind == "toolUse" and opened.get("type") != _SERVER_TOOL:
             self._open_call(block)
@@ -209,25 +239,35 @@ class _Decoder:
             del further["type"]
         self._writer.call_start(block.call_id, tool_name, further or None)
 
-    def _close_block(self, index: int) -> None:
-        block = self._blocks.pop(index, None)
-        if block is None:
-            return  # plain text, of which nothing had to be kept
+    def _end_block(self, index: int) -> None:
+        """Take the end of a block, which must have begun."""
+        if index not in self._opened:
+            raise lost("a content block ended that had not begun")
+        if index in self._blocks:
+            self._close_block(index)
+
+    def _close_block(self, index: int, *, ended: bool = True) -> None:
+        """Write what remains of a block. One without an end event of its own is a call only if its input is whole."""
+        block = self._blocks.pop(index)
         opened = block.opened
         match block.kind:
             case "":
                 self._close_words(index, block)
             case "toolUse" if opened.get("type") == _SERVER_TOOL:
-                self._writer.item(_SERVER_TOOL, {"toolUse": _with_input(opened, "".join(block.pieces))})
+                arguments, whole = input_of("".join(block.pieces) or "{}")
+                self._cut_input = self._cut_input or not whole
+                self._writer.item(_SERVER_TOOL, {"toolUse": {**opened, "input": arguments}})
             case "toolUse":
-                self._writer.call_end(block.call_id)
+                self._writer.call_end(block.call_id, None, None if ended else why_unusable("".join(block.pieces)))
+            case "toolResult" | "image" if not block.pieces and opened.keys().isdisjoint(_CONTENTS):
+                raise lost("a content block has no content")
             case "toolResult":
-                self._writer.item("toolResult", {"toolResult": {**opened, "content": block.pieces}})
+                self._writer.item("toolResult", {"toolResult": opened})
             case "image":
                 source = {"bytes": _joined(block.pieces)} if block.pieces else opened.get("source")
                 self._write_image({**opened, "source": source})
-            case kind:
-                self._writer.item(kind, {kind: opened})
+            case _:  # what it is, and what its deltas said, is not known: there is nothing to send back
+                self.unknown_events += 1
 
     def _close_words(self, index: int, block: _Block) -> None:
         if block.redacted:
@@ -292,6 +332,7 @@ class _Decoder:
         usage = value.get("usage")
         if isinstance(usage, dict):
             self._message_data["usage"] = usage
+            self._writer.start()
             self._writer.usage(_token_usage(usage))
 
     def _finish(self) -> None:
@@ -299,6 +340,9 @@ class _Decoder:
         reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
         if self._call_ids and reason is FinishReason.STOP:  # some families say so beside a call
             reason = FinishReason.TOOL_CALLS
+        if reason in WHOLE_FINISHES and self._cut_input:
+            raise lost("the input of a server tool does not parse")
+        require_call(reason, self._call_ids)
         self._writer.done(reason, self._reason or None, self._message_data or None)
 
 
@@ -313,12 +357,6 @@ def _token_usage(usage: dict[str, Any]) -> TokenUsage:
         cache_read_tokens=read,
         cache_write_tokens=written,
     )
-
-
-def _with_input(opened: dict[str, Any], written_input: str) -> dict[str, Any]:
-    """The call of a server tool with the input that its deltas wrote; text that a length limit cut is kept as text."""
-    arguments = parse_arguments(written_input or "{}").arguments
-    return {**opened, "input": {"unparsed_arguments": written_input} if arguments is None else arguments}
 
 
 def _joined(pieces: list[str]) -> str:

@@ -24,6 +24,7 @@ from .gemini_arguments import FunctionCall, StreamedCall
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
 from .hosts import VERTEX_VARIABLES
 from .lenient import broken, decode_unlabelled, mended
+from .wholeness import NOT_CLOSED, lost
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
@@ -316,11 +317,10 @@ class _Decoder:
             self._streamed_call.add(call)
             self._streamed_call.provider_data.update(data)
             if not call.will_continue:
-                self._close_streamed_call()
+                self._close_streamed_call(self._streamed_call.is_whole)
             return
         if not call.name:
-            self.unknown_events += 1
-            return
+            raise lost("a function call has no name")
         further = {name: value for name, value in part["functionCall"].items() if name not in _CALL_FIELDS}
         if further:
             data["functionCall"] = further
@@ -331,19 +331,17 @@ class _Decoder:
         if call.will_continue or call.partial_args is not None:
             self._streamed_call = StreamedCall(call_id, call)
             if not call.will_continue:
-                self._close_streamed_call()
+                self._close_streamed_call(self._streamed_call.is_whole)
             return
         if call.args is not None:
             self._writer.call_args(call_id, encode_json(call.args).decode())
         self._writer.call_end(call_id)
 
-    def _close_streamed_call(self, *, whole: bool = True) -> None:
+    def _close_streamed_call(self, is_whole: bool) -> None:
         call, self._streamed_call = self._streamed_call, None
         if call is not None:
-            text = encode_json(call.arguments).decode()
-            # Without its last brace the text does not parse: arguments that did not arrive whole are never used.
-            self._writer.call_args(call.call_id, text if whole else text[:-1])
-            self._writer.call_end(call.call_id, call.provider_data or None)
+            self._writer.call_args(call.call_id, encode_json(call.arguments).decode())
+            self._writer.call_end(call.call_id, call.provider_data or None, None if is_whole else NOT_CLOSED)
 
     def _write_blob(self, part: dict[str, Any], blob: _Blob) -> None:
         further = {name: part[name] for name in part if name != "inlineData"}
@@ -370,7 +368,7 @@ class _Decoder:
             self._writer.usage(self._totals.usage())
 
     def _finish(self) -> None:
-        self._close_streamed_call(whole=False)
+        self._close_streamed_call(is_whole=False)
         if self._totals.reports > 1:
             self._writer.usage(self._totals.usage())
         raw = self._reason

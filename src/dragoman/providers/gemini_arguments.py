@@ -40,7 +40,7 @@ class FunctionCall(msgspec.Struct, rename="camel", gc=False):
 class StreamedCall:
     """A call under way: its arguments so far, and what else its pieces said."""
 
-    __slots__ = ("_continued", "_name", "_wire_id", "arguments", "call_id", "provider_data")
+    __slots__ = ("_broken_off", "_continued", "_name", "_wire_id", "arguments", "call_id", "provider_data")
 
     def __init__(self, call_id: str, call: FunctionCall) -> None:
         self.call_id = call_id
@@ -49,7 +49,13 @@ class StreamedCall:
         self._name = call.name
         self._wire_id = call.id
         self._continued: str | None = None  # the place of a string that is not whole yet
+        self._broken_off = False  # whether a string was followed by something else than the rest of it
         self.add(call)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each string that was said to go on did so, to its end."""
+        return self._continued is None and not self._broken_off
 
     def add(self, call: FunctionCall) -> None:
         """Take the next piece; raise ModelError where it belongs to another call or does not fit."""
@@ -60,6 +66,7 @@ class StreamedCall:
             value: Any = piece.string_value
             if value is None:
                 value = piece.number_value if piece.bool_value is None else piece.bool_value
+            self._broken_off = self._broken_off or self._continued not in (None, piece.json_path)
             self._put(_path_steps(piece.json_path), value, appended=piece.json_path == self._continued)
             self._continued = piece.json_path if piece.will_continue else None
 

@@ -8,7 +8,6 @@ where ours is another; on the message its `usage` as reported, `logprobs` and ev
 """
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
@@ -22,6 +21,7 @@ from .failures import error_from_response, error_from_words, error_words
 from .lenient import UNREADABLE, LenientJson, decode_unlabelled, text_of
 from .openai_chat_calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
+from .wholeness import require_call
 
 __all__ = ["CODEC", "ChatDialect"]
 
@@ -41,6 +41,14 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "sensitive": FinishReason.CONTENT_FILTER,  # Z.ai
     "safety": FinishReason.CONTENT_FILTER,
     "refusal": FinishReason.REFUSAL,
+}
+
+# Words with which a provider says that it failed, though it gave no error.
+FAILURES: dict[str, ErrorCode] = {
+    "error": ErrorCode.SERVER_ERROR,  # Mistral, OpenRouter, Together, vLLM
+    "abort": ErrorCode.SERVER_ERROR,  # vLLM, SGLang: the server gave the request up
+    "network_error": ErrorCode.SERVER_ERROR,  # Z.ai
+    "insufficient_system_resource": ErrorCode.OVERLOADED,  # DeepSeek
 }
 
 # Where vendors report how much of the prompt came from the cache, best first.
@@ -145,6 +153,7 @@ class _Decoder:
         "_ended",
         "_hidden",
         "_items",
+        "_listed",
         "_logprobs",
         "_message_data",
         "_open",
@@ -165,6 +174,7 @@ class _Decoder:
         self._reason: str | None = None
         self._refused = False
         self._calls = ToolCallJoiner(writer)
+        self._listed = False  # whether calls come in `tool_calls`
         self._details: list[Any] = []  # of the thinking that is open
         self._hidden: dict[str, Any] = {}  # signatures that belong to the message, not to a text of it
         self._annotations: list[Any] = []
@@ -333,6 +343,7 @@ class _Decoder:
             if delta.tool_calls:
                 if self._open:
                     self._close_part("")
+                self._listed = True
                 self._calls.add(delta.tool_calls, are_whole=choice.delta is None)
             if (
                 delta.refusal
@@ -395,7 +406,8 @@ class _Decoder:
             self._refused = True
             self._writer.text(delta.refusal, _REFUSAL_PART)
         called = delta.function_call
-        if called is not None and (called.name or called.arguments):  # the deprecated form: one call, without an id
+        # The deprecated form: one call, without an id. llama-cpp-python says each call in both forms.
+        if called is not None and (called.name or called.arguments) and not self._listed:
             self._close_part("")
             self._calls.add([CallPiece(index=0, function=called)], are_whole=False)
         self._annotations.extend(delta.annotations or ())
@@ -448,6 +460,10 @@ class _Decoder:
             return
         self._ended = True
         self._writer.start()
+        failure = FAILURES.get((self._reason or "").lower())
+        if failure is not None:
+            self._writer.error(ModelError(f"the provider ended its answer with {self._reason!r}", code=failure))
+            return
         if self._annotations and self._open != "text":
             self._close_part("text")
         self._close_part("")
@@ -466,7 +482,9 @@ class _Decoder:
             data["logprobs"] = self._logprobs
         if self._usage:
             data["usage"] = self._usage
-        self._writer.done(self._finish_reason(), self._reason, data or None)
+        reason = self._finish_reason()
+        require_call(reason, self._calls)
+        self._writer.done(reason, self._reason, data or None)
 
     def _finish_reason(self) -> FinishReason:
         """Ours for the provider's word. Several vendors say `stop`, or nothing, after tool calls and refusals."""
@@ -474,7 +492,7 @@ class _Decoder:
             reason = FINISH_REASONS.get(self._reason.lower(), FinishReason.OTHER)
         else:
             reason = FinishReason.STOP if self._dialect.finish_optional else FinishReason.OTHER
-        if self._calls and (reason is FinishReason.STOP or not self._reason):
+        if self._calls and reason is FinishReason.STOP:
             return FinishReason.TOOL_CALLS
         return FinishReason.REFUSAL if self._refused and reason is FinishReason.STOP else reason
 
@@ -506,7 +524,7 @@ def _joined_audio(name: str, values: list[Any]) -> Any:
         return "".join(values)
     try:  # each piece is padded base64 of its own
         return base64.b64encode(b"".join(map(base64.b64decode, values))).decode()
-    except binascii.Error:
+    except ValueError:
         return "".join(values)
 
 

@@ -113,8 +113,8 @@ class ToolCallJoiner:
         self._ids = CallIds()
         self._waiting: _Call | None = None  # it has a name, of which more may come: some gateways cut it in pieces
 
-    def __bool__(self) -> bool:
-        return bool(self._calls)
+    def __len__(self) -> int:
+        return len(self._calls)
 
     def go_on(self, pieces: list[FurtherPiece] | None) -> bool:
         """Write a further piece of an open call, the path of most tokens; False where it is for `add` to read."""
@@ -178,7 +178,8 @@ class ToolCallJoiner:
                 self._waiting = call
             if arguments and self._waiting is call:
                 self.open_waiting()
-        if arguments and not (arguments[0] == "{" and call.is_repeated_by(arguments)):
+        is_same = piece.index in (None, call.index) or call.index is None
+        if arguments and not (is_same and arguments[0] == "{" and call.is_repeated_by(arguments)):
             call.pieces.append(arguments)
             if call.id:
                 self._writer.call_args(call.id, arguments)

@@ -38,12 +38,15 @@ from .openai_responses_items import (
     objects_in,
     reasoning_data,
     reasoning_texts,
+    require_same,
     rest_of,
+    rest_of_arguments,
     says_the_same,
     text_in,
     without,
 )
 from .openai_responses_request import DIALECTS, SPECIFICATION, ResponsesDialect, encode_request
+from .wholeness import WHOLE_FINISHES, lost, why_unusable
 
 __all__ = ["CODEC", "DIALECTS", "ResponsesDialect"]
 
@@ -76,6 +79,7 @@ class _Piece(msgspec.Struct, gc=False):
     summary_index: int | None = 0
 
 
+_WRITTEN_IN_PIECES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 _decode_piece = msgspec.json.Decoder(_Piece).decode
 _EVENT = LenientJson(_Event)
 
@@ -314,7 +318,12 @@ class _Decoder:
         contents = contents if isinstance(contents, list) else []
         self._flush_held(item)
         for index, content in enumerate(contents):
-            if not isinstance(content, dict) or (item.current is not None and index < item.current):
+            if not isinstance(content, dict):
+                continue
+            if index in item.texts:
+                if index not in item.content_done and "content" in content_data(item, content):
+                    raise lost("a text of a message was closed without its further fields")
+                rest_of(item.texts[index], text_in(content, "text") or text_in(content, "refusal"))
                 continue
             if index != item.current:
                 self._open_content(item, index, "output_text")
@@ -335,8 +344,9 @@ class _Decoder:
         if item.current is None:
             return
         content = item.content_done.get(item.current) or {"type": item.channel}
-        whole = text_in(content, "text") or text_in(content, "refusal")
-        rest = rest_of(whole, join_surrogates("".join(item.writing)))
+        written = join_surrogates("".join(item.writing))
+        rest = rest_of(written, text_in(content, "text") or text_in(content, "refusal"))
+        item.texts[item.current] = written + rest
         self._refused = self._refused or content.get("type") == "refusal"
         self._writer.text(rest, item.part_index, content_data(item, content))
         item.current = None
@@ -352,7 +362,7 @@ class _Decoder:
             self._flush_held(item)
             item.written = item.text()
         whole, other = reasoning_texts(item.latest)
-        rest = rest_of(whole, item.written) or rest_of(other, item.written)
+        rest = rest_of(item.written, whole, other)
         data = reasoning_data(item, item.written + rest)
         if rest or data != item.early:
             self._writer.thinking(rest, self._next_part() if item.early else item.part_index, data)
@@ -376,19 +386,21 @@ class _Decoder:
             item.held = [("arguments", 0, "".join(item.writing)), *item.held]
             item.writing = []
         self._flush_held(item)
-        arguments = item.latest.get("arguments")
-        whole = encode_json(arguments).decode() if isinstance(arguments, dict) else text_in(item.latest, "arguments")
-        if rest := rest_of(whole, join_surrogates("".join(item.writing))):
+        written = join_surrogates("".join(item.writing))
+        if rest := rest_of_arguments(written, item.latest.get("arguments")):
             self._writer.call_args(item.call_id or "", rest)
-        self._writer.call_end(item.call_id or "", without(item.latest, "type", "call_id", "name", "arguments"))
+        data = without(item.latest, "type", "call_id", "name", "arguments")
+        self._writer.call_end(item.call_id or "", data, _why_unusable(item, written + rest))
 
     def _write_custom_call(self, item: OutputItem) -> None:
         """A tool of free text: the text is its one argument."""
         if not self._open_call(item):
             raise ModelError("a custom tool call came without its name or id", code=ErrorCode.PROTOCOL_VIOLATION)
         call_id = item.call_id or ""
-        self._writer.call_args(call_id, encode_json({"input": text_in(item.latest, "input")}).decode())
-        self._writer.call_end(call_id, without(item.latest, "call_id", "name", "input"))
+        whole = encode_json({"input": text_in(item.latest, "input")}).decode()
+        self._writer.call_args(call_id, whole)
+        data = without(item.latest, "call_id", "name", "input")
+        self._writer.call_end(call_id, data, _why_unusable(item, whole if item.final is not None else ""))
 
     def _write_picture(self, item: dict[str, Any]) -> None:
         """The picture as an image, its item without the bytes."""
@@ -404,6 +416,8 @@ class _Decoder:
     # -- the end
 
     def _end_response(self, response: dict[str, Any], word: str | None) -> None:
+        if not response:
+            raise lost("the last event holds no response")
         status = text_in(response, "status") or word
         if status == "failed":
             self._note_usage(response)
@@ -420,6 +434,8 @@ class _Decoder:
             reason = FinishReason.STOP
         if reason is FinishReason.STOP and (self._call_ids or self._refused):
             reason = FinishReason.TOOL_CALLS if self._call_ids else FinishReason.REFUSAL
+        if reason in WHOLE_FINISHES and self._is_incomplete():
+            reason = FinishReason.OTHER
         data.update({name: value for name, value in response.items() if name not in NOT_KEPT and value is not None})
         if response.get("usage"):
             data["usage"] = response["usage"]
@@ -432,7 +448,9 @@ class _Decoder:
         for item, final in zip(settled, output, strict=True):
             if item.final is None:
                 item.final = final
-            elif changes := changes_in(item.final, final):
+                continue
+            require_same(item.final, final)
+            if changes := changes_in(item.final, final):
                 revised.append({"id": item.final.get("id"), **changes})
         if self._live is not None:
             self._close(self._live)
@@ -447,6 +465,13 @@ class _Decoder:
         if revised:
             data["output"] = revised
         return data
+
+    def _is_incomplete(self) -> bool:
+        """Whether a message was cut, or an item that only the provider understands has no end."""
+        return any(
+            item.is_unfinished if item.kind == "message" else item.final is None and item.kind not in _WRITTEN_IN_PIECES
+            for item in self._items
+        )
 
     def _matches(self, output: list[dict[str, Any]]) -> list[OutputItem]:
         """For each final item the one that it is the last word on, or a new one that was never announced.
@@ -500,6 +525,13 @@ class _Decoder:
                 cost=usage.get("cost"),
             )
         )
+
+
+def _why_unusable(item: OutputItem, arguments: str) -> str | None:
+    """Why a call is not used: the provider calls it unfinished, or has not ended it with whole arguments."""
+    if item.is_unfinished and item.final is not None:
+        return f"the provider calls the call {text_in(item.latest, 'status')!r}"
+    return None if item.final is not None else why_unusable(arguments)
 
 
 def _decode_object(data: bytes) -> dict[str, Any]:

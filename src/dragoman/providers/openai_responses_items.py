@@ -2,8 +2,9 @@
 
 from typing import Any, Literal, TypeAlias
 
-from ..jsontext import join_surrogates
+from ..jsontext import encode_json, join_surrogates, parse_arguments
 from ..usage import count_of
+from .wholeness import lost
 
 __all__ = [
     "NOT_KEPT",
@@ -19,7 +20,9 @@ __all__ = [
     "objects_in",
     "reasoning_data",
     "reasoning_texts",
+    "require_same",
     "rest_of",
+    "rest_of_arguments",
     "says_the_same",
     "text_in",
     "without",
@@ -123,7 +126,7 @@ class OutputItem:
 
     __slots__ = (
         "call_id", "channel", "closed", "content_done", "current", "early", "final", "held", "item_id", "kind",
-        "opened", "part_index", "pieces", "place", "writing", "written",
+        "opened", "part_index", "pieces", "place", "texts", "writing", "written",
     )  # fmt: skip
 
     def __init__(self, opened: dict[str, Any]) -> None:
@@ -137,6 +140,7 @@ class OutputItem:
         self.writing: list[str] = []  # the pieces of the content that is being written
         self.held: list[tuple[str, int, str]] = []
         self.content_done: dict[int, dict[str, Any]] = {}
+        self.texts: dict[int, str] = {}  # of a message: the contents that are closed
         self.channel = ""  # which texts of a reasoning item are being written
         self.current: int | None = None  # which content of a message is being written
         self.part_index: int | None = None
@@ -150,6 +154,11 @@ class OutputItem:
     def latest(self) -> dict[str, Any]:
         """The item as far as it is known."""
         return self.opened if self.final is None else self.final
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the provider itself calls the item unfinished."""
+        return text_in(self.latest, "status") not in ("", "completed", "complete")
 
     def text(self) -> str:
         """All that its pieces say."""
@@ -198,9 +207,47 @@ def without(item: dict[str, Any], *names: str) -> dict[str, Any] | None:
     return {name: value for name, value in item.items() if name not in names and value is not None} or None
 
 
-def rest_of(whole: str, written: str) -> str:
-    """Return what of `whole` is still to be written; nothing where the pieces said something else."""
-    return whole[len(written) :] if whole.startswith(written) else ""
+def rest_of(written: str, *wholes: str) -> str:
+    """Return what of the whole is still to be written; raise ModelError where the pieces are not its beginning.
+
+    Several wholes are the same text in another order. An empty one repeats nothing.
+    """
+    if not any(wholes):
+        return ""
+    rests = [whole[len(written) :] for whole in wholes if whole.startswith(written)]
+    if not rests:
+        raise lost("the whole that the provider repeats is not the sum of its pieces")
+    return next((rest for rest in rests if rest), "")
+
+
+def rest_of_arguments(written: str, arguments: Any) -> str:
+    """Return what of a call's arguments is still to be written; raise ModelError as `rest_of` does."""
+    if not isinstance(arguments, dict):
+        return rest_of(written, arguments if isinstance(arguments, str) else "")
+    if written and parse_arguments(written).arguments == arguments:
+        return ""  # a host that gives the object itself may space its text otherwise
+    return rest_of(written, encode_json(arguments).decode())
+
+
+def require_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Raise ModelError where the last event says other words in an item than the item's own end did."""
+    said = _said_in(before), _said_in(after)
+    if all(said) and said[0] != said[1]:
+        raise lost("the last event says otherwise than an item that had ended")
+
+
+def _said_in(item: dict[str, Any]) -> str:
+    """The words of a message, of reasoning or of a call's arguments; empty where the item has none."""
+    match item.get("type"):
+        case "message":
+            return _texts_in(item)
+        case "reasoning":
+            return reasoning_texts(item)[0]
+        case "function_call" | "custom_tool_call":
+            arguments = item.get("arguments")
+            written = encode_json(arguments).decode() if isinstance(arguments, dict) else text_in(item, "arguments")
+            return written or text_in(item, "input")
+    return ""
 
 
 def says_the_same(item: OutputItem, final: dict[str, Any]) -> bool:
@@ -223,7 +270,8 @@ def says_the_same(item: OutputItem, final: dict[str, Any]) -> bool:
 
 
 def _texts_in(message: dict[str, Any]) -> str:
-    return "".join(text_in(content, "text") for content in objects_in(message, "content"))
+    contents = objects_in(message, "content")
+    return "".join(text_in(content, "text") or text_in(content, "refusal") for content in contents)
 
 
 def changes_in(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,312 @@
+"""A call is used only when it was closed, an answer only when it is whole and its provider calls it finished."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragoman import Assembly, ErrorCode, FinishReason, assemble
+from dragoman.providers import find_codec, find_dialect
+from dragoman.stream import ResponseReader
+from dragoman.testing import decode_recorded
+from tests.wire_streams import AWS, BOTH_FORMS, SSE, Object, block, frames, sse
+
+
+def read(protocol: str, events: list[bytes], vendor: str = "") -> Assembly:
+    kind = AWS if protocol == "bedrock-converse" else SSE
+    return assemble(decode_recorded(protocol, events, vendor=vendor, content_type=kind))
+
+
+def read_body(protocol: str, value: Object, vendor: str = "") -> Assembly:
+    body = json.dumps(value).encode()
+    return assemble(decode_recorded(protocol, body, vendor=vendor, content_type="application/json"))
+
+
+def error_of(assembly: Assembly) -> ErrorCode:
+    assert assembly.error is not None
+    return assembly.error.error_code
+
+
+def call_of(assembly: Assembly) -> Any:
+    assert assembly.message is not None, assembly.error
+    (call,) = assembly.message.tool_calls
+    return call
+
+
+# ---------------------------------------------------------------- Anthropic Messages
+
+BEGUN: Object = {"type": "message_start", "message": {"id": "m", "model": "c", "content": []}}
+TOOL_USE: Object = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+STOPPED: Object = {"type": "message_stop"}
+
+
+def ended(reason: str | None) -> list[Object]:
+    return [{"type": "message_delta", "delta": {"stop_reason": reason}}, STOPPED]
+
+
+def anthropic(*events: Object) -> Assembly:
+    return read("anthropic-messages", sse(*events))
+
+
+def test_a_call_that_was_not_closed_before_the_message_ended_is_not_used() -> None:
+    call = call_of(anthropic(BEGUN, block(0, TOOL_USE)[0], *ended("tool_use")))
+    assert call.arguments is None
+    assert call.parse_error
+
+
+def test_a_call_that_was_not_closed_is_whole_with_a_whole_object() -> None:
+    *unclosed, _ = block(0, TOOL_USE, {"type": "input_json_delta", "partial_json": '{"at": 1}'})
+    assert call_of(anthropic(BEGUN, *unclosed, *ended("tool_use"))).arguments == {"at": 1}
+
+
+def test_a_call_that_was_closed_without_arguments_has_none() -> None:
+    assert call_of(anthropic(BEGUN, *block(0, TOOL_USE), *ended("tool_use"))).arguments == {}
+
+
+@pytest.mark.parametrize("ending", [[STOPPED], ended(None), ended("")])
+def test_a_message_that_ends_without_a_stop_reason_is_cut_short(ending: list[Object]) -> None:
+    text = block(0, {"type": "text", "text": "hi"})
+    assert error_of(anthropic(BEGUN, *text, *ending)) is ErrorCode.STREAM_TRUNCATED
+
+
+def test_a_block_that_ends_and_never_began_is_lost() -> None:
+    assert error_of(anthropic(BEGUN, *block(0, TOOL_USE)[1:], *ended("end_turn"))) is ErrorCode.STREAM_TRUNCATED
+
+
+def test_a_message_without_its_start_is_lost() -> None:
+    text = block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "hi"})
+    assert error_of(anthropic(*text, *ended("end_turn"))) is ErrorCode.STREAM_TRUNCATED
+
+
+# ---------------------------------------------------------------- Bedrock Converse
+
+
+def bedrock(*events: tuple[str, Object]) -> Assembly:
+    return read("bedrock-converse", frames(*events))
+
+
+STARTED_CALL: tuple[str, Object] = (
+    "contentBlockStart",
+    {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "t", "name": "look"}}},
+)
+
+
+def test_content_of_bedrock_before_the_message_start_opens_the_message() -> None:
+    piece = ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "hi"}})
+    answer = bedrock(piece, ("contentBlockStop", {"contentBlockIndex": 0}), ("messageStop", {"stopReason": "end_turn"}))
+    assert answer.message is not None
+    assert answer.message.text == "hi"
+
+
+def test_a_call_of_bedrock_before_the_message_start_opens_the_message() -> None:
+    answer = bedrock(
+        STARTED_CALL,
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+        ("messageStop", {"stopReason": "tool_use"}),
+    )
+    assert call_of(answer).arguments == {}
+
+
+def test_a_call_of_bedrock_that_was_not_closed_is_not_used() -> None:
+    answer = bedrock(("messageStart", {}), STARTED_CALL, ("messageStop", {"stopReason": "tool_use"}))
+    assert call_of(answer).parse_error
+
+
+def test_a_block_of_bedrock_of_a_kind_that_is_not_known_leaves_nothing_and_is_counted() -> None:
+    events = frames(
+        ("messageStart", {}),
+        ("contentBlockStart", {"contentBlockIndex": 0, "start": {"hologram": {"id": 1}}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"hologram": {"rays": 3}}}),
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+        ("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"text": "hi"}}),
+        ("contentBlockStop", {"contentBlockIndex": 1}),
+        ("messageStop", {"stopReason": "end_turn"}),
+    )
+    dialect = find_dialect("bedrock")
+    reader = ResponseReader(find_codec(dialect.specification), dialect, headers={"content-type": AWS})
+    message = assemble([*reader.feed(b"".join(events)), *reader.end()]).message
+    assert message is not None
+    assert [part.kind for part in message.parts] == ["text"]
+    assert reader.unknown_events == 2
+
+
+def test_a_message_of_bedrock_without_a_stop_reason_is_cut_short() -> None:
+    assert error_of(bedrock(("messageStart", {}), ("messageStop", {}))) is ErrorCode.STREAM_TRUNCATED
+
+
+# ---------------------------------------------------------------- Chat Completions
+
+
+def chunk(delta: Object, finish: str | None = None) -> Object:
+    return {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def chat(*chunks: Object) -> Assembly:
+    return read("openai-compatible", sse(*chunks, "[DONE]"))
+
+
+def test_a_call_in_both_forms_is_one_call() -> None:
+    call = call_of(read("openai-compatible", BOTH_FORMS))
+    assert (call.tool_name, call.arguments) == ("look_up", {"city": "Zürich"})
+
+
+def test_a_whole_call_in_both_forms_is_one_call() -> None:
+    function = {"name": "look_up", "arguments": '{"city": "Zürich"}'}
+    message = {"content": None, "function_call": function, "tool_calls": [{"id": "c", "function": function}]}
+    answer = read_body("openai-compatible", {"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    assert call_of(answer).arguments == {"city": "Zürich"}
+
+
+@pytest.mark.parametrize("word", ["error", "abort", "network_error", "ERROR"])
+def test_a_finish_word_that_says_failure_is_an_error(word: str) -> None:
+    answer = chat(chunk({"content": "hi"}), chunk({}, word))
+    assert answer.error is not None
+    assert answer.error.error_code is ErrorCode.SERVER_ERROR
+    assert word in (answer.error.message or "")
+
+
+def test_a_call_without_its_first_piece_never_counts_as_repeated() -> None:
+    first = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    second = {"index": 1, "function": {"arguments": '{"at": 1}'}}
+    answer = chat(chunk({"tool_calls": [first]}), chunk({"tool_calls": [second]}), chunk({}, "tool_calls"))
+    assert call_of(answer).parse_error
+
+
+# ---------------------------------------------------------------- Gemini
+
+
+def gemini(*parts: Object, finish: str = "STOP") -> Assembly:
+    chunks = [{"candidates": [{"content": {"parts": [part]}}]} for part in parts]
+    return read("gemini", sse(*chunks, {"candidates": [{"content": {}, "finishReason": finish}]}))
+
+
+def test_pieces_of_a_call_whose_beginning_is_lost_are_an_error() -> None:
+    piece = {"jsonPath": "$.at", "numberValue": 1}
+    assert error_of(gemini({"functionCall": {"partialArgs": [piece]}})) is ErrorCode.STREAM_TRUNCATED
+
+
+def test_a_string_that_another_argument_cuts_off_makes_the_call_unusable() -> None:
+    begun = {"jsonPath": "$.path", "stringValue": "/tmp", "willContinue": True}
+    other = {"jsonPath": "$.force", "boolValue": True}
+    call = {"name": "delete", "partialArgs": [begun, other]}
+    assert call_of(gemini({"functionCall": call})).parse_error
+
+
+# ---------------------------------------------------------------- Responses
+
+
+def text_item(text: str, **fields: Any) -> Object:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content, **fields}
+
+
+def call_item(**fields: Any) -> Object:
+    call = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'}
+    return {**call, "status": "completed", **fields}
+
+
+def completed(*output: Object, **fields: Any) -> Object:
+    response = {"id": "r", "status": "completed", "output": list(output), **fields}
+    return {"type": "response.completed", "response": response}
+
+
+def text_piece(delta: str) -> Object:
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    return {"type": "response.output_text.delta", **place, "delta": delta}
+
+
+def responses(*events: Object) -> Assembly:
+    return read("openai-responses", sse({"type": "response.created", "response": {"id": "r"}}, *events))
+
+
+def item_done(item: Object) -> Object:
+    return {"type": "response.output_item.done", "output_index": 0, "item": item}
+
+
+@pytest.mark.parametrize("response", [None, {}, "x", []])
+def test_a_last_event_without_a_response_is_no_finish(response: Any) -> None:
+    last = {"type": "response.completed", "response": response}
+    answer = responses(text_piece("hi"), item_done(text_item("hi")), last)
+    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
+
+
+def test_text_that_is_not_the_sum_of_its_pieces_is_an_error() -> None:
+    answer = responses(text_piece("He"), text_piece("o"), item_done(text_item("Hello")), completed(text_item("Hello")))
+    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
+
+
+def test_arguments_that_are_not_the_sum_of_their_pieces_are_an_error() -> None:
+    place = {"item_id": "fc_1", "output_index": 0}
+    piece = {"type": "response.function_call_arguments.delta", **place, "delta": '{"to": '}
+    opened = {"type": "response.output_item.added", "output_index": 0, "item": call_item(arguments="")}
+    answer = responses(opened, piece, item_done(call_item()), completed(call_item()))
+    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
+
+
+def test_a_last_event_that_says_otherwise_than_an_item_is_an_error() -> None:
+    answer = responses(item_done(call_item()), completed(call_item(arguments='{"at": 2}')))
+    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
+
+
+def test_a_last_event_without_output_leaves_what_the_items_said() -> None:
+    answer = responses(text_piece("hi"), item_done(text_item("hi")), completed())
+    assert answer.message is not None
+    assert (answer.message.text, answer.finish_reason) == ("hi", FinishReason.STOP)
+
+
+@pytest.mark.parametrize("status", ["incomplete", "in_progress"])
+@pytest.mark.parametrize("arguments", ['{"at": 1}', ""])
+def test_a_call_that_its_provider_calls_unfinished_is_not_used(status: str, arguments: str) -> None:
+    item = call_item(status=status, arguments=arguments)
+    call = call_of(responses(item_done(item), completed(item)))
+    assert call.arguments is None
+    assert status in call.parse_error
+    assert call_of(read_body("openai-responses", {"status": "completed", "output": [item]})).parse_error
+
+
+def test_a_call_that_nothing_closed_is_not_used() -> None:
+    opened = {"type": "response.output_item.added", "output_index": 0, "item": call_item(arguments="")}
+    assert call_of(responses(opened, completed())).parse_error
+
+
+def test_a_message_that_its_provider_calls_unfinished_finishes_no_answer() -> None:
+    cut = text_item("Hel", status="incomplete")
+    answer = responses(text_piece("Hel"), item_done(cut), completed(cut))
+    assert answer.finish_reason is FinishReason.OTHER
+
+
+# ---------------------------------------------------------------- finish words
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        chat(chunk({"content": "hi"}), chunk({}, "tool_calls")),
+        anthropic(BEGUN, *block(0, {"type": "text", "text": "hi"}), *ended("tool_use")),
+        bedrock(("messageStart", {}), ("messageStop", {"stopReason": "tool_use"})),
+    ],
+    ids=["chat", "anthropic", "bedrock"],
+)
+def test_an_answer_that_finished_for_a_call_and_has_none_is_an_error(answer: Assembly) -> None:
+    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        gemini({"text": "hi"}, finish="MALFORMED_FUNCTION_CALL"),
+        gemini({"text": "hi"}, finish="A_NEW_WORD"),
+        bedrock(("messageStart", {}), ("messageStop", {"stopReason": "malformed_model_output"})),
+        anthropic(BEGUN, *ended("a_new_word")),
+        chat(chunk({"content": "hi"}), chunk({}, "a_new_word")),
+        *(responses(completed(status=status)) for status in ("cancelled", "queued", "in_progress", "a_new_word")),
+        read_body("openai-chat", {"choices": [{"message": {"content": "hi"}, "finish_reason": None}]}),
+        read_body("gemini", {"candidates": [{"content": {"parts": [{"text": "hi"}]}}]}),
+    ],
+)
+def test_a_finish_word_that_is_not_known_to_be_good_is_other(answer: Assembly) -> None:
+    assert answer.finish_reason is FinishReason.OTHER
+
+
+def test_a_call_without_argument_text_in_an_answer_that_ended_otherwise_is_not_used() -> None:
+    assert call_of(anthropic(BEGUN, *block(0, TOOL_USE), *ended("a_new_word"))).parse_error
