@@ -54,7 +54,7 @@ class LenientJson(TypedJson[_Shape]):
             return self._decode(data)
         except UNREADABLE:
             if data.strip() in _SENTINELS:
-                return msgspec.convert({}, self._shape)
+                return mended({}, self._shape)
         return mended(_ANYTHING.read(data), self._shape, needed=self._needed)
 
 
@@ -92,13 +92,15 @@ def mended(value: Any, shape: type[_Shape], *, needed: frozenset[str] = frozense
     """Return a JSON value in the shape; raise ModelError (protocol_violation) where a needed field cannot be read."""
     try:
         return msgspec.convert(value, shape)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # half a surrogate pair where a number belongs
         pass
     readable = _read(value, inspect.type_info(shape), needed)
     try:
         return msgspec.convert(None if readable is _UNREADABLE else readable, shape)
     except msgspec.ValidationError as error:
         raise _not_of_shape(str(error)) from None  # it names the place and the types, never the value
+    except UnicodeEncodeError:
+        raise _not_of_shape("a text holds half a surrogate pair") from None
 
 
 def text_of(value: Any) -> str:
