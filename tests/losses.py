@@ -52,7 +52,7 @@ def kind_of(protocol: str, event: bytes) -> str:
 
 
 def _inner_type(value: dict[str, Any], *names: str) -> str:
-    inner = next((value[name] for name in names if isinstance(value.get(name), dict)), {})
+    inner: Any = next((value[name] for name in names if isinstance(value.get(name), dict)), {})
     return str(inner.get("type") or "")
 
 
