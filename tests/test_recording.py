@@ -87,5 +87,5 @@ def test_a_recording_of_the_network_holds_the_fields_of_the_corpus(tmp_path: Pat
 def test_a_file_that_is_no_recording_is_unreadable(tmp_path: Path) -> None:
     for name, data in {"a.jsonl": b"{}", "b.jsonl": b"hello", "c.jsonl.gz": b"hello", "d.jsonl": b"[1]"}.items():
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(ValueError, match="no recording"):
+        with pytest.raises(ValueError, match=r"no recording|no gzip file"):
             read_recording(tmp_path / name)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..delta import MessageDelta
 from ..errors import InvalidValue, UnreadableData
+from ..files import LARGEST_FILE
 from ..jsontext import decode_json, encode_json
 from ..providers import PROVIDERS, find_codec, find_dialect, find_recorded_dialect
 from ..stream import ResponseReader
@@ -175,8 +176,10 @@ class _Source:
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
         self._held = b""
-        while not self._held.lstrip() and self._more():
-            pass
+        while self._more():
+            if self._held.lstrip():
+                break
+            self._held = b""
         self._held = self._held if self._held[:1] == b"\0" else self._held.lstrip()
 
     @property
@@ -224,8 +227,14 @@ class _Source:
         yield from self._chunks
 
     def rest(self) -> bytes:
-        """Return everything from here on."""
-        return b"".join(self.chunks())
+        """Return everything from here on; raise UnreadableData where that has no end."""
+        chunks, size = [], 0
+        for chunk in self.chunks():
+            size += len(chunk)
+            if size > LARGEST_FILE:
+                raise UnreadableData(f"the capture is larger than {LARGEST_FILE} bytes, or it has no end")
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     def _more(self) -> bool:
         chunk = next(self._chunks, None)

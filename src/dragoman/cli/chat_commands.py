@@ -246,7 +246,7 @@ def _destination(argument: str, session_id: str) -> tuple[Path, str]:
         form = form or "markdown"
         ending = next((each for each, known in _ENDINGS.items() if known == form), ".json")
         return Path(f"{session_id}{ending}"), form
-    path = Path(" ".join(words)).expanduser()
+    path = Path(os.path.expanduser(" ".join(words)))  # noqa: PTH111  # Path's own raises where there is no such user
     form = form or _ENDINGS.get(path.suffix)
     if form is None:
         raise InvalidValue(f"which format? /export FILE {'|'.join(EXPORTS)}")

@@ -3,16 +3,14 @@
 Knows no store. What is in no known format is refused with a line that says what to do.
 """
 
-import gzip
 import sys
-import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..errors import InvalidValue, UnreadableData
+from ..files import read_file, read_stream
 from ..history import AgentState, HistoryEntry
 from ..interop import (
     Imported,
@@ -48,16 +46,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_source(name: str) -> bytes:
     """Return what is in a file, unpacked if its name ends in `.gz`; `-` is standard input."""
-    if name == "-":
-        return sys.stdin.buffer.read()
-    path = Path(name)
-    data = path.read_bytes()
-    if path.suffix != ".gz":
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error):
-        raise UnreadableData(f"{name} is no gzip file, or it is damaged") from None
+    return read_stream(sys.stdin.buffer, "standard input") if name == "-" else read_file(name)
 
 
 def read_conversations(

@@ -29,7 +29,7 @@ def trusted_files() -> dict[str, str]:
             raise TypeError
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UnreadableData(f"{path} is damaged: remove it, then trust your folders again") from None
     return known
 

@@ -23,6 +23,8 @@ def read_jsonl(lines: bytes | str | Iterable[bytes | str]) -> Iterator[HistoryEn
         lines = lines.split(b"\n")
     elif isinstance(lines, str):
         lines = lines.split("\n")
+    elif not isinstance(lines, Iterable):
+        raise InvalidValue.of("read_jsonl: the lines", lines, "text, bytes, or an iterable of lines")
     for number, line in enumerate(lines, 1):
         if isinstance(line, (bytes, str)) and not line.strip():
             continue

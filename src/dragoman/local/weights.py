@@ -91,7 +91,7 @@ def find_weights(name: str) -> Path:
         raise DragomanError(
             f"the weights of {name} are not here yet: dragoman local pull {name}", code=ErrorCode.NOT_FOUND
         )
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # noqa: PTH111  # Path's own raises where there is no such user
     if not path.is_file():
         raise DragomanError(f"there is no file {name!r}", code=ErrorCode.NOT_FOUND)
     return path

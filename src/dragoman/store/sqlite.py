@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import ErrorCode, StoreError
+from ..files import require_path
 from .database import Database
 from .protocol import Head, Tombstone
 from .sql import SQLStore
@@ -45,7 +46,7 @@ class SQLiteStore(SQLStore):
         poll_seconds: float = 0.1,
     ) -> None:
         super().__init__(clock, poll_seconds)
-        self._path = Path(path)
+        self._path = Path(require_path("SQLiteStore: the path", path))
         self._busy_seconds = busy_seconds
         self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
         self._is_prepared = False

@@ -5,6 +5,7 @@ before anything of it is touched.
 """
 
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -210,17 +211,17 @@ def prepare_file(path: Path, *, busy_seconds: float) -> None:
     try:
         make_private_folder(path.parent)
         _create_empty(path)
+        if _size_of_plain(path):
+            _require_known(path, busy_seconds)
+        with translated(path):
+            connection = connect(path, busy_seconds=busy_seconds)
+            try:
+                if _number(connection) < len(MIGRATIONS):
+                    migrate(connection, path)
+            finally:
+                connection.close()
     except OSError as error:
-        raise StoreError(f"{path} cannot be created: {error.strerror}", code=_os_code(error)) from error
-    if path.stat().st_size:
-        _require_known(path, busy_seconds)
-    with translated(path):
-        connection = connect(path, busy_seconds=busy_seconds)
-        try:
-            if _number(connection) < len(MIGRATIONS):
-                migrate(connection, path)
-        finally:
-            connection.close()
+        raise StoreError(f"{path} cannot be opened or created: {error.strerror}", code=_os_code(error)) from error
 
 
 def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "SQLiteDatabase":
@@ -388,6 +389,19 @@ def _create_empty(path: Path) -> None:
     except FileExistsError:
         return
     _sync_folder(path)
+
+
+def _size_of_plain(path: Path) -> int:
+    """Return the size of the file; raise StoreError for what is no file: reading a pipe could wait for ever."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        reason = f"{path} is a link to a file that is not there: remove the link, or make the file"
+        raise StoreError(reason, code=ErrorCode.NOT_FOUND) from None
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size
+    kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device, a pipe or a socket"
+    raise StoreError(f"{path} is {kind}: a store is one file", code=ErrorCode.INVALID_REQUEST)
 
 
 def _sync_folder(path: Path) -> None:

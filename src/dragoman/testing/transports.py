@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 
 from ..errors import InvalidValue, ModelError, UnreadableData, redact
+from ..files import read_file
 from ..stream import EventStreamParser
 from ..transport import HttpRequest, HttpResponse, Timeouts, Transport
 
@@ -95,13 +96,12 @@ class _Replay:
 
 
 def read_recording(path: str | os.PathLike[str]) -> list[ReplayedResponse]:
-    """Return the answers of a recording; raise UnreadableData for a file that is none."""
-    source = Path(path)
+    """Return the answers of a recording; raise OSError where it cannot be opened, UnreadableData where it is none."""
+    data = read_file(path)
     try:
-        data = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
         return [_replayed(json.loads(line)) for line in data.splitlines() if line.strip()]
-    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
-        raise UnreadableData(f"{source.name} is no recording of exchanges") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnreadableData(f"{Path(path).name} is no recording of exchanges") from error
 
 
 def _replayed(record: Mapping[str, Any]) -> ReplayedResponse:
