@@ -126,7 +126,7 @@ def test_a_block_comes_when_the_next_has_begun_and_not_before() -> None:
     assert growing.rest == "two\n"
 
 
-@given(st.lists(st.text(st.characters(), max_size=5), max_size=20))
+@given(st.lists(st.text(st.characters() | st.sampled_from("👩💻\u200d\u200c\ufe0f❤é1"), max_size=5), max_size=20))
 def test_pieces_made_safe_are_the_whole_made_safe(pieces: list[str]) -> None:
     safe = SafePieces()
     shown = "".join([*map(safe.feed, pieces), safe.end()])

@@ -44,18 +44,26 @@ class SafePieces:
 
     def __init__(self) -> None:
         self._held = ""
+        self._last = ""  # the end of what was shown, before it was made safe
 
     def feed(self, piece: str) -> str:
         """Return what can be shown now; the first half of something is kept for the next piece."""
         text, self._held = self._held + piece, ""
         if text and (text[-1] == "\r" or "\ud800" <= text[-1] <= "\udbff"):
             text, self._held = text[:-1], text[-1]
-        return printable(join_surrogates(text))
+        return self._safe(text)
 
     def end(self) -> str:
         """Return what was kept."""
         held, self._held = self._held, ""
-        return printable(join_surrogates(held))
+        shown, self._last = self._safe(held), ""
+        return shown
+
+    def _safe(self, text: str) -> str:
+        text = join_surrogates(text)
+        shown = printable(text, before=self._last)
+        self._last = (self._last + text)[-2:]
+        return shown
 
 
 class ReplyView:

@@ -27,10 +27,17 @@ __all__ = [
     "write_table",
 ]
 
-# What a terminal may take for a command, what turns the direction of text around, and what nobody sees: by U+2060 and
-# its block, U+FEFF and the tag characters a text can say something to a model that a person who copies it has not read.
-# Line breaks and tabs may pass.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]")
+# What a terminal may take for a command, what turns the direction of text around, and what nobody sees, by which a text
+# can say something to a model that a person who copies it has not read. In Unicode's words: Cc, Cf, Zl, Zp, Cs and
+# Default_Ignorable_Code_Point (which Python does not know), but for visible signs (Prepended_Concatenation_Mark), line
+# breaks and tabs. `tests/test_cli_output.py` holds the table against these properties.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_JOINERS = "\u200c\u200d"
+_PRESENTATIONS = "\ufe0e\ufe0f"  # as text or as a picture
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 _STYLES = {
     "bold": "1",
@@ -47,8 +54,14 @@ NARROWEST = 20
 NARROW = 60
 
 
-def printable(text: str) -> str:
-    """Return the text with everything that could steer a terminal written out, as `\\x1b`."""
+def printable(text: str, *, before: str = "") -> str:
+    """Return the text with everything that could steer a terminal, or that nobody sees, written out, as `\\x1b`.
+
+    One joiner after a letter or an emoji, and one presentation selector after an emoji, may pass: Persian, Hindi and
+    `👩‍💻` need them. `before` is what the text goes on from: its last two characters are enough.
+    """
+    if before:
+        return printable(before + text)[len(printable(before)) :]
     return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
 
 
@@ -121,6 +134,7 @@ class Output:
 
     def __init__(self, stream: TextIO | None = None, *, color: str = "auto") -> None:
         self._stream = stream or sys.stdout
+        self._last = ""  # what was written last: an emoji may come in pieces
         self._has_color = wants_color(self._stream, color)
 
     @property
@@ -140,7 +154,8 @@ class Output:
 
     def write(self, text: str, style: str = "") -> None:
         """Write text, made safe, in a style: words of `_STYLES`."""
-        safe = printable(text)
+        safe = printable(text, before=self._last)
+        self._last = (self._last + text)[-2:]
         if style and safe and self._has_color:
             codes = ";".join(_STYLES[word] for word in style.split())
             # Each line on its own, so that a cut by `head` or `less` leaves no colour behind.
@@ -151,6 +166,7 @@ class Output:
         """Write text and a line break."""
         self.write(text, style)
         self._stream.write("\n")
+        self._last = ""
 
     def indented(self, text: str, style: str = "", *, by: int = 4) -> None:
         """Write a text of any number of lines, each moved to the right."""
@@ -214,18 +230,44 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 def _columns(character: str) -> int:
     if character.isascii():
         return 1
-    if unicodedata.combining(character) or character in "\u200b\u200c\u200d\ufe0f":
+    if unicodedata.combining(character) or character in _JOINERS + _PRESENTATIONS:
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _escaped(found: re.Match[str]) -> str:
+    if _is_needed(found):
+        return found[0]
     # json leaves U+007F as it is; what is beyond U+FFFF is two escapes.
     return "\\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1]
 
 
 def _written_out(found: re.Match[str]) -> str:
+    if _is_needed(found):
+        return found[0]
     code = ord(found[0])
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _is_needed(found: re.Match[str]) -> bool:
+    """Whether an invisible character belongs to the one before it. A second one in a row never does."""
+    text, place = found.string, found.start()
+    if place == 0:
+        return False
+    last = text[place - 1]
+    if found[0] in _PRESENTATIONS:
+        return last in "0123456789#*" or _is_emoji(last)
+    if found[0] not in _JOINERS:
+        return False
+    if last == "\ufe0f":
+        return place > 1 and _is_emoji(text[place - 2])
+    is_letter = not last.isascii() and unicodedata.category(last)[0] in "LM" and _UNSAFE.match(last) is None
+    return is_letter or _is_emoji(last)
+
+
+def _is_emoji(character: str) -> bool:
+    """Whether it may be one: a sign, or of a block of emoji that this Python may not know yet."""
+    is_sign = not character.isascii() and unicodedata.category(character) in ("So", "Sm", "Sk", "Po", "Pd")
+    return is_sign or "\U0001f000" <= character <= "\U0001faff" or character == "\N{INFORMATION SOURCE}"

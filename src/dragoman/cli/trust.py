@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 
 from ..errors import UnreadableData
-from ..store.folders import make_private_folder
 from .folders import state_folder
 
 __all__ = ["distrust", "is_trusted", "trust", "trust_file", "trusted_files"]
@@ -58,6 +57,8 @@ def _checksum(data: bytes) -> str:
 
 
 def _keep(files: dict[str, str]) -> None:
+    from ..store.folders import make_private_folder
+
     path = trust_file()
     make_private_folder(path.parent)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
