@@ -376,7 +376,7 @@ def test_what_other_libraries_wrote_is_recognised_and_imported(user: User, name:
     assert detect_format(path.read_bytes()) == SAMPLE_FORMATS[name]
     ended = user.run("sessions", "import", str(path))
     assert ended.status == 0, ended.err
-    assert user.run("sessions", "list", "--json").json[0]["metadata"] == {"importedFrom": SAMPLE_FORMATS[name]}
+    assert user.run("sessions", "list", "--json").json[0]["metadata"] == {"imported_from": SAMPLE_FORMATS[name]}
 
 
 @pytest.mark.parametrize(("form", "value"), LISTS)

@@ -203,7 +203,7 @@ def test_when_something_was_said_is_noted_beside_the_time_of_the_import() -> Non
     asked = Message.user("Look.", timestamp=said)
     found = Message.tool(ToolResult("c", "found"), timestamp=said)
     state, _ = taken(asked, CALLED, found)
-    assert [entry.metadata.get("saidAt") for entry in state.entries] == [
+    assert [entry.metadata.get("said_at") for entry in state.entries] == [
         "2025-01-02T03:04:05Z", None, None, "2025-01-02T03:04:05Z",
     ]  # fmt: skip
     assert all(entry.timestamp and entry.timestamp.year == 2026 for entry in state.entries)

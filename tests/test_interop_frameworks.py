@@ -399,7 +399,7 @@ def test_a_recorded_run_keeps_usage_times_and_marks() -> None:
     assert imported.system == "Be brief."
     state = recorded(imported)
     inputs = [entry for entry in state.entries if isinstance(entry, ModelInputEntry)]
-    assert [dict(entry.metadata) for entry in inputs] == [{"saidAt": "2026-01-02T03:04:05Z"}, {"injected": True}]
+    assert [dict(entry.metadata) for entry in inputs] == [{"said_at": "2026-01-02T03:04:05Z"}, {"injected": True}]
     assert inputs[0].parts == (Text("What is this?"), Text("[image/png, 8 bytes: not recorded]"))
     assert state.token_usage == TokenUsage(121, 5, 126, 100, 20)
     assert results_of(state.entries) == [

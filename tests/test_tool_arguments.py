@@ -188,7 +188,7 @@ def test_what_is_told_fits_into_the_metadata_of_an_entry(sign: str) -> None:
     _, warnings = coerce_arguments(
         dict.fromkeys(names, "5"), {"type": "object", "properties": dict.fromkeys(names, INTEGER)}
     )
-    ToolStartedEntry("c1", "look", metadata={"parseWarning": "; ".join(warnings)})
+    ToolStartedEntry("c1", "look", metadata={"parse_warning": "; ".join(warnings)})
 
 
 unhurried = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

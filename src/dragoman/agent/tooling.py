@@ -115,7 +115,7 @@ class ToolRunner:
 
     async def _started(self, ready: ReadyCall) -> None:
         call = ready.call
-        notes = {"parseWarning": "; ".join(ready.warnings)} if ready.warnings else {}
+        notes = {"parse_warning": "; ".join(ready.warnings)} if ready.warnings else {}
         entry = ToolStartedEntry(call.tool_call_id, call.tool_name, ready.definition.idempotent, metadata=notes)
         await self._scope.append(entry)
         self._scope.tell(ToolStartedEvent, call)

@@ -37,7 +37,7 @@ from .modelchoice import fit_context
 __all__ = ["MODEL_KEY", "Spent", "Talk", "TalkOptions", "last_model"]
 
 # Where an input notes which model was asked, by the name that a person had typed.
-MODEL_KEY = "chatModel"
+MODEL_KEY = "chat_model"
 
 
 class TalkOptions(msgspec.Struct, frozen=True, kw_only=True):

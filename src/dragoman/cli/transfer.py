@@ -132,7 +132,7 @@ def import_session(chosen: argparse.Namespace) -> None:
 
 
 async def _keep(store: "SessionStore", conversation: "Conversation", chosen: argparse.Namespace) -> str:
-    metadata = {"importedFrom": conversation.format}
+    metadata = {"imported_from": conversation.format}
     if chosen.title:
         metadata["title"] = chosen.title
     try:

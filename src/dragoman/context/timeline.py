@@ -33,8 +33,8 @@ from .tokens import TokenCounter, UsageCorrection, count_message
 __all__ = ["COUNTER_KEY", "ESTIMATE_KEY", "Aim", "Timeline", "Unit"]
 
 # The metadata keys under which a model output keeps what its request was counted as, and which counter it was.
-ESTIMATE_KEY = "contextTokens"
-COUNTER_KEY = "contextCounter"
+ESTIMATE_KEY = "context_tokens"
+COUNTER_KEY = "context_counter"
 
 
 class Aim(msgspec.Struct, frozen=True):

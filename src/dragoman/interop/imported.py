@@ -274,7 +274,7 @@ def _error_code(message: Message) -> ErrorCode | None:
 
 def _said_at(timestamp: datetime | None) -> dict[str, Any]:
     """What an entry notes of when a message was said: its own time is that of the import."""
-    return {} if timestamp is None else {"saidAt": msgspec.to_builtins(timestamp)}
+    return {} if timestamp is None else {"said_at": msgspec.to_builtins(timestamp)}
 
 
 def _interrupted(request: ToolCallRequest) -> HistoryToolCallResult:
