@@ -269,6 +269,39 @@ def test_structured_output_is_json_of_the_schema(server: str) -> None:
     jsonschema.validate(json.loads(answer.message.text), schema)
 
 
+# What the model is made to write, as llama.cpp's grammars have it.
+WRITTEN_CALLS = {
+    "json": r'''"{\"name\": \"get_weather\", \"arguments\": {\"city\": \"" city "\", \"unit\": \"c\"}}"''',
+    "xml": r'''"<function=get_weather>\n<parameter=city>\n" city "\n</parameter>\n" unit "\n</function>"''',
+}
+
+
+@pytest.mark.parametrize("form", ["json", "xml"])
+def test_calls_in_the_text_of_a_server_that_reads_none_are_found(server: str, form: Literal["json", "xml"]) -> None:
+    """The grammar makes the model write two calls; without a field for tools the server leaves them in the text."""
+    written = dragoman.model(
+        f"llamacpp:{MODEL}",
+        base_url=f"{server}/v1",
+        transport=AiohttpTransport(trust_env=False),
+        temperature=0,
+        max_tokens=200,
+        text_calls=form,
+    )
+    call = f'"<tool_call>\\n" {WRITTEN_CALLS[form]} "\\n</tool_call>"'
+    grammar = f'root ::= "So: " call "\\n" call\ncall ::= {call}\ncity ::= [a-zA-Z] [a-z]{{2,9}}'
+    grammar += '\nunit ::= "<parameter=unit>\\nc\\n</parameter>"'
+    answer = ask(written, [QUESTION], [WEATHER], grammar=grammar)
+    assert answer.assembly.finish_reason is FinishReason.TOOL_CALLS
+    assert [part.kind for part in answer.message.parts] == ["text", "tool_call", "tool_call"]
+    for found in answer.message.tool_calls:
+        jsonschema.validate(found.arguments, WEATHER.parameter_schema)
+    cut = ask(written, [QUESTION], [WEATHER], grammar=grammar, max_tokens=12)
+    assert cut.message.text.startswith("So: <tool_call>\n")
+    assert not cut.message.tool_calls
+    results = [Message.tool(ToolResult(found.tool_call_id, "21 degrees")) for found in answer.message.tool_calls]
+    assert ask(written, [QUESTION, answer.message, *results], [WEATHER]).assembly.error is None
+
+
 @each_api
 def test_every_event_of_the_server_is_known(server: str, api: str, tmp_path: Path) -> None:
     recording = tmp_path / "exchanges.jsonl"

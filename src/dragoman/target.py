@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from .errors import InvalidValue
 from .message import ModelInvocationDescriptor, require_name
 
 __all__ = ["Dialect", "NameRule", "TargetRules"]
@@ -95,6 +96,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     says_cut: bool = True
     # Settings that its API has no place for: they are left out, with a warning.
     ignored: frozenset[str] = frozenset()
+    # The server leaves the model's tool calls in its text: tools, calls and results are written as text, in this form,
+    # and calls are read from the answer's text. Only the codec of Chat Completions writes them so.
+    text_calls: Literal["json", "xml"] | None = None
     # What its models can do where the catalogue does not know a model.
     abilities: frozenset[str] = frozenset({"streaming", "tools"})
     rules: TargetRules = TargetRules()
@@ -102,3 +106,5 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         require_name("dialect.provider", self.provider)
         require_name("dialect.specification", self.specification)
+        if self.text_calls is not None and self.text_calls not in ("json", "xml"):
+            raise InvalidValue.of("text_calls", self.text_calls, "json or xml")

@@ -77,7 +77,8 @@ def _place(settings: Settings, name: str) -> dict[str, str]:
     provider = settings.providers.get(name.partition(":")[0])
     if provider is None:
         return {}
-    given = {"base_url": provider.base_url, "region": provider.region, "project": provider.project}
+    names = ("base_url", "region", "project", "text_calls")
+    given = {name: getattr(provider, name) for name in names}
     return {field: value for field, value in given.items() if value is not None}
 
 

@@ -47,6 +47,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_variable: str | None = None
     region: str | None = None
     project: str | None = None
+    text_calls: str | None = None
     headers: dict[str, str] = {}
 
 
@@ -217,6 +218,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("providers.*.region", "the region of a cloud", _text, is_guarded=True, has_variable=False),
     Setting("providers.*.project", "the project of a cloud", _text, is_guarded=True, has_variable=False),
+    Setting(
+        "providers.*.text_calls",
+        "json or xml: its models write their calls as text",
+        _one_of("json", "xml"),
+        is_guarded=True,
+        has_variable=False,
+    ),
     Setting("providers.*.headers", "further headers", _pairs, is_guarded=True, has_variable=False, is_secret=True),
     Setting("mcp_servers.*", "an MCP server", _server, is_guarded=True, has_variable=False, is_secret=True),
 )

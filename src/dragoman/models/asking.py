@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -19,6 +19,7 @@ from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Te
 from ..providers import PROVIDERS, find_dialect
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
 from ..stream import ResponseReader
+from ..stream.textcalls import TextCallReader
 from ..target import TargetRules
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from ..usage import Prices, TokenUsage
@@ -32,7 +33,8 @@ __all__ = ["Model", "model", "render_request"]
 
 _CONFIG_FIELDS = frozenset(ModelConfig.__struct_fields__) - {"extensions"}
 # What a keyword can be meant for, besides a field of the provider's request.
-_SETTINGS = (*ModelConfig.__struct_fields__, "api_key", "base_url", "transport", "timeouts", "headers", "cache")
+_CLIENT_SETTINGS = ("api_key", "base_url", "transport", "timeouts", "headers", "cache", "text_calls")
+_SETTINGS = (*ModelConfig.__struct_fields__, *_CLIENT_SETTINGS)
 
 
 def model(
@@ -44,6 +46,7 @@ def model(
     timeouts: "Timeouts | None" = None,
     headers: Mapping[str, str] | None = None,
     cache: bool = True,
+    text_calls: Literal["json", "xml"] | None = None,
     **config: Any,
 ) -> "Model":
     """Return the model called `provider:model`, e.g. `anthropic:claude-opus-4-5`. No network is touched.
@@ -52,12 +55,20 @@ def model(
     environment variable is read when a request is sent. Hosts with an address of your own take `base_url`, or
     `region` and `project`. Keywords that are no field of ModelConfig go to the provider as they are; one that is
     only another spelling of a setting (`maxTokens`, `max_token`) raises InvalidValue.
+
+    `text_calls` is for a server that leaves the model's tool calls in its text, in the form that the model was taught:
+    `json` inside `<tool_call>`, or `xml` (`<function=name>`). It works with every provider of Chat Completions.
     """
     provider, colon, model_id = name.partition(":")
     if not colon or not provider or not model_id:
         raise InvalidValue.of("the model's name", name, "provider:model")
+    dialect = find_dialect(provider, model_id)
+    if text_calls is not None:
+        if dialect.specification != "openai-chat":
+            raise InvalidValue(f"text_calls needs a provider of Chat Completions, {provider} speaks another API")
+        dialect = msgspec.structs.replace(dialect, text_calls=text_calls)
     client = ProviderClient(
-        find_dialect(provider, model_id),
+        dialect,
         api_key=api_key,
         base_url=base_url,
         region=config.pop("region", None),
@@ -170,8 +181,17 @@ class Model:
         invocation, dialect = self._invocation(config), self.client.dialect
         run_id = metadata.get("run_id", "")
         readers: list[ResponseReader] = []
+        text_calls = None
+        if self.client.dialect.text_calls and handed.tools and (tool_choice or config.tool_choice) != "none":
+            text_calls = TextCallReader(handed.tools)
         return ModelStream(
-            self.client.call_model(wire, run_id=run_id, error_mapper=self.error_mapper, on_answer=readers.append),
+            self.client.call_model(
+                wire,
+                run_id=run_id,
+                error_mapper=self.error_mapper,
+                on_answer=readers.append,
+                text_calls=text_calls,
+            ),
             request=wire,
             invocation=invocation,
             rewrite=_rewrites(handed.original_names, info.prices, None if dialect.says_cut else config.max_tokens),
@@ -287,7 +307,7 @@ class Model:
         for name in ignored:
             warnings.warn(f"{who} has no place for {name}: it is left out", stacklevel=4)
         wanted = {
-            "tools": has_tools,
+            "tools": has_tools and self.client.dialect.text_calls is None,
             "structured_output": config.output_schema is not None,
             "reasoning": config.reasoning is not None and config.reasoning.effort != "off",
         }

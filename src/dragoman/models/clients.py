@@ -14,6 +14,7 @@ from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError
 from ..providers import find_codec
 from ..request import ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
+from ..stream.textcalls import TextCallReader
 from ..target import Dialect
 from ..transport import default_transport
 from ..transport.protocol import HttpRequest, Timeouts, require_headers
@@ -84,6 +85,7 @@ class ProviderClient:
         run_id: str = "",
         error_mapper: ErrorMapper | None = None,
         on_answer: Callable[[ResponseReader], None] | None = None,
+        text_calls: TextCallReader | None = None,
     ) -> AsyncGenerator[list[MessageDelta], None]:
         """Send the request and yield the deltas of each network read; together they are a legal stream.
 
@@ -97,7 +99,7 @@ class ProviderClient:
         try:
             transport = self._transport or default_transport()
             response = await transport.send(await self._signed(request), self._timeouts)
-            reader = self._reader(response.status, response.headers, run_id, error_mapper)
+            reader = self._reader(response.status, response.headers, run_id, error_mapper, text_calls)
             if on_answer is not None:
                 on_answer(reader)
             chunks = response.chunks()
@@ -126,13 +128,18 @@ class ProviderClient:
         yield self._without_key(last)
 
     def _reader(
-        self, status: int, headers: Mapping[str, str], run_id: str, error_mapper: ErrorMapper | None
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        run_id: str,
+        error_mapper: ErrorMapper | None,
+        text_calls: TextCallReader | None,
     ) -> ResponseReader:
         codec = self.codec
         if error_mapper is not None:
             own, mapped = codec.map_error, error_mapper
             codec = msgspec.structs.replace(codec, map_error=lambda *facts: mapped(*facts) or own(*facts))
-        return ResponseReader(codec, self.dialect, run_id=run_id, status=status, headers=headers)
+        return ResponseReader(codec, self.dialect, run_id=run_id, status=status, headers=headers, text_calls=text_calls)
 
     def _without_key(self, deltas: list[MessageDelta]) -> list[MessageDelta]:
         """The last deltas without the key, which a provider may quote back in whatever shape it has."""

@@ -20,6 +20,7 @@ from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from .encoding import argument_text, merge_fields
+from .text_calls import describe_tools, write_calls, write_result
 from .turns import Growing, as_json, read_back, write_conversation
 
 __all__ = ["SPECIFICATION", "ChatDialect", "HostedForm", "encode_request"]
@@ -88,12 +89,17 @@ def encode_request(request: ModelRequest, dialect: ChatDialect) -> WireRequest:
     """Return the request for a conversation that handoff has fitted to this dialect."""
     config = request.config
     body: dict[str, Any] = {"model": config.model_id}
-    tools = [_encode_tool(tool, dialect) for tool in request.tools]
+    choice = request.tool_choice or config.tool_choice
+    if dialect.text_calls is None:
+        tools = [_encode_tool(tool, dialect) for tool in request.tools]
+    elif choice not in (None, "auto", "none"):
+        raise _unsupported(dialect, f"tool_choice {choice!r} where the model writes its calls as text")
+    else:
+        tools = []
     if config.hosted_tools:
         _add_hosted_tools(body, tools, config.hosted_tools, dialect)
     if tools:
         body["tools"] = tools
-        choice = request.tool_choice or config.tool_choice
         if choice is not None:
             body["tool_choice"] = _encode_tool_choice(choice)
         if config.parallel_tool_calls is not None and dialect.parallel_tool_calls:
@@ -222,22 +228,44 @@ class _Conversation(Growing):
 
     def add(self, message: Message) -> None:
         turn = _encode_message(message, self.dialect)
+        if turn is not None and self.dialect.text_calls is not None and turn["role"] == "user":
+            turn = self._join_user_turn(turn)
         if turn is None:
             self.left_out.append(len(self.turns) + len(self.left_out))
         else:
             self.turns.append(as_json(turn))
 
+    def _join_user_turn(self, turn: dict[str, Any]) -> dict[str, Any] | None:
+        """Results that are written as text are of the user: join them and what follows, since templates want one turn.
+
+        None where the turn has gone into the one before it.
+        """
+        before = read_back(self.turns[-1]) if self.turns else {}
+        if before.get("role") != "user" or not isinstance(before["content"], str):
+            return turn
+        if isinstance(turn["content"], str):
+            self.turns[-1] = as_json({**before, "content": f"{before['content']}\n{turn['content']}"})
+        else:
+            content = [{"type": "text", "text": before["content"]}, *turn["content"]]
+            self.turns[-1] = as_json({**before, "content": content})
+        return None
+
 
 def _encode_messages(request: ModelRequest, dialect: ChatDialect) -> list[msgspec.Raw]:
     conversation = write_conversation(request, partial(_Conversation, dialect))
     turns = conversation.turns
-    if request.system:
-        turns.insert(0, as_json({"role": dialect.system_role, "content": request.system}))
+    system = request.system
+    choice = request.tool_choice or request.config.tool_choice
+    if dialect.text_calls is not None and request.tools and choice != "none":
+        described = describe_tools(request.tools, dialect.text_calls)
+        system = f"{system}\n\n{described}" if system else described
+    if system:
+        turns.insert(0, as_json({"role": dialect.system_role, "content": system}))
     if request.config.cache_config is not None and dialect.cache_control:
-        first, left_out = int(bool(request.system)), conversation.left_out
+        first, left_out = int(bool(system)), conversation.left_out
         known = (anchor for anchor in request.cache_anchors if anchor < len(request.messages))
         anchors = [first + anchor - bisect_right(left_out, anchor) for anchor in known]
-        _mark_cache(turns, anchors or [len(turns) - 1], has_system=bool(request.system))
+        _mark_cache(turns, anchors or [len(turns) - 1], has_system=bool(system))
     return turns
 
 
@@ -251,6 +279,8 @@ def _encode_message(message: Message, dialect: ChatDialect) -> dict[str, Any] | 
             (result,) = message.parts
             assert isinstance(result, ToolResult)
             content = _encode_result_content(result, dialect)
+            if dialect.text_calls is not None:
+                return {"role": "user", "content": write_result(content)}
             return {"role": "tool", "tool_call_id": result.tool_call_id, "content": content}
         case Role.ASSISTANT:
             return _encode_assistant(message, dialect)
@@ -324,9 +354,11 @@ def _is_kind(mime_type: str, prefix: str) -> bool:
 
 def _encode_assistant(message: Message, dialect: ChatDialect) -> dict[str, Any] | None:
     """The turn as the provider sent it; None where nothing of it can be said here."""
-    parts = message.parts
+    parts: Sequence[Any] = message.parts
     calls = [_encode_call(part) for part in parts if isinstance(part, ToolCall)]
     further = _encode_further(parts, dialect, has_calls=bool(calls))
+    if dialect.text_calls is not None:
+        parts, calls = write_calls(parts, dialect.text_calls), []
     content: Any = _encode_content_parts(parts) if dialect.thinking_parts else None
     if content is None:
         spoken = parts if not dialect.refusals else [part for part in parts if not _is_refusal(part)]

@@ -18,6 +18,7 @@ from .events import EventParser, WireEvent
 from .eventstream import EventStreamParser
 from .guard import Guard
 from .sse import SseParser
+from .textcalls import TextCallReader
 from .writer import DeltaWriter
 
 __all__ = ["BODY_LIMIT", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
@@ -78,7 +79,10 @@ class TypedJson(Generic[_Shape]):
 
 
 class ResponseReader:
-    """Reads one response. Feed it the body as it comes; every delta it returns has passed the contract."""
+    """Reads one response. Feed it the body as it comes; every delta it returns has passed the contract.
+
+    With `text_calls`, tool calls that the model wrote as text come out as calls.
+    """
 
     __slots__ = (
         "_body",
@@ -89,6 +93,7 @@ class ResponseReader:
         "_opening",
         "_parser",
         "_size",
+        "_text_calls",
         "_writer",
         "bug",
         "finished",
@@ -102,11 +107,13 @@ class ResponseReader:
         run_id: str = "",
         status: int = 200,
         headers: Mapping[str, str] | None = None,
+        text_calls: TextCallReader | None = None,
     ) -> None:
         lowered = {name.lower(): value for name, value in (headers or {}).items()}
         self._writer = DeltaWriter(run_id)
         self._guard = Guard(run_id=run_id, source=dialect.provider)
         self._decoder = codec.open_decoder(self._writer, dialect)
+        self._text_calls = text_calls
         self._body = bytearray()
         self._has_events = False
         self._opening: bytes | None = None
@@ -145,7 +152,7 @@ class ResponseReader:
                 self._keep(chunk)
         except Exception as error:  # noqa: BLE001  # whatever the wire says, the stream ends legally
             return self._closed(error, now)
-        deltas = self._guard.feed_all(self._writer.take())
+        deltas = self._guard.feed_all(self._taken())
         self.finished = self._guard.finished
         return deltas
 
@@ -188,8 +195,16 @@ class ResponseReader:
         except ModelError:
             pass
 
+    def _taken(self) -> list[MessageDelta]:
+        """The deltas that the decoder has written, with calls in the place of text where that is asked for."""
+        deltas = self._writer.take()
+        return deltas if self._text_calls is None else self._text_calls.take(deltas)
+
     def _closed(self, cause: Exception | None, now: datetime | None) -> list[MessageDelta]:
-        deltas = self._guard.feed_all(self._writer.take())
+        deltas = self._taken()
+        if self._text_calls is not None:
+            deltas = [*deltas, *self._text_calls.close()]
+        deltas = self._guard.feed_all(deltas)
         if isinstance(cause, InvalidValue):  # a value that no delta takes: too deep, too long a number
             said = cause.unquoted or str(cause)
             cause = ModelError(f"the provider's answer cannot be kept: {said}", code=ErrorCode.PROTOCOL_VIOLATION)

@@ -1,0 +1,368 @@
+"""Tool calls that a model writes as text, found in its answer: deltas in, deltas out. Pure. Knows no wire API.
+
+Two forms are read: a JSON object with `name` and `arguments` inside `<tool_call>`, and `<function=name>` with one
+`<parameter=key>` per argument or with a JSON object, alone or inside `<tool_call>`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..delta import (
+    DoneDelta,
+    MessageDelta,
+    StartDelta,
+    TextDelta,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+    UsageDelta,
+)
+from ..errors import UnreadableData
+from ..jsontext import decode_json, encode_json, join_surrogates
+from ..message import FinishReason
+from ..toolspec import ToolSpec
+
+__all__ = ["TextCallReader"]
+
+_CALL, _CALL_END = "<tool_call>", "</tool_call>"
+_FUNCTION, _FUNCTION_END = "<function=", "</function>"
+_PARAMETER_END = "</parameter>"
+_THINK, _THINK_END = "<think>", "</think>"
+
+_OPENING = re.compile("|".join((_CALL, _FUNCTION, _THINK)))
+_SPACE = re.compile(r"\s*")
+# What says where a tag may end, by the form of what is inside it.
+_MARKS = {
+    "plain": (_CALL_END,),
+    "json": ('"', _CALL_END, _FUNCTION_END),
+    "xml": (_PARAMETER_END, _FUNCTION_END, _CALL_END),
+}
+_FIND_MARKS = {form: re.compile("|".join(marks)) for form, marks in _MARKS.items()}
+_FIND_MARKS["json"] = re.compile(rf"\\.|{_FIND_MARKS['json'].pattern}", re.DOTALL)  # an escaped quote ends no string
+_LONGEST_MARK = max(map(len, (_CALL, _FUNCTION, _THINK_END, _CALL_END, _FUNCTION_END, _PARAMETER_END)))
+
+_HEADER = re.compile(r"<function=\s*[\"']?([^\s<>\"']{1,200})[\"']?\s*>")
+_PARAMETER = re.compile(r"\s*<parameter=([^<>\n]*)>(.*?)</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL)
+_NAME_FIRST = re.compile(r'\{\s*"name"\s*:\s*"([^"\\\s]{1,200})"')
+
+
+class _Written(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+    parameters: msgspec.Raw = msgspec.Raw(b"")
+
+
+_decode_written = msgspec.json.Decoder(_Written).decode
+
+
+class TextCallReader:
+    """Puts a tool call in place of each tag, and leaves every other word where it was.
+
+    1. A call is written when its tag has closed, never before. A tag that never closes stays text.
+    2. A tag is one run of text: whatever else the model says in between leaves it text.
+    3. White space between two calls, and around them where nothing else is said, is no text of its own.
+    4. What a closed tag holds may be broken: then the call has the text as arguments, which do not parse.
+    5. Nothing between `<think>` and `</think>` is a call.
+    6. `stop` becomes `tool_calls` where a call was found.
+    """
+
+    __slots__ = ("_calls", "_gap", "_held", "_last", "_out", "_schemas", "_seq", "_tag", "_thinking")
+
+    def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
+        self._schemas = {tool.name: tool.parameter_schema for tool in tools}
+        self._out: list[MessageDelta] = []
+        self._seq = 0
+        self._calls = 0
+        self._held = ""  # what may be the beginning of a tag
+        self._gap: list[str] | None = []  # white space since the beginning or the last call; None after a word
+        self._tag: _Tag | None = None
+        self._thinking = False
+        self._last: TextDelta | None = None  # the piece that is being read: its time and place are those of a call
+
+    def take(self, deltas: Sequence[MessageDelta]) -> list[MessageDelta]:
+        """Return the deltas with the calls that these complete."""
+        for delta in deltas:
+            if type(delta) is TextDelta:
+                self._take_text(delta)
+                continue
+            if type(delta) not in (StartDelta, UsageDelta):
+                self._release()
+            if type(delta) is DoneDelta and self._calls and delta.finish_reason is FinishReason.STOP:
+                self._put(msgspec.structs.replace(delta, finish_reason=FinishReason.TOOL_CALLS))
+            else:
+                self._put(delta)
+        taken, self._out = self._out, []
+        return taken
+
+    def close(self) -> list[MessageDelta]:
+        """Return what was held back: the stream has ended without a word of the provider."""
+        self._release()
+        taken, self._out = self._out, []
+        return taken
+
+    def _take_text(self, delta: TextDelta) -> None:
+        if self._last is not None and self._last.part_index != delta.part_index:
+            self._release()
+        self._last = delta
+        text = delta.text_delta
+        is_open = self._tag is not None or self._thinking or self._held or self._gap is not None
+        if not is_open and "<" not in text and delta.provider_data is None:
+            self._put(delta)
+            return
+        self._read(text)
+        if delta.provider_data is not None:
+            self._release()
+            self._put(msgspec.structs.replace(delta, text_delta=""))
+
+    def _read(self, text: str) -> None:
+        while text:
+            if self._tag is None:
+                text = self._read_outside(text)
+                continue
+            end = self._tag.feed(text)
+            if end is None:
+                return
+            written, text = self._tag.text(text[:end]), text[end:]
+            self._tag = None
+            self._write_call(written)
+
+    def _read_outside(self, text: str) -> str:
+        """Write text up to a tag, or up to what may be the beginning of one; return what is behind the opening."""
+        window, self._held = self._held + text, ""
+        if self._thinking:
+            start = window.find(_THINK_END)
+            end = start + len(_THINK_END) if start >= 0 else _whole_part(window, 0, (_THINK_END,))
+            self._say(window[:end])
+            self._thinking = start < 0
+            if not self._thinking:
+                return window[end:]
+            self._held = window[end:]
+            return ""
+        opening = _OPENING.search(window)
+        if opening is None:
+            end = _whole_part(window, 0, (_CALL, _FUNCTION, _THINK))
+            self._say(window[:end])
+            self._held = window[end:]
+            return ""
+        self._say(window[: opening.start()])
+        if opening[0] == _THINK:
+            self._say(_THINK)
+            self._thinking = True
+        else:
+            self._tag = _Tag(opening[0])
+        return window[opening.end() :]
+
+    def _release(self) -> None:
+        """Write what is held back: no call comes of it any more, or one with broken arguments."""
+        tag, held = self._tag, self._held
+        self._tag, self._held, self._thinking = None, "", False
+        if tag is not None:
+            written, after = tag.give_up()
+            if after is None:
+                self._say(written)
+            else:
+                self._write_call(written)
+                self._say(after)
+        self._say(held)
+        if self._gap and not self._calls:
+            self._put_text("".join(self._gap))
+        self._gap = [] if self._calls and self._gap is not None else None
+
+    def _say(self, text: str) -> None:
+        if self._gap is not None and text:
+            self._gap.append(text)
+            if text.isspace():
+                return
+            text, self._gap = "".join(self._gap), None
+        if text:
+            self._put_text(text)
+
+    def _put_text(self, text: str) -> None:
+        last = self._last
+        if last is not None:
+            place, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
+            self._put(TextDelta(*place, text, last.part_index, provider_raw=raw))
+
+    def _write_call(self, written: str) -> None:
+        call, last = _read_call(join_surrogates(written), self._schemas), self._last
+        if call is None or last is None:
+            self._say(written)
+            return
+        name, arguments = call
+        call_id = f"text_call_{self._calls}"
+        self._calls += 1
+        data = {"text": join_surrogates("".join(self._gap or ()) + written)}
+        self._gap = []
+        place, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
+        self._put(ToolCallStartDelta(*place, call_id, name, provider_raw=raw))
+        self._put(ToolCallArgsDelta(*place, call_id, arguments, provider_raw=raw))
+        self._put(ToolCallEndDelta(*place, call_id, data, provider_raw=raw))
+
+    def _put(self, delta: MessageDelta) -> None:
+        self._out.append(delta if delta.seq == self._seq else msgspec.structs.replace(delta, seq=self._seq))
+        self._seq += 1
+
+
+class _Tag:
+    """A tag that has opened. It reads each piece once, however many there are, and looks for the end of the tag.
+
+    An end inside a JSON string, or inside the value of a parameter, is content.
+    """
+
+    __slots__ = ("_blank", "_carry", "_close", "_form", "_in_string", "_last", "_pieces", "_refused", "_size")
+
+    def __init__(self, opening: str) -> None:
+        self._pieces = [opening]
+        self._size = len(opening)
+        self._close = _CALL_END if opening == _CALL else _FUNCTION_END
+        self._form = "wrapped" if opening == _CALL else "header"
+        self._carry = ""  # what may be the beginning of a mark
+        self._in_string = False
+        self._last = ""  # the mark before, in XML, and whether nothing but white space has come since
+        self._blank = True
+        self._refused: int | None = None  # where the first end was that is content
+
+    def feed(self, text: str) -> int | None:
+        """Take the next piece; return where in it the tag has ended, if it has."""
+        window, known = self._carry + text, len(self._carry)
+        self._carry = ""
+        at = self._open(window)
+        if self._form in _MARKS:
+            end = self._find_end(window, at, self._size - known)
+            if end is not None:
+                return end - known
+        self._pieces.append(text)
+        self._size += len(text)
+        return None
+
+    def text(self, last_piece: str) -> str:
+        """Return the tag, which this piece ends."""
+        return "".join((*self._pieces, last_piece))
+
+    def give_up(self) -> tuple[str, str | None]:
+        """Return the text: up to the first end that it has and what follows that, or all of it and None."""
+        whole = "".join(self._pieces)
+        return (whole, None) if self._refused is None else (whole[: self._refused], whole[self._refused :])
+
+    def _open(self, window: str) -> int:
+        """Find out what form the content has; return where it begins in the window."""
+        at = 0
+        if self._form == "wrapped":
+            at = _SPACE.match(window).end()  # type: ignore[union-attr]  # it matches everything
+            rest = window[at : at + len(_FUNCTION)]
+            if rest == _FUNCTION:
+                self._form = "header"
+            elif _FUNCTION.startswith(rest):
+                self._carry = rest
+            else:
+                self._form = "json" if rest[0] in "{[" else "plain"
+        if self._form == "header":
+            end = window.find(">", at)
+            if end >= 0:
+                self._form, self._last, at = "body", "header", end + 1
+        if self._form == "body":
+            at = _SPACE.match(window, at).end()  # type: ignore[union-attr]
+            if at < len(window):
+                self._form = "json" if window[at] == "{" else "xml"
+        return at
+
+    def _find_end(self, window: str, at: int, offset: int) -> int | None:
+        for mark in _FIND_MARKS[self._form].finditer(window, at):
+            self._blank = self._blank and not window[at : mark.start()].strip()
+            at = mark.end()
+            if self._ends_with(mark[0]):
+                return at
+            if mark[0] == self._close and self._refused is None:
+                self._refused = offset + at
+        end = _whole_part(window, at, _MARKS[self._form])
+        self._blank = self._blank and not window[at:end].strip()
+        self._carry = window[end:]
+        return None
+
+    def _ends_with(self, mark: str) -> bool:
+        """Whether the tag ends with this mark."""
+        if self._form == "json":
+            if mark == '"':
+                self._in_string = not self._in_string
+            return mark == self._close and not self._in_string
+        if self._form == "plain":
+            return mark == self._close
+        before = ("header", _PARAMETER_END) if mark == _FUNCTION_END else (_FUNCTION_END,)
+        is_next = mark == _PARAMETER_END or (self._blank and self._last in before)
+        self._last, self._blank = (mark if is_next else ""), True
+        return is_next and mark == self._close
+
+
+def _whole_part(window: str, start: int, marks: Sequence[str]) -> int:
+    """Return where the end of the window may be the beginning of a mark; its length where it is none."""
+    if window.endswith("\\") and '"' in marks:
+        escapes = len(window) - len(window.rstrip("\\"))
+        if escapes % 2:
+            return max(start, len(window) - 1)
+    at = window.rfind("<", max(start, len(window) - _LONGEST_MARK + 1))
+    return at if at >= 0 and any(mark.startswith(window[at:]) for mark in marks) else len(window)
+
+
+# ---------------------------------------------------------------- what a tag says
+
+
+def _read_call(written: str, schemas: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
+    """Return the name and the argument text of the call that a closed tag holds; None where it names no tool."""
+    content = written.removeprefix(_CALL).removesuffix(_CALL_END).strip()
+    return _read_function(content, schemas) if content.startswith(_FUNCTION) else _read_object(content)
+
+
+def _read_object(content: str) -> tuple[str, str] | None:
+    name: Any
+    try:
+        try:
+            call = _decode_written(content)
+            name, arguments = call.name, bytes(call.arguments) or bytes(call.parameters)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            # Half an escaped character is no JSON to msgspec, and models do write that.
+            value = decode_json(content)
+            name = value.get("name") if isinstance(value, dict) else None
+            arguments = encode_json(value.get("arguments", value.get("parameters"))) if name else b""
+    except UnreadableData:
+        found = _NAME_FIRST.match(content)
+        return (found[1], content) if found else None
+    if not isinstance(name, str) or not name:
+        return None
+    if arguments.startswith(b'"'):  # the object again as text, as the Chat API has it
+        return name, str(decode_json(arguments))
+    return name, arguments.decode() if arguments not in (b"", b"null") else "{}"
+
+
+def _read_function(content: str, schemas: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
+    header = _HEADER.match(content)
+    if header is None:
+        return None
+    name, inside = header[1], content[header.end() :].removesuffix(_FUNCTION_END)
+    if inside.lstrip().startswith("{"):
+        return name, inside.strip()
+    properties = schemas.get(name, {}).get("properties")
+    written: list[str] = []
+    at = 0
+    while parameter := _PARAMETER.match(inside, at):
+        key, at = parameter[1].strip(), parameter.end()
+        schema = properties.get(key) if isinstance(properties, dict) else None
+        value = _typed(parameter[2].removeprefix("\n").removesuffix("\n"), schema)
+        written.append(f"{encode_json(key).decode()}:{encode_json(value).decode()}")
+    if inside[at:].strip():
+        return name, inside  # a parameter that is not closed, or words between them: no JSON object
+    return name, "{" + ",".join(written) + "}"  # a key that was given twice is there twice, and told as such
+
+
+def _typed(text: str, schema: Any) -> Any:
+    """The value that the text says: as JSON where the schema wants no text, else the text itself."""
+    kinds = schema.get("type") if isinstance(schema, dict) else None
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if not isinstance(kinds, list) or "string" in kinds:
+        return text
+    try:
+        return decode_json(text)
+    except UnreadableData:
+        return text
