@@ -321,7 +321,8 @@ def _items_back(items: Turn, dialect: Any) -> Iterator[Block]:
                 content.pop("logprobs", None)  # facts, not history
             text = "".join(content.get("text", "") for content in item["content"])
             phase = {"phase": item["phase"]} if "phase" in item else {}
-            yield item if has_ids else {"role": "assistant", "content": text, **phase}
+            said = [{"type": "output_text", "text": text, "annotations": []}]
+            yield item if has_ids else {"type": "message", "role": "assistant", "content": said, **phase}
         else:
             yield item if has_ids else {name: value for name, value in item.items() if name != "id"}
 
