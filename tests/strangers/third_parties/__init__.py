@@ -1,0 +1,1 @@
+"""Other people's programs: a mock provider and MCP servers from npm, LiteLLM, and the official SDKs."""
