@@ -65,6 +65,18 @@ class Abrupt(BaseException):
     """Not even an Exception."""
 
 
+# What code of a user may raise that means something to Python or to asyncio.
+RUDE: tuple[Callable[[], BaseException], ...] = (
+    Injected,
+    Abrupt,
+    asyncio.CancelledError,
+    GeneratorExit,
+    KeyboardInterrupt,
+    StopIteration,
+    SystemExit,
+)
+
+
 async def linger(chance: random.Random, most: int) -> None:
     """Let others go first, some times or not at all."""
     for _ in range(chance.randrange(most + 1)):
@@ -228,6 +240,8 @@ class Troupe:
                 Abrupt(),
                 SystemExit(3),
                 asyncio.CancelledError(),
+                GeneratorExit(),
+                KeyboardInterrupt(),
                 RecursionError(),
                 TimeoutError(),
                 StopIteration(),
@@ -277,7 +291,7 @@ class Troupe:
 
     def _needs_approval(self, _arguments: dict[str, Any], _context: ToolContext[Any]) -> bool:
         if self._chance.random() < 0.2:
-            raise Injected
+            raise self._chance.choice(RUDE)()
         return self._chance.random() < 0.5
 
     def _run_plainly(self, _arguments: dict[str, Any], _context: ToolContext[Any]) -> Any:
@@ -305,7 +319,7 @@ class Whims:
         choice = self._chance.random()
         if choice < 0.03:
             self.has_failed = True
-            raise Injected
+            raise self._chance.choice(RUDE)()
         if choice < 0.05:
             self.has_failed = True
             return "yes"
@@ -347,7 +361,7 @@ class Noise(Hooks):
     async def _do(self) -> None:
         await linger(self._chance, 2)
         if self._chance.random() < 0.1:
-            raise Injected
+            raise self._chance.choice(RUDE)()
 
 
 class ShakyStore(MemoryStore):

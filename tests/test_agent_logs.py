@@ -82,7 +82,7 @@ def test_what_goes_wrong_is_told_louder(caplog: pytest.LogCaptureFixture) -> Non
         ("WARNING", "model call failed"),
         ("ERROR", "run failed"),
     ]
-    codes = [fields(record)["error_code"] for record in caplog.records]
+    codes = [fields(record)["error_code"] for record in caplog.records if record.name == LOGGER]
     assert codes == ["tool_failed", "overloaded", "authentication", "authentication"]
 
 

@@ -148,7 +148,9 @@ def test_a_tool_that_raises_fails_and_says_no_more_than_its_first_line_without_s
     error = ValueError("wrong key sk-abcdefghijklmnopqrstuvwxyz123456\nsecond line")
     state = fresh(widgets=[Shown("a", gives=error)])
     result = state.execute_widget_tool("a_tool", {})
-    assert result == WidgetResult("a_tool failed: ValueError: wrong key [redacted]", (), ErrorCode.TOOL_FAILED)
+    assert result == WidgetResult(
+        "a_tool failed: ValueError: wrong key [redacted]", (), ErrorCode.TOOL_FAILED, "ValueError"
+    )
     assert len(state.entries) == 0
 
 

@@ -15,9 +15,10 @@ Knows nothing of messages, providers or the network.
 """
 
 import re
+from contextvars import ContextVar
 from enum import StrEnum
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 __all__ = [
     "RETRYABLE_CODES",
@@ -231,3 +232,65 @@ class StoreError(DragomanError):
     """A session store refused an append, or found its data changed."""
 
     default_code = ErrorCode.CORRUPT
+
+
+# ---------------------------------------------------------------- exceptions of the user's code
+
+
+class Raised(NamedTuple):
+    """An exception that code of the user raised in a run: where, and its type. The log has its traceback."""
+
+    where: str
+    error_type: str
+
+
+# What was raised in the run that this context belongs to; None outside of a run.
+RAISED: ContextVar[list[Raised] | None] = ContextVar("dragoman_raised", default=None)
+_MOST_FRAMES = 40  # the innermost ones of a traceback
+
+
+def type_name(error: BaseException) -> str:
+    """Return the type of an exception as code names it: with its module, unless it is a builtin."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def report_raised(error: BaseException, where: str) -> None:
+    """Log where it happened, not what it said: its text may hold a prompt or a key. Tell the run around it, too."""
+    import logging
+
+    found = Raised(where, type_name(error))
+    fields = {"event": "code raised", **found._asdict()}
+    logging.getLogger("dragoman").error("%s raised %s\n%s", *found, _trace(error), extra={"dragoman": fields})
+    raised = RAISED.get()
+    if raised is not None:
+        raised.append(found)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether it is a person's Ctrl-C: a KeyboardInterrupt while Python's own handler turns the signal into one.
+
+    Under `asyncio.run` the signal cancels the task instead, and a KeyboardInterrupt is raised by code.
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    import signal
+    import threading
+
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _trace(error: BaseException) -> str:
+    """The lines of the code that raised, and of what caused it; no values."""
+    import traceback
+
+    pieces = ["".join(traceback.format_tb(error.__traceback__, -_MOST_FRAMES))]
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    seen = {id(error)}
+    while cause is not None and id(cause) not in seen and len(pieces) < 5:
+        seen.add(id(cause))
+        lines = "".join(traceback.format_tb(cause.__traceback__, -_MOST_FRAMES))
+        pieces.append(f"after {type_name(cause)}\n{lines}")
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return "".join(pieces)

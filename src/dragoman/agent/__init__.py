@@ -1,5 +1,6 @@
 """The loop that turns the record into work, and `Agent`, which a user holds."""
 
+from ..errors import Raised
 from .actions import Ending, RunError
 from .agent import Agent, AgentRun, RunResult
 from .approval import ApprovalDecision, ApprovalPolicy, ApprovalRequest
@@ -37,6 +38,7 @@ __all__ = [
     "Hooks",
     "MessageEvent",
     "ModelCall",
+    "Raised",
     "RunError",
     "RunEvent",
     "RunResult",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, U
 import msgspec
 
 from ..context import Compactor
-from ..errors import ErrorCode, InvalidValue, StoreError, ToolError
+from ..errors import DragomanError, ErrorCode, InvalidValue, Raised, StoreError, ToolError, report_raised, type_name
 from ..history import (
     AgentStatus,
     ApprovalAnsweredEntry,
@@ -23,6 +23,7 @@ from ..request import AgentConfig, ModelConfig
 from ..router import AnyModel, ProviderRouter
 from ..store import MemoryStore, Session, start_session
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
+from ..tools.containing import current_task, must_pass
 from ..usage import TokenUsage
 from .actions import Ending, RunError
 from .answers import finish_of, last_message, owes_answer
@@ -53,6 +54,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     An answer that was cut and went on is one message. A refusal completes a run: `finish_reason` tells it, and an
     output of another type than text is None.
 
+    `raised` is what code of yours raised: tools, hooks, widgets, policies, types. The log has the tracebacks.
     With the status `awaiting_human`, `approvals` are the calls that somebody must answer before the run goes on.
     """
 
@@ -64,6 +66,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     usage: TokenUsage = TokenUsage()
     error: RunError | None = None
     approvals: tuple[ToolCallRequest, ...] = ()
+    raised: tuple[Raised, ...] = ()
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -243,8 +246,12 @@ class Agent(Generic[OutputT]):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run(self.run(prompt, strategy=strategy))
-        raise InvalidValue("run_sync is for programs without an event loop; here, await run()")
+            is_inside = False
+        else:
+            is_inside = True
+        if is_inside:
+            raise InvalidValue("run_sync is for programs without an event loop; here, await run()")
+        return asyncio.run(self.run(prompt, strategy=strategy))
 
     def stream(self, prompt: Prompt | None = None, *, strategy: str = "") -> AgentRun[OutputT]:
         """Start a run and return it; iterate it for its events. Needs a running event loop."""
@@ -350,18 +357,23 @@ class Agent(Generic[OutputT]):
         self, run: AgentRun[OutputT], entry: ModelInputEntry | None, strategy: str, around: Budget | None
     ) -> RunResult[OutputT]:
         known = self._session.run_id if self._session is not None else ""
-        mistake: InvalidValue | None = None
+        mistake, task = None, current_task()
         try:
             session = await self._opened()
             if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
                 run.run_id = session.run_id or _new_run_id()
             self._require_sense(session, entry)
             return await self._carry_on(run, session, entry, strategy, around)
-        except StoreError as error:
-            return self._failed(run, RunError.of(error))
         except InvalidValue as error:
             mistake = error
             raise
+        except DragomanError as error:
+            return self._failed(run, RunError.of(error))
+        except BaseException as error:  # of a store that is not ours, say
+            if must_pass(error, task):
+                raise
+            report_raised(error, "the start of the run")
+            return self._failed(run, RunError(ErrorCode.INTERNAL, f"{type_name(error)} before the run: see the log"))
         finally:
             if run._log is not None:
                 run._log.close(mistake)
@@ -399,7 +411,7 @@ class Agent(Generic[OutputT]):
         if entry is not None and not is_new:  # the run goes on: it is taken up when the open calls are answered
             self._said.append(entry)
         ending = await runner.run((entry,) if entry is not None and is_new else ())
-        return self._result(session, run.run_id, ending)
+        return self._result(session, runner, run.run_id, ending)
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
@@ -436,12 +448,12 @@ class Agent(Generic[OutputT]):
             self._registry = (session, self._tools.with_tools(*own_tools(session, with_recall=has_recall)))
         return self._registry[1]
 
-    def _result(self, session: Session, run_id: str, ending: Ending) -> RunResult[OutputT]:
+    def _result(self, session: Session, runner: Runner, run_id: str, ending: Ending) -> RunResult[OutputT]:
         message = last_message(session.entries, run_id)
         output: OutputT | None = None
-        is_refused = finish_of(message) is FinishReason.REFUSAL
-        if ending.status is AgentStatus.COMPLETED and message is not None and (self._output.is_text or not is_refused):
-            output = self._output.read(message)
+        if ending.status is AgentStatus.COMPLETED and message is not None:
+            is_refused = finish_of(message) is FinishReason.REFUSAL
+            output = self._output.read(message) if self._output.is_text else None if is_refused else runner.output
         waiting = [call.request for call in session.state.derived.open_calls if call.awaits_answer]
         return RunResult(
             session_id=session.session_id,
@@ -452,6 +464,7 @@ class Agent(Generic[OutputT]):
             usage=self._budget.usage if self._budget else TokenUsage(),
             error=ending.error,
             approvals=tuple(waiting),
+            raised=tuple(runner.raised),
         )
 
     def _require_idle(self) -> None:

@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, report_raised
 from ..history import ToolCallRequest
 from ..jsontext import require_json_object
 from ..message import require_text
-from ..models.streams import log_bug
 from ..tools import ToolDefinition
+from ..tools.containing import Containing
 
 __all__ = ["ApprovalDecision", "ApprovalPolicy", "ApprovalRequest", "decide"]
 
@@ -53,16 +53,13 @@ async def decide(policy: ApprovalPolicy | None, request: ApprovalRequest) -> App
     """Return the policy's decision; None where a person must decide, also because the policy failed to."""
     if policy is None:
         return None
-    try:
-        answer = policy(request)
-        if inspect.isawaitable(answer):
-            answer = await answer
-    except Exception as error:  # noqa: BLE001  # a user's function: who cannot tell, asks
-        log_bug(error, "the approval policy")
-        return None
+    answer: object = None
+    with Containing("the approval policy"):  # a policy that cannot tell leaves it to a person
+        said = policy(request)
+        answer = await said if inspect.isawaitable(said) else said
     if isinstance(answer, bool):
         return ApprovalDecision(answer)
     if answer is not None and not isinstance(answer, ApprovalDecision):
-        log_bug(InvalidValue.of("the answer", answer, "an ApprovalDecision, a bool or None"), "the approval policy")
+        report_raised(InvalidValue.of("the answer", answer, "a decision, a bool or None"), "the approval policy")
         return None
     return answer

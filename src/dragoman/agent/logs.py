@@ -95,7 +95,7 @@ class LogHooks(Hooks):
             return
         fields = _tool_fields(call, context) | {"status": result.status.value, "seconds": result.elapsed_seconds}
         if result.error_code is not None:
-            fields["error_code"] = result.error_code.value
+            fields |= {"error_code": result.error_code.value, "error_type": result.error_type}
         if self._with_content:
             fields |= {"arguments": _excerpt(call.raw_arguments), "result": _excerpt(result.text())}
         _log(level, "tool finished" if is_success else "tool failed", fields)

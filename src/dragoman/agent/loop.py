@@ -147,6 +147,11 @@ class AgentLoop:
         """Yield what ends a run that nobody carries on."""
         return (yield from self._end(_S.ABORTED))
 
+    def fail(self, state: DerivedState, error: RunError) -> Generator[Action, Outcome, Ending]:
+        """Yield what ends a run in which something went wrong that the loop was not told of."""
+        self._state = state
+        return (yield from self._end(_S.FAILED, error))
+
     # ------------------------------------------------------------ the model's turn
 
     def _get_answer(self) -> Steps:

@@ -5,14 +5,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DragomanError, ErrorCode, InvalidValue
+from ..errors import RAISED, DragomanError, ErrorCode, InvalidValue, Raised, report_raised, type_name
 from ..history import (
     AgentStatus,
     HistoryEntry,
     ModelInputEntry,
 )
 from ..message import Message, Role
-from ..models.streams import log_bug
+from ..tools.containing import Containing, current_task, must_pass
 from .actions import (
     Aborted,
     Action,
@@ -72,7 +72,7 @@ class Runner:
         self._budget = budget
         self._inputs = inputs
         self._is_aborted = self._is_late = False
-        self._working: asyncio.Task[Outcome] | None = None  # what an abort stops
+        self._working: asyncio.Task[Outcome | BaseException] | None = None  # what an abort stops
         self._loop = AgentLoop(
             scope.run_id,
             scope.state,
@@ -85,16 +85,18 @@ class Runner:
             output_attempts=output_attempts if check is not None else None,
         )
         self._told: AgentStatus | None = None
+        self.raised: list[Raised] = []  # what code of the user raised in it
+        self.output: Any = None  # what the last check has read
         self._perform: dict[type, Callable[[Any], Coroutine[Any, Any, Outcome]]] = {
             Append: self._append,
             TakeInputs: self._take_inputs,
             CheckOutput: self._check_output,
             Shrink: lambda _: caller.shrink(),
-            Compact: lambda _: self._interruptible(caller.compact()),
-            CallModel: lambda action: self._interruptible(caller.call(action)),
-            Wait: lambda action: self._interruptible(self._wait(action)),
-            Approve: lambda action: self._interruptible(tools.approve(action)),
-            RunTools: lambda action: self._interruptible(tools.run(action)),
+            Compact: lambda _: self._interruptible(caller.compact),
+            CallModel: lambda action: self._interruptible(caller.call, action),
+            Wait: lambda action: self._interruptible(self._wait, action),
+            Approve: lambda action: self._interruptible(tools.approve, action),
+            RunTools: lambda action: self._interruptible(tools.run, action),
         }
 
     @property
@@ -116,21 +118,35 @@ class Runner:
         return await self._drive(self._loop.abandon())
 
     async def _drive(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
-        scope = self._scope
+        scope, task = self._scope, current_task()
+        around = RAISED.get()
+        RAISED.set(self.raised)
         await scope.hook("before_run", scope.session.session_id, scope.run_id)
         try:
             ending = await self._carry_out(steps)
         except DragomanError as error:
             ending = Ending(AgentStatus.FAILED, RunError.of(error))
-        except Exception as error:  # noqa: BLE001  # a mistake of ours, or of a policy or a check: the caller is told
-            log_bug(error, "a run")
-            ending = Ending(AgentStatus.FAILED, RunError(ErrorCode.INTERNAL, f"{type(error).__name__} in the run"))
+        except BaseException as error:  # a mistake of ours, or of code that the run was given: the caller is told
+            if must_pass(error, task):
+                raise
+            ending = await self._fail(error)
         if ending.error is not None:
             scope.tell(ErrorEvent, ending.error)
         self._tell_status(ending.status)
         scope.tell(FinishedEvent, ending.status, ending.error)
         await scope.hook("after_run", scope.session.session_id, scope.run_id, ending)
+        RAISED.set(around)
+        if around is not None:  # a run inside a run
+            around.extend(self.raised)
         return ending
+
+    async def _fail(self, error: BaseException) -> Ending:
+        """Report what was raised, and end the run in the record too, if that can be done."""
+        report_raised(error, "the run")
+        why = RunError(ErrorCode.INTERNAL, f"{type_name(error)} in the run: the log has its traceback")
+        with Containing("the end of the run"):
+            return await self._carry_out(self._loop.fail(self._scope.state, why))
+        return Ending(AgentStatus.FAILED, why)
 
     async def _carry_out(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
         try:
@@ -157,8 +173,9 @@ class Runner:
 
     async def _check_output(self, _action: CheckOutput) -> Checked:
         assert self._check is not None
+        answer = last_message(self._scope.session.entries, self._scope.run_id) or Message(Role.ASSISTANT, ())
         try:
-            self._check(last_message(self._scope.session.entries, self._scope.run_id) or Message(Role.ASSISTANT, ()))
+            self.output = self._check(answer)
         except InvalidValue as error:
             return Checked(self._scope.state, str(error))
         return Checked(self._scope.state)
@@ -169,17 +186,16 @@ class Runner:
         await asyncio.sleep(action.seconds)
         return Done(self._scope.state)
 
-    async def _interruptible(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    async def _interruptible(self, work: Callable[..., Coroutine[Any, Any, Outcome]], *given: Any) -> Outcome:
         """Do it unless the run is aborted or its time is over; then stop it, and say what had arrived."""
         import asyncio
 
         if self._is_aborted:
-            work.close()
             return Aborted(self._scope.state)
-        task = self._working = asyncio.ensure_future(work)
+        task = self._working = asyncio.ensure_future(_delivered(work, *given))
         left = self._budget.seconds_left
         alarm = None if left is None else asyncio.get_running_loop().call_later(left, self._stop_late)
-        outcome: Outcome | None = None
+        outcome: Outcome | BaseException | None = None
         try:
             outcome = await task
         except asyncio.CancelledError:  # the work, or the run itself, which has passed it on to the work
@@ -191,6 +207,8 @@ class Runner:
         run = asyncio.current_task()
         if run is not None and run.cancelling():
             raise asyncio.CancelledError
+        if isinstance(outcome, BaseException):
+            raise outcome
         if outcome is not None:
             return outcome
         await self._scope.settle()
@@ -216,3 +234,16 @@ class Runner:
         if status is not self._told:
             self._told = status
             self._scope.tell(StatusEvent, status)
+
+
+async def _delivered(work: Callable[..., Coroutine[Any, Any, Outcome]], *given: Any) -> Outcome | BaseException:
+    """What the work comes to, or raises: a task that raises SystemExit ends the event loop with it."""
+    import asyncio
+
+    task = current_task()
+    try:
+        return await work(*given)
+    except BaseException as error:
+        if isinstance(error, (Exception, asyncio.CancelledError)) or must_pass(error, task):
+            raise
+        return error

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..history import DerivedState, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolFinishedEntry
-from ..models.streams import log_bug
 from ..store import Session
+from ..tools.containing import Containing
 from .events import EventLog, MessageEvent, RunEvent, ToolResultEvent
 from .hooks import Hooks, ModelCall
 
@@ -57,11 +57,9 @@ class Scope:
         """Call a hook of everybody. What one returns is the first argument of the next, and returned in the end."""
         answer, *others = arguments
         for hooks in self._hooks:
-            try:
+            said = None
+            with Containing(f"the hook {type(hooks).__name__}.{name}"):  # whatever it does, the run goes on
                 said = await getattr(hooks, name)(answer, *others)
-            except Exception as error:  # noqa: BLE001  # a user's hook: whatever it does, the run goes on
-                log_bug(error, f"the hook {name}")
-                continue
             if isinstance(said, ModelCall) and name == "before_model":  # whatever else one returns means nothing
                 answer = said
         return answer

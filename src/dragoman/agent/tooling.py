@@ -168,7 +168,9 @@ def _widget_tool(session: Session, spec: ToolSpec) -> ToolDefinition:
         planned = session.state.plan_widget_tool(spec.name, arguments)
         call = session.state.derived.open_call(context.tool_call_id)
         assert call is not None
-        result = HistoryToolCallResult.of_text(call.request, planned.text, error_code=planned.error_code)
+        result = HistoryToolCallResult.of_text(
+            call.request, planned.text, error_code=planned.error_code, error_type=planned.error_type
+        )
         try:
             await session.append(*planned.entries, ToolFinishedEntry(result))
         except InvalidValue as error:

@@ -81,7 +81,10 @@ SECTIONS_SHAPE: dict[str, Any] = dict.fromkeys(("live", "summary", "gist"))
 
 
 class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
-    """The one terminal answer to a call. `attachments` are shown only at the live level."""
+    """The one terminal answer to a call. `attachments` are shown only at the live level.
+
+    `error_type` is the type of the exception that the tool raised, if it raised one.
+    """
 
     tool_name: str
     tool_call_id: str
@@ -89,6 +92,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
     result: LevelOfDetailSections
     elapsed_seconds: float | None = None
     error_code: ErrorCode | None = None
+    error_type: str | None = None
     attachments: tuple[Attachment, ...] = ()
     extra: dict[str, Any] | None = None
 
@@ -115,6 +119,10 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
         if self.error_code not in allowed:
             named = ", ".join(sorted(code or "none" for code in allowed))
             raise InvalidValue(f"a result with status {self.status} must have an error code of {named}")
+        if self.error_type is not None:
+            require_name("result.errorType", self.error_type)
+            if self.error_code is None:
+                raise InvalidValue("a result without an error code has no error type")
 
     @classmethod
     def of_text(
@@ -124,6 +132,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
         *,
         error_code: ErrorCode | None = None,
         elapsed_seconds: float | None = None,
+        error_type: str | None = None,
     ) -> "HistoryToolCallResult":
         """Return the answer to a call as one text; the status is the one to which the code belongs."""
         return cls(
@@ -133,6 +142,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
             result=LevelOfDetailSections.of_text(text),
             elapsed_seconds=elapsed_seconds,
             error_code=error_code,
+            error_type=error_type,
         )
 
     @classmethod

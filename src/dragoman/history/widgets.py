@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from msgspec.structs import force_setattr
 
-from ..errors import ErrorCode, InvalidValue, redact
+from ..errors import ErrorCode, InvalidValue, is_interrupt, redact, report_raised, type_name
 from ..jsontext import join_surrogates
 from ..message import require_name, require_text
 from ..toolspec import ToolSpec
@@ -42,11 +42,15 @@ class WidgetRenderContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WidgetResult(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """What a widget's tool said, and the entries that record what it changed; a failure has a code and no entries."""
+    """What a widget's tool said, and the entries that record what it changed; a failure has a code and no entries.
+
+    `error_type` is the type of the exception that the widget raised, if it raised one.
+    """
 
     text: str
     entries: tuple[HistoryEntry, ...] = ()
     error_code: ErrorCode | None = None
+    error_type: str | None = None
 
     def __post_init__(self) -> None:
         require_text("widget result: text", self.text)
@@ -126,8 +130,12 @@ class WidgetRegistry:
             return WidgetResult(f"There is no widget tool {name!r}. There are: {known}.", (), ErrorCode.UNKNOWN_TOOL)
         try:
             result = widget.execute_tool(name, arguments, context)
-        except Exception as error:  # noqa: BLE001  # a user's widget: whatever it does, the turn goes on
-            return WidgetResult(f"{name} failed: {describe_failure(error)}", (), ErrorCode.TOOL_FAILED)
+        except BaseException as error:  # a user's widget: whatever it does, the turn goes on
+            if is_interrupt(error):
+                raise
+            report_raised(error, f"the widget {widget.name!r}")
+            said = f"{name} failed: {describe_failure(error)}"
+            return WidgetResult(said, (), ErrorCode.TOOL_FAILED, type_name(error))
         if not isinstance(result, WidgetResult):
             seen = type(result).__name__
             return WidgetResult(f"{name} failed: it returned a {seen}, no result", (), ErrorCode.TOOL_FAILED)
@@ -136,7 +144,10 @@ class WidgetRegistry:
 
 def describe_failure(error: BaseException) -> str:
     """Return an exception as a model or a log may see it: its type and first line, without secrets, capped."""
-    lines = str(error).splitlines()
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # noqa: BLE001  # an exception that cannot even say what it is
+        lines = []
     said = redact(lines[0])[:_FAILURE_LIMIT] if lines else ""
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
@@ -144,7 +155,10 @@ def describe_failure(error: BaseException) -> str:
 def _rendered(widget: Widget, context: WidgetRenderContext) -> str | None:
     try:
         fragment = widget.render_live_screen(context)
-    except Exception as error:  # noqa: BLE001  # a user's widget: whatever it does, the turn goes on
+    except BaseException as error:  # a user's widget: whatever it does, the turn goes on
+        if is_interrupt(error):
+            raise
+        report_raised(error, f"the widget {widget.name!r}")
         return f"[{widget.name} could not be shown: {type(error).__name__}]"
     if fragment is None:
         return None

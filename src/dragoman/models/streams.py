@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from ..delta import MessageDelta
-from ..errors import DragomanError
+from ..errors import DragomanError, report_raised
 from ..message import ModelInvocationDescriptor
 from ..request import WireRequest
 from ..stream import Assembler, Assembly, Guard, ResponseReader
@@ -145,10 +145,6 @@ async def close_quietly(close: Callable[[], Awaitable[object]] | None) -> None:
         log_bug(error)
 
 
-def log_bug(error: Exception, what: str = "a stream's source") -> None:
-    """Log where it happened, not what it said: the text of a foreign exception may hold a prompt or a key."""
-    import logging
-    import traceback
-
-    where = "".join(traceback.format_tb(error.__traceback__))
-    logging.getLogger("dragoman").error("%s raised %s\n%s", what, type(error).__name__, where)
+def log_bug(error: BaseException, what: str = "a stream's source") -> None:
+    """Report what should not have been raised."""
+    report_raised(error, what)

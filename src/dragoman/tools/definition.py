@@ -17,6 +17,7 @@ from ..history.toolresults import Attachment
 from ..message import MEDIA_KINDS, require_part
 from ..toolspec import ToolSpec
 from .checking import SchemaChecker
+from .containing import Containing
 from .signature import Parameters, read_signature
 from .toolcontext import ToolContext
 
@@ -115,10 +116,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=T
         """Return whether a person must agree to this call. A function that fails to say so means yes."""
         if isinstance(self.requires_approval, bool):
             return self.requires_approval
-        try:
+        with Containing(f"requires_approval of the tool {self.name!r}"):
             return bool(self.requires_approval(arguments, context))
-        except Exception:  # noqa: BLE001  # a user's function: in doubt a person is asked
-            return True
+        return True  # in doubt a person is asked
 
     def find_problems(self, arguments: dict[str, Any]) -> list[str]:
         """Return what is wrong with the arguments, at most five lines that a model can act on."""

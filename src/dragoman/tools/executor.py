@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ErrorCode, InvalidValue, ToolError
+from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_name
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
 from ..history.widgets import describe_failure
 from ..jsontext import require_json_object
@@ -193,8 +193,14 @@ def _refused(call: ToolCallRequest, says: str) -> HistoryToolCallResult:
 def _result(ready: ReadyCall, outcome: Outcome, started: float) -> HistoryToolCallResult:
     elapsed = time.perf_counter() - started
     if isinstance(outcome, Failure):
-        text, code = _describe(ready.call.tool_name, outcome.error)
-        return HistoryToolCallResult.of_text(ready.call, text, error_code=code, elapsed_seconds=elapsed)
+        error, name = outcome.error, ready.call.tool_name
+        if not isinstance(error, (ToolError, NotJson)):
+            report_raised(error, f"the tool {name!r}")
+        text, code = _describe(name, error)
+        kind = type_name(error)
+        return HistoryToolCallResult.of_text(
+            ready.call, text, error_code=code, elapsed_seconds=elapsed, error_type=kind
+        )
     return HistoryToolCallResult(
         tool_name=ready.call.tool_name,
         tool_call_id=ready.call.tool_call_id,
@@ -211,11 +217,7 @@ def _describe(name: str, error: BaseException) -> tuple[str, ErrorCode]:
         return str(error) or f"{name} failed", error.code if error.code in _TOOL_CODES else ErrorCode.TOOL_FAILED
     if isinstance(error, NotJson):
         return f"{name} failed: it returned {error}", ErrorCode.TOOL_FAILED
-    try:
-        said = describe_failure(error)
-    except Exception:  # noqa: BLE001  # an exception that cannot even say what it is
-        said = type(error).__name__
-    return f"{name} failed: {said}", ErrorCode.TOOL_FAILED
+    return f"{name} failed: {describe_failure(error)}", ErrorCode.TOOL_FAILED
 
 
 def _copied(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, is_interrupt, report_raised
 from ..history.widgets import describe_failure
 from ..jsontext import encode_json
 from .limits import LENGTH_LIMITS, NAMES, NO_LIMITS, NUMBER_LIMITS, TEXT_LIMITS, Limits, Mismatch, quote
@@ -513,11 +513,20 @@ class RecursiveNode(Node):
         return self.node
 
 
+def report_refusal(error: BaseException) -> None:
+    """Report what a user's type raised, unless it is of the types that say that a value is wrong."""
+    if is_interrupt(error):
+        raise error
+    if not isinstance(error, (ValueError, TypeError, AssertionError)):
+        report_raised(error, "a type of a tool's arguments or of an output")
+
+
 def construct(factory: Callable[[Any], Any], given: Any) -> Any:
     """Return what a user's type makes of its fields; whatever it raises is a Mismatch that says so."""
     try:
         return factory(given)
-    except Exception as error:  # a user's type: whatever it refuses, the model is told
+    except BaseException as error:  # a user's type: whatever it refuses, the model is told
+        report_refusal(error)
         raise Mismatch(f"is refused: {describe_failure(error)}") from error
 
 

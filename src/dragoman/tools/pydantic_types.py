@@ -7,7 +7,7 @@ from ..errors import InvalidValue, redact
 from ..jsontext import encode_json
 from .limits import Mismatch
 from .namedschemas import Definitions
-from .nodes import Node, Seen
+from .nodes import Node, Seen, report_refusal
 from .subschemas import Schema, map_schemas
 
 __all__ = ["PydanticNode", "is_pydantic_field", "is_pydantic_type"]
@@ -56,7 +56,8 @@ class PydanticNode(Node):
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             path = tuple(step for step in first["loc"] if isinstance(step, (str, int)))
             raise Mismatch(f"is refused: {redact(first['msg'])[:_SAID]}", path) from None
-        except Exception as error:  # a user's validator: whatever it refuses, the model is told
+        except BaseException as error:  # a user's validator: whatever it refuses, the model is told
+            report_refusal(error)
             raise Mismatch(f"is refused: {type(error).__name__}") from error
 
     def rank(self, value: dict[str, Any]) -> int:

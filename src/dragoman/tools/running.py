@@ -10,6 +10,7 @@ import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from .containing import current_task, must_pass
 from .definition import ToolDefinition
 from .results import Answer, read_answer
 from .toolcontext import ToolContext
@@ -91,6 +92,9 @@ class ToolRun:
         return self._task.done()
 
     async def _call(self) -> Outcome:
+        import asyncio
+
+        task = current_task()
         try:
             if self._definition.is_async:
                 value = await self._definition.execute(self._arguments, self._context)
@@ -99,9 +103,9 @@ class ToolRun:
             if isinstance(outcome, _Awaitable):
                 return read_answer(await outcome.value, self._result_limit)
             return outcome
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit too: the run goes on
+        except BaseException as error:  # a tool may raise anything, SystemExit too: the run goes on
+            if not isinstance(error, asyncio.CancelledError) and must_pass(error, task):
+                raise
             return Failure(error)
 
     def _start_thread(self) -> "asyncio.Future[Outcome | _Awaitable]":

@@ -1,0 +1,56 @@
+"""Around code of the user: what it raises is reported and goes no further, whatever it is.
+
+A cancellation of the task itself, the end of its coroutine and a person's Ctrl-C are not the code's own: they do.
+"""
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..errors import is_interrupt, report_raised
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Containing", "current_task", "must_pass"]
+
+
+class Containing:
+    """A block of code that ends here; `error` is what it raised, which is reported under the words `where`."""
+
+    def __init__(self, where: str) -> None:
+        self.error: BaseException | None = None
+        self._where = where
+        self._task = current_task()
+
+    def __enter__(self) -> "Containing":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None or must_pass(error, self._task):
+            return False
+        self.error = error
+        report_raised(error, self._where)
+        return True
+
+
+def must_pass(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
+    """Return whether the exception is meant for the task that the code runs in, and not raised by the code itself."""
+    import asyncio
+
+    if isinstance(error, asyncio.CancelledError):
+        return task is not None and task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        return current_task() is not task  # the coroutine is closed from outside, where its task does not run
+    return is_interrupt(error)
+
+
+def current_task() -> "asyncio.Task[object] | None":
+    """Return the task that runs here; None outside of an event loop."""
+    import asyncio
+
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
