@@ -120,7 +120,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
             named = ", ".join(sorted(code or "none" for code in allowed))
             raise InvalidValue(f"a result with status {self.status} must have an error code of {named}")
         if self.error_type is not None:
-            require_name("result.errorType", self.error_type)
+            repair_names(self, "error_type")
             if self.error_code is None:
                 raise InvalidValue("a result without an error code has no error type")
 
