@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,11 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import (
+    Agent,
+    AgentStatus,
     DoneDelta,
     ErrorCode,
     ErrorDelta,
     FinishReason,
     ImageDelta,
+    InvalidValue,
     Message,
     MessageDelta,
     MessageMeta,
@@ -34,6 +38,7 @@ from dragoman import (
     UsageDelta,
     assemble,
     from_json,
+    model,
     to_json,
 )
 from dragoman.delta import DELTA_CLASSES
@@ -45,6 +50,7 @@ from dragoman.history import (
     UnknownEntry,
     entry_from_json,
     entry_to_json,
+    entryform,
 )
 from dragoman.history.entries import ENTRY_CLASSES
 from dragoman.message import PART_CLASSES
@@ -53,7 +59,7 @@ from dragoman.store.chain import chained
 from dragoman.store.session import SNAPSHOT_EVERY
 from dragoman.store.sql import SQLStore
 from dragoman.stream.guard import Guard
-from dragoman.testing import decode_recorded
+from dragoman.testing import ReplayedResponse, ReplayTransport, decode_recorded
 from dragoman.usage import NUMBER_LIMIT, amount_of, count_of
 from tests.extreme_values import ENTRIES, MESSAGE, NOW, PARTS, USAGE, changed, extreme_entries, nested
 from tests.postgres_server import Place
@@ -233,6 +239,13 @@ def test_a_wait_that_nobody_sits_out_is_not_reported() -> None:
     assert closing.retry_after is None
 
 
+def test_an_entry_that_no_store_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entryform, "ENTRY_LIMIT", 1_000)
+    entry_to_json(ModelInputEntry.of("a" * 500))
+    with pytest.raises(InvalidValue, match="larger than 1000"):
+        entry_to_json(ModelInputEntry.of("a" * 1_000))
+
+
 # ---------------------------------------------------------------- stores
 
 
@@ -287,6 +300,34 @@ def test_a_session_is_open_whatever_its_answers_cost() -> None:
             await session.append_model_input("go")
             await session.append_model_output(replace(Message.assistant(Text("a")), meta=MessageMeta(usage=usage)))
         assert (await open_session(store, "s")).state.derived.token_usage == usage
+
+    asyncio.run(run())
+
+
+COSTLY = """data: {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}],\
+ "usage": {"prompt_tokens": %(number)s, "completion_tokens": 1, "total_tokens": %(number)s, "cost": %(number)s}}
+
+data: [DONE]
+
+"""
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "1.7e308", "9007199254740992", "-1", '"\\ud800"'])
+def test_a_run_on_a_provider_of_absurd_numbers_leaves_a_session_that_opens(number: str, tmp_path: Path) -> None:
+    body = (COSTLY % {"number": number}).encode()
+    answer = ReplayedResponse(chunks=(body,), headers={"content-type": "text/event-stream"})
+
+    async def run() -> None:
+        async with SQLiteStore(tmp_path / "s.db") as store:
+            costly = model("openrouter:a/b", api_key="not-a-key", transport=ReplayTransport([answer, answer]))
+            agent = Agent(costly, session=await start_session(store, "s"))
+            for _ in range(2):
+                result = await agent.run("hello")
+                assert (result.status, result.output) == (AgentStatus.COMPLETED, "hi")
+        async with SQLiteStore(tmp_path / "s.db") as store:
+            session = await open_session(store, "s")
+            assert [type(entry) for entry in session.entries].count(ModelOutputEntry) == 2
+            assert (await store.verify("s")).is_sound
 
     asyncio.run(run())
 

@@ -92,7 +92,8 @@ class _ModelPart(_Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.provider_data is not None:
             require_json_object(self.provider_data, f"{self.kind}.providerData")
-        require_part_extra(self)
+        if self.extra is not None:
+            require_extra(self, part_shape(type(self)))
 
 
 class Text(_ModelPart, frozen=True):
@@ -236,7 +237,8 @@ class UnknownPart(_Value, frozen=True):
         if self.kind in PART_CLASSES:
             raise InvalidValue(f"kind {self.kind!r} is known here: use {PART_CLASSES[self.kind].__name__}")
         require_json_object(self.payload, f"{self.kind}.payload")
-        require_part_extra(self)
+        if self.extra is not None:
+            require_extra(self, part_shape(type(self)))
 
 
 ResultPart: TypeAlias = Text | Image | FileRef | UnknownPart
@@ -263,7 +265,8 @@ class ToolResult(_Value, frozen=True):
                 require_part("tool_result.content", part, RESULT_PARTS)
         elif type(self.content) is not str:
             raise InvalidValue.of_content("tool_result.content", self.content, "text, a dict, or parts")
-        require_part_extra(self)
+        if self.extra is not None:
+            require_extra(self, part_shape(type(self)))
 
 
 Part: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | FileRef | ProviderItem | UnknownPart
@@ -488,12 +491,6 @@ META_SHAPE = shape_of(MessageMeta)
 def part_shape(part_class: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the known fields of a part's JSON."""
     return {"kind": None, "payload": None if part_class is UnknownPart else shape_of(part_class)}
-
-
-def require_part_extra(part: _Value) -> None:
-    """Raise InvalidValue unless the part's `extra` is None or JSON without a known field."""
-    if part.extra is not None:
-        require_extra(part, part_shape(type(part)))
 
 
 def require_extra(value: Any, shape: dict[str, Any], field: str = "extra") -> None:

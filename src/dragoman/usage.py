@@ -44,7 +44,7 @@ class TokenUsage(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="c
     def __post_init__(self) -> None:
         for name in _TOKENS:
             count = getattr(self, name)
-            if count is not None:
+            if count is not None and (type(count) is not int or not 0 <= count <= NUMBER_LIMIT):
                 require_count(name, count)
         if self.cost is not None:
             force_setattr(self, "cost", require_amount("cost", self.cost))
@@ -112,6 +112,8 @@ def require_amount(field: str, value: object) -> float:
 
 def count_of(value: Any) -> int | None:
     """Return the value if it is a believable count, also as text or with a fraction; else None."""
+    if type(value) is int:  # nearly always
+        return value if 0 <= value <= NUMBER_LIMIT else None
     amount = amount_of(value)
     return None if amount is None else int(amount)
 

@@ -45,8 +45,15 @@ from .toolresults import RESULT_SHAPE, HistoryToolCallResult
 __all__ = ["entry_from_json", "entry_to_json"]
 
 
+# Bytes of one entry. SQLite holds a billion in a row, PostgreSQL about as many in a message.
+ENTRY_LIMIT = 1 << 29
+
+
 def entry_to_json(entry: HistoryEntry) -> bytes:
-    """Return the entry as compact JSON; the same entry always gives the same bytes."""
+    """Return the entry as compact JSON; the same entry always gives the same bytes.
+
+    Raises InvalidValue for what is no entry, and for one that is larger than every store can hold.
+    """
     form = _FORMS.get(type(entry))
     if form is None:
         if type(entry) is not UnknownEntry:
@@ -63,7 +70,12 @@ def entry_to_json(entry: HistoryEntry) -> bytes:
         assert isinstance(entry.metadata, Metadata)
         written["metadata"] = entry.metadata.to_plain()
     written["payload"] = payload_of(entry)
-    return encode_json(written if entry.extra is None else overlaid(written, entry.extra))
+    data = encode_json(written if entry.extra is None else overlaid(written, entry.extra))
+    if len(data) > ENTRY_LIMIT:
+        raise InvalidValue(
+            f"a {kind} entry of {len(data)} bytes of JSON is larger than {ENTRY_LIMIT}, which is the limit"
+        )
+    return data
 
 
 def entry_from_json(data: bytes | str) -> HistoryEntry:
