@@ -162,7 +162,6 @@ def test_a_call_finishes_an_answer_that_only_says_stop() -> None:
         ("MAX_TOKENS", FinishReason.LENGTH),
         ("SAFETY", FinishReason.CONTENT_FILTER),
         ("IMAGE_SAFETY", FinishReason.CONTENT_FILTER),
-        ("FUNCTION_CALL", FinishReason.TOOL_CALLS),
         ("MALFORMED_FUNCTION_CALL", FinishReason.OTHER),
         ("SOMETHING_NEW", FinishReason.OTHER),
     ],
@@ -170,6 +169,12 @@ def test_a_call_finishes_an_answer_that_only_says_stop() -> None:
 def test_the_finish_reason_keeps_the_apis_own_word(word: str, reason: FinishReason) -> None:
     result = answer(chunk({"text": "x"}, finish=word))
     assert (result.finish_reason, result.raw_finish_reason) == (reason, word)
+
+
+@pytest.mark.parametrize("word", ["STOP", "FUNCTION_CALL"])  # the second is aimock's
+def test_an_answer_that_ends_in_calls_finishes_for_them(word: str) -> None:
+    result = answer(chunk({"functionCall": {"name": "f", "args": {}}}, finish=word))
+    assert (result.finish_reason, result.raw_finish_reason) == (FinishReason.TOOL_CALLS, word)
 
 
 def test_a_blocked_prompt_is_done_and_not_an_error() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Assembly, ErrorCode, FinishReason, assemble
+from dragoman import Assembly, ErrorCode, FinishReason, Thinking, assemble
 from dragoman.providers import find_codec, find_dialect
 from dragoman.stream import ResponseReader
 from dragoman.testing import decode_recorded
@@ -128,6 +128,19 @@ def test_a_block_of_bedrock_of_a_kind_that_is_not_known_leaves_nothing_and_is_co
     assert message is not None
     assert [part.kind for part in message.parts] == ["text"]
     assert reader.unknown_events == 2
+
+
+def test_a_block_of_bedrock_that_starts_with_nothing_is_text_or_reasoning() -> None:
+    answer = bedrock(
+        ("messageStart", {}),
+        ("contentBlockStart", {"contentBlockIndex": 0, "start": {}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "so"}}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "s"}}}),
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+        ("messageStop", {"stopReason": "end_turn"}),
+    )
+    assert answer.message is not None
+    assert answer.message.parts == (Thinking("so", provider_data={"signature": "s"}),)
 
 
 def test_a_message_of_bedrock_without_a_stop_reason_is_cut_short() -> None:

@@ -43,6 +43,7 @@ _EXTREMES: tuple[Any, ...] = (
     [], {}, [None], [[]], [{}], {"": ""}, {"\ud800": "\udfff"}, {"type": None}, [1, "a", None], {"error": {}},
     {"error": "\ud800"}, {"code": "\ud800", "message": ["x"]}, {"reason": {"a": 1}}, {"toolUse": {}}, ["\ud800"],
 )  # fmt: skip
+_HEADERS = ("retry-after", "retry-after-ms", "date", "x-request-id", "x-amzn-errortype", "x-unknown")
 
 
 class Fault(AssertionError):
@@ -203,10 +204,19 @@ def _with_data(stream: WireStream, place: int, data: bytes) -> list[bytes]:
 # ---------------------------------------------------------------- the promise
 
 
-def require_legal_end(stream: WireStream, chunks: list[bytes]) -> str:
+def require_legal_end(
+    stream: WireStream, chunks: list[bytes], *, status: int = 200, headers: dict[str, str] | None = None
+) -> str:
     """Return how an answer ended; raise Fault where it broke a promise."""
     try:
-        deltas = decode_recorded(stream.protocol, chunks, vendor=stream.vendor, content_type=stream.content_type)
+        deltas = decode_recorded(
+            stream.protocol,
+            chunks,
+            vendor=stream.vendor,
+            content_type=stream.content_type,
+            status=status,
+            headers=headers,
+        )
     except Exception as error:
         raise Fault(f"reading raised {type(error).__name__}: {error}") from error
     contract = StreamContract(stream.name)
@@ -240,8 +250,11 @@ def run(number: int, seed: int) -> tuple[str, str]:
     is_stream = choose.random() < 0.7
     stream = choose.choice(streams() if is_stream else bodies())
     change = choose.choice(STREAM_CHANGES if is_stream else CHANGES)
+    failed = choose.random() < 0.1
+    status = choose.choice((100, 204, 302, 400, 401, 413, 429, 500, 529, 999)) if failed else 200
+    headers = {choose.choice(_HEADERS): str(_extreme(choose))} if failed else None
     try:
-        return require_legal_end(stream, change(choose, stream)), change.__name__
+        return require_legal_end(stream, change(choose, stream), status=status, headers=headers), change.__name__
     except Fault as fault:
         raise Fault(f"run {number} of seed {seed}, {change.__name__}, {stream.name}: {fault}") from fault
 

@@ -242,8 +242,9 @@ class _Decoder:
             piece = event.delta
             if type(piece) is _TextPiece:
                 if event.index != writing:
-                    self._require_block(event.index, "text")
                     writing = event.index
+                    if writing not in blocks:
+                        self._open_block(writing, {"type": "text"})
                 write_text(piece.text, event.index, None)
             elif (block := blocks.get(event.index)) is None:
                 self._decode_any(name, data)
@@ -359,16 +360,12 @@ class _Decoder:
             del further["caller"]
         self._writer.call_start(block.call_id, name, further or None)
 
-    def _require_block(self, index: int, kind: str) -> _Block:
-        """Return the open block; where a host did not open it, it opens now, as one of this kind."""
-        if index not in self._blocks:
-            self._open_block(index, {"type": kind})
-        return self._blocks[index]
-
     def _add_to_block(self, index: int, delta: _Delta, data: bytes) -> None:
-        if delta.type == "input_json_delta" and index not in self._blocks:
-            raise broken("arguments came for a content block that is not open")
-        block = self._require_block(index, _KINDS.get(delta.type, "text"))
+        if index not in self._blocks:
+            if delta.type == "input_json_delta":
+                raise broken("arguments came for a content block that is not open")
+            self._open_block(index, {"type": _KINDS.get(delta.type, "text")})
+        block = self._blocks[index]
         match delta.type:
             case "text_delta":
                 self._writer.text(delta.text, index)

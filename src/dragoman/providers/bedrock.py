@@ -41,6 +41,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
 
 _FAILURES = ("exception", "error", "failure")
 _SERVER_TOOL = "server_tool_use"
+_STARTED = frozenset({"toolUse", "toolResult", "image"})  # blocks that have a start event
 _CALL_FIELDS = frozenset({"toolUseId", "name", "input"})
 _CONTENTS = frozenset({"content", "source", "error"})  # of results and pictures
 # `p` is padding, against guessing from the size of a frame.
@@ -115,7 +116,8 @@ class _Decoder:
                 delta = event.delta
                 if event.index != writing:
                     writing = event.index
-                    self._require_block(writing)
+                    if writing not in self._blocks:
+                        self._open_words(writing)
                 if delta.text is not None:
                     write_text(delta.text, writing)
                 else:
@@ -150,8 +152,13 @@ class _Decoder:
             case "messageStart":
                 self._writer.start()
             case "contentBlockStart":
-                kind, opened = next(iter(required_object(value, "start").items()), ("unknown", {}))
-                self._open_block(count_of(value.get("contentBlockIndex")) or 0, kind, opened)
+                index = count_of(value.get("contentBlockIndex")) or 0
+                kind, opened = next(iter(required_object(value, "start").items()), ("", None))
+                if kind in _STARTED:
+                    self._open_block(index, kind, opened)
+                else:  # gateways start text with nothing; of a kind that is not known there is nothing to send back
+                    self.unknown_events += bool(kind)
+                    self._open_words(index)
             case "contentBlockStop":
                 self._end_block(count_of(value.get("contentBlockIndex")) or 0)
             case "messageStop":
@@ -170,13 +177,17 @@ class _Decoder:
             case _:
                 self.unknown_events += 1
 
-    def _require_block(self, index: int) -> None:
-        """Open the block of a delta, unless it is open: it is of text or reasoning then."""
+    def _open_words(self, index: int) -> None:
+        """Open a block of text or reasoning, which has no start event of its own."""
+        self._begin_block(index)
+        self._blocks[index] = _Block()
+
+    def _begin_block(self, index: int) -> None:
         self._writer.start()
-        if index not in self._blocks:
-            self._close_all_but_calls()
-            self._opened.add(index)
-            self._blocks[index] = _Block()
+        if index in self._blocks:
+            self._close_block(index, ended=False)
+        self._close_all_but_calls()
+        self._opened.add(index)
 
     def _close_all_but_calls(self) -> None:
         """Close the blocks that a new one follows, so that the order of the parts is theirs."""
@@ -219,11 +230,7 @@ class _Decoder:
     def _open_block(self, index: int, kind: str, opened: Any) -> None:
         if not isinstance(opened, dict):
             raise broken("a content block is not an object")
-        self._writer.start()
-        if index in self._blocks:
-            self._close_block(index, ended=False)
-        self._close_all_but_calls()
-        self._opened.add(index)
+        self._begin_block(index)
         block = self._blocks[index] = _Block(kind, opened)
         if kind == "toolUse" and opened.get("type") != _SERVER_TOOL:
             self._open_call(block)
@@ -266,8 +273,6 @@ class _Decoder:
             case "image":
                 source = {"bytes": _joined(block.pieces)} if block.pieces else opened.get("source")
                 self._write_image({**opened, "source": source})
-            case _:  # what it is, and what its deltas said, is not known: there is nothing to send back
-                self.unknown_events += 1
 
     def _close_words(self, index: int, block: _Block) -> None:
         if block.redacted:

@@ -24,7 +24,7 @@ from .gemini_arguments import FunctionCall, StreamedCall
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
 from .hosts import VERTEX_VARIABLES
 from .lenient import broken, decode_unlabelled, mended
-from .wholeness import NOT_CLOSED, lost
+from .wholeness import NOT_CLOSED, lost, require_call
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
@@ -378,6 +378,7 @@ class _Decoder:
             reason = FINISH_REASONS.get(raw or "", FinishReason.OTHER)
         if reason is FinishReason.STOP and self._call_ids:  # the API has no finish reason of its own for calls
             reason = FinishReason.TOOL_CALLS
+        require_call(reason, self._call_ids)
         usage = self._raw_usage
         if isinstance(usage, bytes):
             usage = _read(_ANY_CHUNK, usage)["usageMetadata"]

@@ -33,7 +33,7 @@ def require_call(reason: FinishReason, calls: Sized) -> None:
 def why_unusable(arguments_text: str) -> str | None:
     """Return why a call that no event closed is not used; None where its arguments are a whole object already.
 
-    Nothing can follow a whole object, and Kimi closes none of its calls.
+    Nothing can follow a whole object; Kimi (Messages) and older versions of Bifrost (Converse) close no call.
     """
     return NOT_CLOSED if parse_arguments(arguments_text).arguments is None else None
 
