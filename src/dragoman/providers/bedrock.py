@@ -162,8 +162,6 @@ class _Decoder:
             case "contentBlockStop":
                 self._end_block(count_of(value.get("contentBlockIndex")) or 0)
             case "messageStop":
-                for index in tuple(self._blocks):
-                    self._close_block(index, ended=False)
                 self._stop(value)
                 if not self._reason:
                     raise lost("the message ended without a stop reason")
@@ -342,6 +340,8 @@ class _Decoder:
 
     def _finish(self) -> None:
         self._done = True
+        for index in tuple(self._blocks):
+            self._close_block(index, ended=False)
         reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
         if self._call_ids and reason is FinishReason.STOP:  # some families say so beside a call
             reason = FinishReason.TOOL_CALLS
