@@ -13,7 +13,8 @@ __all__ = ["OutputReader"]
 
 OutputT = TypeVar("OutputT")
 
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+# Its end is searched for once, apart: one expression for both would try every line break for each opening.
+_FENCE = re.compile(r"```(?:json)?[^\S\n]*+\n")
 
 
 class OutputReader(Generic[OutputT]):
@@ -60,9 +61,10 @@ class OutputReader(Generic[OutputT]):
         return self._schema.convert(value)
 
     def _json(self, text: str) -> Any:
-        fenced = _FENCED.search(text)
+        opening = _FENCE.search(text)
+        end = text.find("```", opening.end()) if opening else -1
         try:
-            return decode_json(fenced[1] if fenced else text)
+            return decode_json(text[opening.end() : end] if opening and end >= 0 else text)
         except UnreadableData as error:
             raise InvalidValue(f"The answer must be JSON alone, but it is {error}.") from None
 

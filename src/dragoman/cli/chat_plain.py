@@ -19,18 +19,22 @@ class WordWrap:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._word = ""  # what may still grow
+        self._word: list[str] = []  # what may still grow
         self._column = 0
 
     def feed(self, piece: str) -> str:
         """Return what can be written now."""
-        *whole, self._word = re.split(r"(?<=[ \n])", self._word + piece)
+        self._word.append(piece)
+        if " " not in piece and "\n" not in piece:
+            return ""
+        *whole, last = re.split(r"(?<=[ \n])", "".join(self._word))
+        self._word = [last]
         return "".join(self._placed(word) for word in whole)
 
     def end(self) -> str:
         """Return the last word."""
-        word, self._word = self._word, ""
-        placed = self._placed(word)
+        word, self._word = self._word, []
+        placed = self._placed("".join(word))
         self._column = 0
         return placed
 

@@ -100,7 +100,7 @@ class RichView(ReplyView):
     def draw_thinking(self, piece: str) -> None:
         """Draw the last words, or all of them, with the next frame."""
         self._doing = "thinking"
-        self._thoughts += piece
+        self._thoughts = (self._thoughts + piece)[-GROWING_CHARACTERS:]  # all that is ever drawn
 
     def end_thinking(self, text: str, seconds: float) -> None:
         """Print the one line that stands for it, or the whole."""

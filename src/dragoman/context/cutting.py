@@ -10,7 +10,7 @@ import msgspec
 
 from ..message import FileRef, Image, Message, Part, ResultPart, Role, Text, ToolCall, ToolResult
 from .ledger import MARKER
-from .lines import file_text, split_lines
+from .lines import PIECE_SIZE, file_text, line_spans
 from .timeline import Unit
 
 __all__ = ["cut_text", "cut_unit"]
@@ -34,20 +34,32 @@ def cut_unit(unit: Unit, cuts: Mapping[int, int], count: Callable[[Message], int
 
 
 def cut_text(text: str, serial: int, size: int) -> str:
-    """Return the text if it has at most `size` characters, else its first and last lines and a marker between them."""
+    """Return the text if it has at most `size` characters, else its first and last lines and a marker between them.
+
+    Only so much of the text is looked at as is shown.
+    """
     if len(text) <= size:
         return text
-    lines = split_lines(text)
-    head, used = 0, 0
-    while head < len(lines) and used + len(lines[head]) < size * _HEAD_SHARE:
-        used += len(lines[head]) + 1
-        head += 1
-    tail = len(lines)
-    while tail > head and used + len(lines[tail - 1]) < size:
-        used += len(lines[tail - 1]) + 1
-        tail -= 1
-    marker = f"{MARKER} {tail - head} of {len(lines)} lines left out to fit; #{serial} has them"
-    return "\n".join((*lines[:head], marker, *lines[tail:]))
+    head: list[str] = []
+    used = head_end = 0
+    for start, end in line_spans(text):
+        if used + end - start >= size * _HEAD_SHARE:
+            break
+        head.append(text[start:end])
+        used += end - start + 1
+        head_end = end
+    tail: list[str] = []
+    tail_start = len(text)
+    around = max(head_end, len(text) - size - PIECE_SIZE)
+    for start, end in reversed([*line_spans(text, around)][1:]):  # the first one may have begun earlier
+        if used + end - start >= size:
+            break
+        tail.append(text[start:end])
+        used += end - start + 1
+        tail_start = start
+    left_out = f"{tail_start - head_end:,} of {len(text):,} characters"
+    marker = f"{MARKER} {left_out} left out to fit; #{serial} has them"
+    return "\n".join((*head, marker, *reversed(tail)))
 
 
 def _cut_message(message: Message, serial: int, size: int) -> Message:

@@ -12,13 +12,15 @@ from typing import Any
 from ..jsontext import encode_json
 from ..message import FileRef, Image, ToolCall
 
-__all__ = ["argument_lines", "file_text", "key_of", "names_in", "split_lines"]
+__all__ = ["PIECE_SIZE", "argument_lines", "file_text", "key_of", "line_spans", "names_in", "split_lines"]
 
 # Longer lines (JSON or logs on one line) are cut into pieces at a delimiter, between half of this and all of it.
 PIECE_SIZE = 400
 
-_DELIMITER = re.compile(r"[,;}\]] ?|\s")
-_VIEWER_NUMBER = re.compile(r"\s*\d+(?:\u2192|\t|\||:)\s?")
+# Possessive and anchored: no character is looked at twice, however long the line is.
+_SPACE = re.compile(r"\s*+")
+_TO_LAST_DELIMITER = re.compile(r".*[,;}\]\s]", re.DOTALL)
+_VIEWER_NUMBER = re.compile(r"\s*+\d++(?:\u2192|\t|\||:)\s?")
 _WORD = re.compile(r"\w[\w.\-]{4,200}\w", re.ASCII)
 _EXACT = re.compile(r"[\d_.\-]")
 
@@ -29,6 +31,18 @@ def split_lines(text: str) -> list[str]:
     if len(text) <= PIECE_SIZE or max(map(len, lines)) <= PIECE_SIZE:
         return lines
     return [piece for line in lines for piece in _pieces(line)]
+
+
+def line_spans(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where each of those lines and pieces begins and ends, from `start` on; nothing further is looked at."""
+    while start <= len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        if end - start <= PIECE_SIZE:
+            yield start, end
+        else:
+            yield from _piece_spans(text, start, end)
+        start = end + 1
 
 
 def key_of(line: str) -> str:
@@ -68,16 +82,27 @@ def _is_name(word: str) -> bool:
     return not word.islower() and not word.isupper() and not word[1:].islower()
 
 
-def _pieces(line: str) -> Iterator[str]:
-    """The line in pieces of at most PIECE_SIZE; what stands in front of its text stays with the first."""
-    number = _VIEWER_NUMBER.match(line)
-    start = number.end() if number else 0
-    start += len(line) - start - len(line[start:].lstrip())
-    end = len(line.rstrip())
-    first = 0
-    while end - start > PIECE_SIZE:
-        cuts = [found.end() for found in _DELIMITER.finditer(line, start + PIECE_SIZE // 2, start + PIECE_SIZE)]
-        cut = cuts[-1] if cuts else start + PIECE_SIZE
-        yield line[first:cut]
-        start = first = cut + len(line[cut:end]) - len(line[cut:end].lstrip())
-    yield line[first:]
+def _pieces(line: str) -> list[str]:
+    if len(line) <= PIECE_SIZE:
+        return [line]
+    return [line[first:last] for first, last in _piece_spans(line, 0, len(line))]
+
+
+def _piece_spans(text: str, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """One line in pieces of at most PIECE_SIZE; what stands in front of its text stays with the first."""
+    number = _VIEWER_NUMBER.match(text, first, end)
+    start = _after_space(text, number.end() if number else first, end)
+    # Its last piece keeps the space at its end, however much that is.
+    last = max(start, first + len(text[first:end].rstrip()))
+    while last - start > PIECE_SIZE:
+        found = _TO_LAST_DELIMITER.match(text, start + PIECE_SIZE // 2, start + PIECE_SIZE)
+        cut = found.end() if found else start + PIECE_SIZE
+        yield first, cut
+        start = first = _after_space(text, cut, last)
+    yield first, end
+
+
+def _after_space(text: str, start: int, end: int) -> int:
+    """Where the first character from `start` on stands that is no space; nothing is copied."""
+    found = _SPACE.match(text, start, end)
+    return found.end() if found else start

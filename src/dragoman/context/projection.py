@@ -27,7 +27,7 @@ from .worth import Judge
 __all__ = ["PROJECTION_VERSION", "Projection", "Settings", "find_epoch_reason", "read_projection", "start_epoch"]
 
 # Raised whenever the same choices would be shown differently.
-PROJECTION_VERSION = 2
+PROJECTION_VERSION = 3
 
 # Shares of the budget. Newest units that stay whole; what the ledger may take; how full a context must be for an epoch
 # to be worth its while when the cache is gone anyway.

@@ -14,7 +14,9 @@ from .lenient import broken
 
 __all__ = ["FunctionCall", "StreamedCall"]
 
-_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+_STEP = re.compile(
+    r"""\.([^.\[\]]++)|\[(\d{1,9})\]|\['([^'\\]*+(?:\\.[^'\\]*+)*+)'\]|\["([^"\\]*+(?:\\.[^"\\]*+)*+)"\]"""
+)
 
 
 class PartialArgument(msgspec.Struct, rename="camel", gc=False):
@@ -40,16 +42,20 @@ class FunctionCall(msgspec.Struct, rename="camel", gc=False):
 class StreamedCall:
     """A call under way: its arguments so far, and what else its pieces said."""
 
-    __slots__ = ("_broken_off", "_continued", "_name", "_wire_id", "arguments", "call_id", "provider_data")
+    __slots__ = (
+        "_arguments", "_broken_off", "_continued", "_name", "_pieces", "_place", "_wire_id", "call_id", "provider_data",
+    )  # fmt: skip
 
     def __init__(self, call_id: str, call: FunctionCall) -> None:
         self.call_id = call_id
-        self.arguments: dict[str, Any] = {}
+        self._arguments: dict[str, Any] = {}
         self.provider_data: dict[str, Any] = {}
         self._name = call.name
         self._wire_id = call.id
-        self._continued: str | None = None  # the place of a string that is not whole yet
+        self._continued: str | None = None  # the path of a string that is not whole yet
         self._broken_off = False  # whether a string was followed by something else than the rest of it
+        self._place: Any = None  # the object or list that holds that string, and the step to it
+        self._pieces: list[str] = []  # of that string; joined once
         self.add(call)
 
     @property
@@ -57,29 +63,44 @@ class StreamedCall:
         """Whether each string that was said to go on did so, to its end."""
         return self._continued is None and not self._broken_off
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments so far."""
+        self._join_pieces()
+        return self._arguments
+
     def add(self, call: FunctionCall) -> None:
         """Take the next piece; raise ModelError where it belongs to another call or does not fit."""
         if (call.name and call.name != self._name) or (call.id and self._wire_id and call.id != self._wire_id):
             raise broken("another function call began before the arguments of the open one were whole")
-        self.arguments.update(call.args or {})
+        self._arguments.update(call.args or {})
         for piece in call.partial_args or ():
             value: Any = piece.string_value
             if value is None:
                 value = piece.number_value if piece.bool_value is None else piece.bool_value
             self._broken_off = self._broken_off or self._continued not in (None, piece.json_path)
-            self._put(_path_steps(piece.json_path), value, appended=piece.json_path == self._continued)
+            if piece.json_path != self._continued:
+                self._put(_path_steps(piece.json_path), value)
+            elif isinstance(value, str) and self._pieces:
+                self._pieces.append(value)
+            elif value is not None:  # without a value there is nothing more to say: the string was whole
+                self._put(_path_steps(piece.json_path), value)
             self._continued = piece.json_path if piece.will_continue else None
 
-    def _put(self, steps: list[str | int], value: Any, *, appended: bool) -> None:
-        place: Any = self.arguments
+    def _put(self, steps: list[str | int], value: Any) -> None:
+        self._join_pieces()
+        place: Any = self._arguments
         for step, following in pairwise(steps):
             place = _entered(place, step, [] if isinstance(following, int) else {})
-        before = _entered(place, steps[-1], None)
-        if appended and isinstance(before, str) and isinstance(value, str):
-            value = before + value
-        elif appended and value is None:  # nothing more to say: the string was whole
-            value = before
+        _entered(place, steps[-1], None)
         place[steps[-1]] = value
+        self._place, self._pieces = (place, steps[-1]), [value] if isinstance(value, str) else []
+
+    def _join_pieces(self) -> None:
+        if len(self._pieces) > 1:
+            place, step = self._place
+            place[step] = "".join(self._pieces)
+            self._pieces = [place[step]]
 
 
 def _path_steps(path: str) -> list[str | int]:

@@ -33,7 +33,8 @@ _SECRET_FIELD = re.compile(
     re.IGNORECASE,
 )
 _AWS_WORDS = frozenset({"Bearer", "Credential", "SignedHeaders", "Signature", "AWS4-HMAC-SHA256"})
-_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+# One that is never closed reaches to the end: to look for its end again at each further quote would take for ever.
+_JSON_STRING = re.compile(r'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 _LEAST_SECRET = 6  # shorter ones would blank out ordinary words
 
 
