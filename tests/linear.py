@@ -125,9 +125,9 @@ def _state(text: str, *, asked: str = "Read it.") -> AgentState:
     return state
 
 
-def _build(text: str, *, budget: int = 8_000, limit: int | None = None, as_input: bool = False) -> None:
+def _build(text: str, *, limit: int | None = None, as_input: bool = False) -> None:
     state = _state("small", asked=text or "x") if as_input else _state(text)
-    manager = ContextManager(ContextConfig(budget_tokens=budget), counter=EstimateCounter())
+    manager = ContextManager(ContextConfig(budget_tokens=8_000), counter=EstimateCounter(), result_limit_bytes=limit)
     for _ in range(2):
         built = manager.build_context(ContextBuildInput(entries=state.entries, now=NOW))
         for entry in built.entries:
@@ -272,8 +272,9 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "context: estimate": lambda text: EstimateCounter().count(text),
     "context: vocabulary": lambda text: find_counter("openai", "gpt-4.1").count(text),
     "context: build, result": _build,
+    "context: build, limited result": partial(_build, limit=256_000),
     "context: build, input": partial(_build, as_input=True),
-    "context: recall": lambda text: recall(_state(text).entries, {"entry": 2}),
+    "context: recall": lambda text: recall(_state(text).entries, {"entry": 2}, result_limit_bytes=256_000),
     "json: join_surrogates": join_surrogates,
     "json: encode": encode_json,
     "json: decode": decode_json,
@@ -282,7 +283,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "json: parse broken arguments": lambda text: parse_arguments(f'{{"a": "{text}'),
     "errors: redact": redact,
     "errors: from words": lambda text: error_from_words(["x"], text, status=400),
-    "tools: read_answer": lambda text: read_answer(text, 256_000),
+    "tools: read_answer": read_answer,
     "tools: coerce_arguments": _coerced,
     "tools: docstring": _docstring,
     "stream: sse, small chunks": lambda text: _sse(text, 1_024),

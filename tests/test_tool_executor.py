@@ -136,7 +136,6 @@ def test_deep_and_huge_arguments_are_answered() -> None:
         {"parallel_limit": True},
         {"timeout_ms": 0},
         {"timeout_ms": 1.5},
-        {"result_limit_characters": 0},
         {"grace_ms": -1},
     ],
 )

@@ -182,39 +182,15 @@ def test_an_output_says_its_text_at_every_level() -> None:
     assert run_one(returning(levels)).result == levels
 
 
-def test_a_long_result_is_kept_whole_and_gets_a_short_summary() -> None:
-    text = "\n".join(f"line {number}" for number in range(5_000))
-    result = run_one(returning(text), result_limit_characters=1_000)
-    assert result.text() == text
-    summary = result.text(LevelOfDetail.SUMMARY)
-    assert result.text(LevelOfDetail.GIST) == summary
-    assert len(summary) < 1_100
-    first, marker, last = summary.partition("[…")[0], summary.partition("[…")[2], summary.splitlines()[-1]
-    assert first.startswith("line 0\nline 1\n")
-    assert marker.partition("…]")[0].startswith(" ")
-    assert "characters" in marker
-    assert "lines) left out" in marker
-    assert last == "line 4999"
+def test_a_long_result_is_kept_whole_at_every_level() -> None:
+    text = "line\n" * 500_000
+    result = run_one(returning(text))
+    assert [result.text(level) for level in LevelOfDetail] == [text] * 3
 
 
-def test_a_long_line_is_cut_anywhere() -> None:
-    result = run_one(returning("x" * 100_000), result_limit_characters=1_000)
-    summary = result.text(LevelOfDetail.SUMMARY)
-    assert "[… 99000 of 100000 characters left out …]" in summary
-    assert len(summary) < 1_100
-
-
-def test_a_summary_that_the_tool_gave_is_not_replaced() -> None:
-    result = run_one(returning(ToolOutput("x" * 5_000, summary="many x")), result_limit_characters=100)
-    assert result.text(LevelOfDetail.SUMMARY) == "many x"
-    without = run_one(returning(ToolOutput("x" * 5_000)), result_limit_characters=100)
-    assert len(without.text(LevelOfDetail.SUMMARY)) < 200
-    assert len(without.text()) == 5_000
-
-
-def test_a_result_at_the_limit_is_not_cut() -> None:
-    result = run_one(returning("x" * 100), result_limit_characters=100)
-    assert result.text(LevelOfDetail.SUMMARY) == "x" * 100
+def test_a_gist_without_a_summary_is_kept() -> None:
+    result = run_one(returning(ToolOutput("x" * 5_000, gist="many x")))
+    assert [result.text(level) for level in LevelOfDetail] == ["x" * 5_000, "x" * 5_000, "many x"]
 
 
 # ---------------------------------------------------------------- how a tool fails

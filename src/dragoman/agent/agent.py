@@ -208,7 +208,7 @@ class Agent(Generic[OutputT]):
         self._approval = approval
         self._output: OutputReader[OutputT] = OutputReader(output_type)
         self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
-        self._contexts = Contexts(self._config.context, compactor)
+        self._contexts = Contexts(self._config, compactor)
         self._said: deque[ModelInputEntry] = deque()  # what no model call has taken up yet
         self._run: AgentRun[OutputT] | None = None
         self._registry: tuple[Session, ToolRegistry] | None = None
@@ -333,7 +333,7 @@ class Agent(Generic[OutputT]):
         child = copy.copy(self)
         child._session = child._run = child._budget = None
         child._said = deque()
-        child._contexts = Contexts(self._config.context, self._contexts.compactor)
+        child._contexts = Contexts(self._config, self._contexts.compactor)
         return child
 
     # ------------------------------------------------------------ steps
@@ -443,9 +443,10 @@ class Agent(Generic[OutputT]):
     def _all_tools(self, session: Session) -> ToolRegistry:
         """The agent's tools and those that every agent has; made once for a session."""
         if self._registry is None or self._registry[0] is not session:
-            context = self._config.context
-            has_recall = context.recall and context.policy == "epochs" and "recall" not in self._tools
-            self._registry = (session, self._tools.with_tools(*own_tools(session, with_recall=has_recall)))
+            has_recall = self._config.context.recall and "recall" not in self._tools
+            limit = self._config.tools.result_limit_bytes
+            own = own_tools(session, with_recall=has_recall, result_limit_bytes=limit)
+            self._registry = (session, self._tools.with_tools(*own))
         return self._registry[1]
 
     def _result(self, session: Session, runner: Runner, run_id: str, ending: Ending) -> RunResult[OutputT]:

@@ -7,7 +7,7 @@ from typing import Any
 from ..context import Compactor, ContextBuildInput, ContextManager, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import Message, ModelInvocationDescriptor
-from ..request import ContextConfig
+from ..request import AgentConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
 from ..toolspec import ToolSpec
@@ -24,7 +24,7 @@ __all__ = ["Contexts", "ModelCaller"]
 class Contexts:
     """The context managers of an agent, one for each model: each reads an entry once."""
 
-    def __init__(self, config: ContextConfig, compactor: Compactor | None) -> None:
+    def __init__(self, config: AgentConfig, compactor: Compactor | None) -> None:
         self.compactor = compactor
         self._config = config
         self._managers: dict[ModelInvocationDescriptor, ContextManager] = {}
@@ -33,7 +33,11 @@ class Contexts:
         """Return the manager that knows what this model was sent."""
         manager = self._managers.get(model.invocation)
         if manager is None:
-            manager = self._managers[model.invocation] = ContextManager(self._config, compactor=self.compactor)
+            manager = self._managers[model.invocation] = ContextManager(
+                self._config.context,
+                compactor=self.compactor,
+                result_limit_bytes=self._config.tools.result_limit_bytes,
+            )
         return manager
 
 

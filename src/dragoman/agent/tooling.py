@@ -53,7 +53,6 @@ class ToolRunner:
             registry,
             parallel_limit=config.parallel_limit,
             timeout_ms=config.timeout_ms,
-            result_limit_characters=config.result_limit_bytes,
         )
 
     def judge(self, call: OpenCall) -> Verdict:
@@ -149,12 +148,12 @@ class ToolRunner:
         )
 
 
-def own_tools(session: Session, *, with_recall: bool) -> list[ToolDefinition]:
+def own_tools(session: Session, *, with_recall: bool, result_limit_bytes: int) -> list[ToolDefinition]:
     """Return the tools that every agent has: those of the widgets, and the one that brings a folded entry back."""
     tools = [_widget_tool(session, spec) for spec in session.state.enumerate_widget_tools()]
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext[Any]) -> str:
-        return recall(session.entries, arguments)
+        return recall(session.entries, arguments, result_limit_bytes=result_limit_bytes)
 
     if with_recall:
         tools.append(_tool(RECALL_TOOL, execute, idempotent=True))

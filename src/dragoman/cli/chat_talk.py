@@ -183,7 +183,10 @@ class Talk:
         model = self.model
         manager = self._contexts.get(model.invocation)
         if manager is None:
-            manager = self._contexts[model.invocation] = ContextManager(self._config(model).context)
+            config = self._config(model)
+            manager = self._contexts[model.invocation] = ContextManager(
+                config.context, result_limit_bytes=config.tools.result_limit_bytes
+            )
         return manager.build_context(
             ContextBuildInput(
                 entries=self.session.entries,

@@ -97,12 +97,14 @@ def _render(
 ) -> Rendered:
     """What an agent would send: the context that fits the model, its tools and those that every agent has."""
     from ..context import ContextBuildInput, ContextManager
+    from ..request import ToolsConfig
     from .modelchoice import fit_context, unsent_model
 
     model = unsent_model(settings, name)
     info = model.model_info()
     offered = (*tools, *state.enumerate_widget_tools()) if model.supports("tools") else ()
-    built = ContextManager(fit_context(context, info)).build_context(
+    manager = ContextManager(fit_context(context, info), result_limit_bytes=ToolsConfig().result_limit_bytes)
+    built = manager.build_context(
         ContextBuildInput(
             entries=state.entries,
             now=datetime.now(UTC),

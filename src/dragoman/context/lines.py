@@ -5,14 +5,14 @@ put in front and without the space around it. A name is a word that has to be re
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from ..jsontext import encode_json
-from ..message import FileRef, Image, ToolCall
+from ..message import FileRef, Image, ProviderItem, Text, ToolCall, ToolResult
 
-__all__ = ["PIECE_SIZE", "argument_lines", "file_text", "key_of", "line_spans", "names_in", "split_lines"]
+__all__ = ["PIECE_SIZE", "argument_lines", "file_text", "key_of", "line_spans", "names_in", "said_in", "split_lines"]
 
 # Longer lines (JSON or logs on one line) are cut into pieces at a delimiter, between half of this and all of it.
 PIECE_SIZE = 400
@@ -73,6 +73,32 @@ def file_text(part: Image | FileRef) -> str | None:
     if isinstance(part, Image) or part.data is None or not (part.mime_type or "").startswith("text/"):
         return None
     return part.data.decode("utf-8", "replace")
+
+
+def said_in(parts: Iterable[object]) -> str:
+    """Return what parts of messages say, in order: text files as their text, other media described."""
+    return "\n".join(text for text in map(_said, parts) if text)
+
+
+def _said(part: object) -> str:
+    if isinstance(part, (Text, ProviderItem)):
+        return part.text or ""
+    if isinstance(part, ToolCall):
+        return "\n".join((part.tool_name, *argument_lines(part)))
+    if isinstance(part, ToolResult):
+        return part.content if isinstance(part.content, str) else said_in(part.content)
+    if isinstance(part, (Image, FileRef)):
+        text = file_text(part)
+        return _described(part) if text is None else text
+    return ""
+
+
+def _described(part: Image | FileRef) -> str:
+    name, size = (None, None) if isinstance(part, Image) else (part.name, part.size)
+    if part.data is not None:
+        size = len(part.data)
+    known = (name, part.mime_type or part.kind.partition("_")[0], None if size is None else f"{size} bytes")
+    return f"[{', '.join(word for word in known if word)}]"
 
 
 @lru_cache(maxsize=65_536)

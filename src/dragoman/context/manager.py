@@ -135,7 +135,10 @@ class _Moment(msgspec.Struct, frozen=True):
 
 
 class ContextManager:
-    """Builds contexts for one conversation after another; see the module for what it promises."""
+    """Builds contexts for one conversation after another; see the module for what it promises.
+
+    Of each tool result at most `result_limit_bytes` of text are shown, at every level of detail; `recall` has the rest.
+    """
 
     def __init__(
         self,
@@ -143,8 +146,12 @@ class ContextManager:
         *,
         counter: TokenCounter | None = None,
         compactor: Compactor | None = None,
+        result_limit_bytes: int | None = None,
     ) -> None:
+        if result_limit_bytes is not None and (type(result_limit_bytes) is not int or result_limit_bytes < 1):
+            raise InvalidValue.of("result_limit_bytes", result_limit_bytes, "a whole number from 1 up")
         self._config = config or ContextConfig()
+        self._result_limit = result_limit_bytes
         self._counter = counter
         self._compactor = compactor
         self._timeline: Timeline | None = None
@@ -212,14 +219,15 @@ class ContextManager:
     def _look(self, given: ContextBuildInput) -> _Moment:
         timeline, counter = self._timeline, self._counter_for(given.invocation)
         if timeline is None or timeline.counter.name != counter.name or not timeline.follows(given.entries):
-            timeline = self._timeline = Timeline(counter)
+            timeline = self._timeline = Timeline(counter, result_limit_bytes=self._result_limit)
             self._read, self._started, self._folded_levels = (None, Projection()), None, None
         timeline.extend(given.entries)
         timeline.aim_at(Aim(given.invocation or timeline.invocation, given.rules))
         projection = self._current(timeline)
         tools = given.tools
-        # Offered from the start: a tool that came later would move the cached prefix. Some models take no tools at all.
-        offered = self._config.recall and self._config.policy == "epochs"
+        # Offered from the start: a tool that came later would move the cached prefix. Where nothing is ever folded it
+        # is offered once a result was cut. Some models take no tools at all.
+        offered = self._config.recall and (self._config.policy == "epochs" or bool(timeline.limited))
         if given.model_info is not None and "tools" not in given.model_info.abilities:
             offered = False
         if offered and all(tool.name != RECALL_TOOL.name for tool in tools):
@@ -338,7 +346,9 @@ class ContextManager:
     ) -> ContextBuildResult:
         """The rule of seed 004: the newest input or results live, all others their summaries."""
         timeline = moment.timeline
-        context = context_messages(given.entries, policy=newest_live)
+        context = context_messages(
+            [timeline.limited.get(entry.serial, entry) for entry in given.entries], policy=newest_live
+        )
         messages = to_messages(context, screen_in_result=given.screen_in_result)
         size = sum(map(timeline.count, messages))
         size += _frame_tokens(moment.tools, timeline.instruction, timeline.counter)

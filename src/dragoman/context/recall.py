@@ -1,6 +1,6 @@
-"""The tool with which a model gets a folded entry back, whole. Reads the record; knows no projection."""
+"""The tool with which a model gets a folded entry back, a long one in pieces. Reads the record; knows no projection."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ErrorCode, ToolError
@@ -12,38 +12,53 @@ from ..history import (
     ModelInputEntry,
     ResetEntry,
 )
-from ..message import FileRef, Image, Part, ProviderItem, Text, ToolCall, ToolResult
+from ..message import Part, Text
 from ..toolspec import ToolSpec
 from .ledger import MARKER
-from .lines import argument_lines, file_text
+from .limiting import first_bytes
+from .lines import said_in
 
 __all__ = ["RECALL_TOOL", "recall"]
 
 RECALL_TOOL = ToolSpec(
     "recall",
     f"Return an earlier entry of this conversation whole. Old entries are shown shortened: a line such as "
-    f"'{MARKER}#12 read_file' stands before what is left of entry 12.",
+    f"'{MARKER}#12 read_file' stands before what is left of entry 12. A long entry comes in pieces: the last line of a "
+    "piece says where the next one starts.",
     {
         "type": "object",
-        "properties": {"entry": {"type": "integer", "description": "The number after the #"}},
+        "properties": {
+            "entry": {"type": "integer", "description": "The number after the #"},
+            "start": {"type": "integer", "description": "The character to start at, 0 if not given"},
+        },
         "required": ["entry"],
     },
 )
+# What the line at the end of a piece may take of its bytes.
+_GOES_ON_BYTES = 100
 
 
-def recall(entries: Sequence[HistoryEntry], arguments: Mapping[str, Any]) -> str:
+def recall(
+    entries: Sequence[HistoryEntry], arguments: Mapping[str, Any], *, result_limit_bytes: int | None = None
+) -> str:
     """Return the text of the entry that the arguments name; raise ToolError if there is none that a model may see.
 
-    A text file is its text; other pictures and files are described.
+    A text file is its text; other pictures and files are described. With a limit a longer text comes in pieces of so
+    many bytes at most; the last line of each then names the `start` of the next one.
     """
-    serial = arguments.get("entry")
-    if type(serial) is not int:
-        raise ToolError("entry must be a whole number", code=ErrorCode.INVALID_ARGUMENTS)
+    serial, start = arguments.get("entry"), arguments.get("start", 0)
+    if type(serial) is not int or type(start) is not int or start < 0:
+        raise ToolError("entry and start must be whole numbers from 0 up", code=ErrorCode.INVALID_ARGUMENTS)
     later = entries[serial:] if 0 <= serial < len(entries) else ()
     said = None if not later or any(isinstance(entry, ResetEntry) for entry in later) else _parts(later)
     if said is None:
         raise ToolError(f"there is no entry #{serial} in this conversation", code=ErrorCode.INVALID_ARGUMENTS)
-    return _joined(said)
+    text = said_in(said)[start:]
+    if result_limit_bytes is None or len(text.encode()) <= result_limit_bytes:
+        return text
+    piece = first_bytes(text, max(result_limit_bytes - _GOES_ON_BYTES, 4))
+    goes_on = f"{len(text) - len(piece):,} more characters: recall entry {serial}, start {start + len(piece)}"
+    return f"{piece}\n{MARKER} {goes_on}"
 
 
 def _parts(entries: Sequence[HistoryEntry]) -> list[Part] | None:
@@ -60,28 +75,3 @@ def _is_shown(later: Sequence[HistoryEntry]) -> bool:
     """Whether an answer that broke off is part of the conversation: somebody spoke next. Else it was tried again."""
     spoken = (entry for entry in later if isinstance(entry, (ContextualHistoryEntry, InterruptionEntry)))
     return isinstance(next(spoken, None), ModelInputEntry)
-
-
-def _joined(parts: Iterable[object]) -> str:
-    return "\n".join(text for text in map(_said, parts) if text)
-
-
-def _said(part: object) -> str:
-    if isinstance(part, (Text, ProviderItem)):
-        return part.text or ""
-    if isinstance(part, ToolCall):
-        return "\n".join((part.tool_name, *argument_lines(part)))
-    if isinstance(part, ToolResult):
-        return part.content if isinstance(part.content, str) else _joined(part.content)
-    if isinstance(part, (Image, FileRef)):
-        text = file_text(part)
-        return _described(part) if text is None else text
-    return ""
-
-
-def _described(part: Image | FileRef) -> str:
-    name, size = (None, None) if isinstance(part, Image) else (part.name, part.size)
-    if part.data is not None:
-        size = len(part.data)
-    known = (name, part.mime_type or part.kind.partition("_")[0], None if size is None else f"{size} bytes")
-    return f"[{', '.join(word for word in known if word)}]"

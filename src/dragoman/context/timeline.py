@@ -28,6 +28,7 @@ from ..history.entries import interrupted_messages
 from ..message import Message, ModelInvocationDescriptor, Thinking
 from ..target import TargetRules
 from .index import HistoryIndex
+from .limiting import limit_results
 from .tokens import TokenCounter, UsageCorrection, count_message
 
 __all__ = ["COUNTER_KEY", "ESTIMATE_KEY", "Aim", "Timeline", "Unit"]
@@ -97,8 +98,9 @@ class Unit:
 class Timeline:
     """The units since the newest reset, and the newest of everything that decides how they are shown."""
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: TokenCounter, *, result_limit_bytes: int | None = None) -> None:
         self.counter = counter
+        self._result_limit = result_limit_bytes
         self.read = 0
         self._last: HistoryEntry | None = None
         self.instruction: str | None = None
@@ -119,6 +121,7 @@ class Timeline:
         self._indexed = 0
         self._said: list[int] = []  # each unit's tokens without thinking: the same whomever a request is for
         self._thoughtful: list[tuple[int, int]] = []  # where messages with thinking are: the unit, the place in it
+        self.limited: dict[int, ToolResultsEntry] = {}  # by their serials, results as they are shown where that is less
         self.epoch: EpochEntry | None = None
         self.compactions: dict[int, CompactionEntry] = {}  # by their serials, those that cover something
         self.last_output: ModelOutputEntry | None = None
@@ -241,6 +244,10 @@ class Timeline:
         if isinstance(entry, ModelOutputEntry):
             self._note_output(entry)
         self._newest_at = entry.timestamp
+        if isinstance(entry, ToolResultsEntry) and self._result_limit is not None:
+            shown = limit_results(entry, self._result_limit)
+            if shown is not entry:
+                entry = self.limited[entry.serial] = shown
         if isinstance(entry, ToolResultsEntry) and self._open is not None:
             self._put(self._open, entry, entry.messages())
             self._open = None

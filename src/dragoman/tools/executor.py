@@ -30,8 +30,8 @@ _TOOL_CODES = frozenset(code for codes in STATUS_CODES.values() for code in code
 class ToolExecutor:
     """Runs the tools of a registry.
 
-    `timeout_ms` counts for tools that have none of their own. A result of more than `result_limit_characters` is kept
-    whole and gets a short summary. A cancelled tool has `grace_ms` to end, then it is left to itself.
+    `timeout_ms` counts for tools that have none of their own. A cancelled tool has `grace_ms` to end, then it is left
+    to itself. Results are kept whole, however long they are.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class ToolExecutor:
         *,
         parallel_limit: int = 8,
         timeout_ms: int | None = None,
-        result_limit_characters: int = 20_000,
         grace_ms: int = 2_000,
     ) -> None:
         if not isinstance(registry, ToolRegistry):
@@ -48,7 +47,6 @@ class ToolExecutor:
         for name, value in (
             ("parallel_limit", parallel_limit),
             ("timeout_ms", timeout_ms),
-            ("result_limit_characters", result_limit_characters),
             ("grace_ms", grace_ms),
         ):
             if (value is not None or name != "timeout_ms") and (type(value) is not int or value < 1):
@@ -56,7 +54,6 @@ class ToolExecutor:
         self._registry = registry
         self._parallel_limit = parallel_limit
         self._timeout_ms = timeout_ms
-        self._result_limit = result_limit_characters
         self._grace = grace_ms / 1_000
         self._abandoned: Abandoned = set()
 
@@ -157,7 +154,7 @@ class ToolExecutor:
     def _begin(self, ready: ReadyCall, context: ToolContext[Any]) -> ToolRun:
         # A copy, so that a tool that changes its arguments does not change what is recorded.
         arguments = _copied(ready.arguments)
-        return ToolRun(ready.definition, arguments, context, result_limit=self._result_limit, abandoned=self._abandoned)
+        return ToolRun(ready.definition, arguments, context, abandoned=self._abandoned)
 
     def _seconds(self, definition: ToolDefinition) -> float | None:
         milliseconds = definition.timeout_ms or self._timeout_ms

@@ -1,14 +1,11 @@
-"""What a tool returned to what the history keeps: text at three levels of detail, and parts beside it.
-
-What is too long for a context is kept whole all the same; its summary is then its beginning and its end.
-"""
+"""What a tool returned to what the history keeps: text at three levels of detail, and parts beside it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..history.sections import LevelOfDetailSections, Section, to_plain_text
+from ..history.sections import LevelOfDetailSections, Section
 from ..history.toolresults import Attachment
 from ..jsontext import encode_json, join_surrogates
 from ..message import FileRef, Image, Text, UnknownPart
@@ -17,7 +14,7 @@ from .jsonvalues import NotJson, to_json_value
 
 __all__ = ["Answer", "read_answer", "shorten"]
 
-# How much of what a summary may show is the beginning; the rest is the end.
+# How much of what a shortened text may show is the beginning; the rest is the end.
 _HEAD_SHARE = 2 / 3
 _PARTS = (Text, Image, FileRef, UnknownPart)
 
@@ -29,22 +26,21 @@ class Answer(NamedTuple):
     attachments: tuple[Attachment, ...] = ()
 
 
-def read_answer(value: Any, limit: int) -> Answer:
+def read_answer(value: Any) -> Answer:
     """Return what a tool's return value says; raise NotJson, which names its type, for one that says nothing.
 
-    Text is itself, None is empty, parts and outputs are what they say, everything else is written as JSON. A text of
-    more than `limit` characters gets a summary, unless the tool gave one.
+    Text is itself, None is empty, parts and outputs are what they say, everything else is written as JSON. All of it is
+    kept, however long it is: how much of it a model is shown is the context's choice.
     """
     if isinstance(value, ToolOutput):
-        has_summary = value.summary is not None
-        return Answer(value.levels() if has_summary else _limited(value.levels().live, limit), tuple(value.attachments))
+        return Answer(value.levels(), tuple(value.attachments))
     if isinstance(value, LevelOfDetailSections):
-        return Answer(_limited(value.live, limit) if value.summary is value.live else value)
+        return Answer(value)
     if isinstance(value, _PARTS):
         value = (value,)
     if isinstance(value, (list, tuple)) and any(isinstance(item, _PARTS) for item in value):
-        return _read_parts(value, limit)
-    return Answer(_limited((Section("", _as_text(value)),), limit))
+        return _read_parts(value)
+    return Answer(LevelOfDetailSections.of_text(_as_text(value)))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -68,16 +64,7 @@ def _cut_at_line(text: str, place: int) -> int:
     return line if line > place - place // 10 else place
 
 
-def _limited(sections: Sequence[Section], limit: int) -> LevelOfDetailSections:
-    levels = LevelOfDetailSections.create_uniform(tuple(sections))
-    whole = to_plain_text(levels.live)
-    if len(whole) <= limit:
-        return levels
-    short = (Section("", shorten(whole, limit)),)
-    return LevelOfDetailSections(levels.live, short, short)
-
-
-def _read_parts(items: Sequence[Any], limit: int) -> Answer:
+def _read_parts(items: Sequence[Any]) -> Answer:
     sections: list[Section] = []
     attachments: list[Attachment] = []
     for item in items:
@@ -87,7 +74,7 @@ def _read_parts(items: Sequence[Any], limit: int) -> Answer:
             attachments.append(item)
         else:
             raise NotJson(f"a {type(item).__name__} among parts")
-    return Answer(_limited(sections, limit), tuple(attachments))
+    return Answer(LevelOfDetailSections.create_uniform(sections), tuple(attachments))
 
 
 def _as_text(value: Any) -> str:

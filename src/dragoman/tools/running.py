@@ -48,7 +48,6 @@ class ToolRun:
         arguments: dict[str, Any],
         context: ToolContext[Any],
         *,
-        result_limit: int,
         abandoned: Abandoned,
     ) -> None:
         import asyncio
@@ -56,7 +55,6 @@ class ToolRun:
         self._definition = definition
         self._arguments = arguments
         self._context = context
-        self._result_limit = result_limit
         self._abandoned = abandoned
         self._task = asyncio.create_task(self._call(), name=f"tool {definition.name}")
 
@@ -98,10 +96,10 @@ class ToolRun:
         try:
             if self._definition.is_async:
                 value = await self._definition.execute(self._arguments, self._context)
-                return read_answer(value, self._result_limit)
+                return read_answer(value)
             outcome = await self._start_thread()
             if isinstance(outcome, _Awaitable):
-                return read_answer(await outcome.value, self._result_limit)
+                return read_answer(await outcome.value)
             return outcome
         except BaseException as error:  # a tool may raise anything, SystemExit too: the run goes on
             if not isinstance(error, asyncio.CancelledError) and must_pass(error, task):
@@ -137,6 +135,6 @@ class ToolRun:
             value = self._definition.execute(self._arguments, self._context)
             if inspect.isawaitable(value):
                 return _Awaitable(value)
-            return read_answer(value, self._result_limit)
+            return read_answer(value)
         except BaseException as error:  # noqa: BLE001  # nothing may be lost in a thread
             return Failure(error)
