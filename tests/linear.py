@@ -38,13 +38,12 @@ from dragoman.interop import append_imported, export_anthropic, export_openai_ch
 from dragoman.interop.media import result_content
 from dragoman.jsontext import decode_json, encode_json, join_surrogates, parse_arguments
 from dragoman.providers import find_codec, find_dialect
-from dragoman.providers.failures import error_from_words
 from dragoman.providers.gemini_arguments import FunctionCall, PartialArgument, StreamedCall
 from dragoman.request import ContextConfig
 from dragoman.store.blobs import cut_pieces, put_back
 from dragoman.stream import ResponseReader, SseParser
 from dragoman.stream.eventstream import EventStreamParser, encode_frame
-from dragoman.telemetry.content import write_arguments, write_output
+from dragoman.telemetry.content import write_output
 from dragoman.testing.transports import _Redaction
 from dragoman.tools.coercion import coerce_arguments
 from dragoman.tools.docstrings import read_docstring
@@ -282,7 +281,6 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "json: parse_arguments": lambda text: parse_arguments(f'{{"a": {encode_json(text).decode()}}}'),
     "json: parse broken arguments": lambda text: parse_arguments(f'{{"a": "{text}'),
     "errors: redact": redact,
-    "errors: from words": lambda text: error_from_words(["x"], text, status=400),
     "tools: read_answer": read_answer,
     "tools: coerce_arguments": _coerced,
     "tools: docstring": _docstring,
@@ -300,7 +298,6 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "interop: result_content": result_content,
     "agent: output": lambda text: OutputReader(dict).read(Message.assistant(text)),
     "telemetry: output": lambda text: write_output(Message.assistant(text)),
-    "telemetry: arguments": lambda text: write_arguments(text, None),
     "testing: redaction": lambda text: _Redaction(["secret"]).body(text, "application/json"),
     "cli: printable": output.printable,
     "cli: one_line": output.one_line,

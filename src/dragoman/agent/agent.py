@@ -29,7 +29,8 @@ from .actions import Ending, RunError
 from .answers import finish_of, last_message, owes_answer
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
-from .calling import Contexts, ModelCaller
+from .calling import ModelCaller
+from .contexts import Contexts
 from .events import ErrorEvent, EventLog, FinishedEvent, RunEvent
 from .hooks import Hooks
 from .observing import observers

@@ -4,41 +4,21 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..context import Compactor, ContextBuildInput, ContextManager, compaction_entry
+from ..context import ContextBuildInput, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
-from ..message import Message, ModelInvocationDescriptor
-from ..request import AgentConfig
+from ..message import Message
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
 from ..toolspec import ToolSpec
 from .actions import Answered, CallModel, Compacted, Failed, RunError, Shrunk
 from .answers import find_shortfall
+from .contexts import Contexts
 from .events import DeltaEvent, ErrorEvent
 from .hooks import ModelCall
 from .output import OutputReader
 from .scope import Scope
 
-__all__ = ["Contexts", "ModelCaller"]
-
-
-class Contexts:
-    """The context managers of an agent, one for each model: each reads an entry once."""
-
-    def __init__(self, config: AgentConfig, compactor: Compactor | None) -> None:
-        self.compactor = compactor
-        self._config = config
-        self._managers: dict[ModelInvocationDescriptor, ContextManager] = {}
-
-    def for_model(self, model: AnyModel) -> ContextManager:
-        """Return the manager that knows what this model was sent."""
-        manager = self._managers.get(model.invocation)
-        if manager is None:
-            manager = self._managers[model.invocation] = ContextManager(
-                self._config.context,
-                compactor=self.compactor,
-                result_limit_bytes=self._config.tools.result_limit_bytes,
-            )
-        return manager
+__all__ = ["ModelCaller"]
 
 
 class ModelCaller:
@@ -114,7 +94,7 @@ class ModelCaller:
         """Make the context of the model that was asked last smaller."""
         assert self._asked is not None
         given = self._given(self._asked)
-        update = self._contexts.for_model(self._asked).compute_context_updates(given, overflow=True)
+        update = await self._contexts.update(self._asked, given, overflow=True)
         if update.entries:
             await self._scope.append(*update.entries)
         return Shrunk(self._scope.state, not update.exhausted)
@@ -124,7 +104,7 @@ class ModelCaller:
         usage = None
         try:
             model = self._route()[0]
-            request = self._contexts.for_model(model).compute_context_updates(self._given(model)).compaction
+            request = (await self._contexts.update(model, self._given(model))).compaction
             if request is not None:
                 stream = model.stream(request.messages, (), request.system or "", max_tokens=request.max_tokens)
                 try:
@@ -155,7 +135,7 @@ class ModelCaller:
     async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ModelCall, Mapping[str, Any]]:
         """The call with the context of now, and what shall be noted beside its answer."""
         scope = self._scope
-        built = self._contexts.for_model(model).build_context(self._given(model))
+        built = await self._contexts.build(model, self._given(model))
         if built.entries:
             await scope.append(*built.entries)
         call = ModelCall(

@@ -16,6 +16,8 @@ __all__ = ["PIECE_SIZE", "argument_lines", "file_text", "key_of", "line_spans", 
 
 # Longer lines (JSON or logs on one line) are cut into pieces at a delimiter, between half of this and all of it.
 PIECE_SIZE = 400
+# So much is split at once: a thread that splits a long text does not keep the others waiting.
+_SPLIT_SIZE = 1 << 18
 
 # Possessive and anchored: no character is looked at twice, however long the line is.
 _SPACE = re.compile(r"\s*+")
@@ -27,10 +29,14 @@ _EXACT = re.compile(r"[\d_.\-]")
 
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text, long ones in pieces; each is a part of the text, to the byte."""
-    lines = text.split("\n")
-    if len(text) <= PIECE_SIZE or max(map(len, lines)) <= PIECE_SIZE:
-        return lines
-    return [piece for line in lines for piece in _pieces(line)]
+    if len(text) <= _SPLIT_SIZE:
+        return _split(text)
+    lines: list[str] = []
+    start = 0
+    while (end := text.find("\n", start + _SPLIT_SIZE)) >= 0:
+        lines += _split(text[start:end])
+        start = end + 1
+    return lines + _split(text[start:])
 
 
 def line_spans(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
@@ -106,6 +112,13 @@ def _is_name(word: str) -> bool:
     if _EXACT.search(word):
         return True
     return not word.islower() and not word.isupper() and not word[1:].islower()
+
+
+def _split(text: str) -> list[str]:
+    lines = text.split("\n")
+    if len(text) <= PIECE_SIZE or max(map(len, lines)) <= PIECE_SIZE:
+        return lines
+    return [piece for line in lines for piece in _pieces(line)]
 
 
 def _pieces(line: str) -> list[str]:
