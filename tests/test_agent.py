@@ -564,7 +564,7 @@ def test_a_compactor_has_the_model_summarise_what_is_folded() -> None:
         config=AgentConfig(context=ContextConfig(budget_tokens=2_000)),
     )
     for number in range(8):
-        agent.run_sync(f"{number}: " + "many words, " * 150)
+        agent.run_sync(f"{number}: " + "many words, " * 110)
     summaries = [entry for entry in kept(agent).entries if isinstance(entry, CompactionEntry)]
     assert summaries
     assert summaries[0].summary == "SUMMARY: much."

@@ -195,7 +195,10 @@ class RuntimeConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Which tools are on, who approves them, and their limits. `enabled` None means all."""
+    """Which tools are on, who approves them, and their limits. `enabled` None means all.
+
+    A model is shown at most `result_limit_bytes` of a result's text; the record keeps all of it, and `recall` has it.
+    """
 
     enabled: tuple[str, ...] | None = None
     disabled: tuple[str, ...] = ()
