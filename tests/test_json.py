@@ -333,6 +333,7 @@ FILLED: list[Message | MessageDelta] = [
             invocation=ModelInvocationDescriptor("p", "s", "m"),
             model_id="m",
             request_id="q",
+            trace_id="t-1",
             interrupted=False,
             parse_failures=("d",),
             provider_data={"k": None},

@@ -37,6 +37,7 @@ from dragoman import (
     WireRequest,
     model,
     render_request,
+    to_json,
 )
 from dragoman.catalogue import register_model
 from dragoman.providers import PROVIDERS, find_codec, find_dialect
@@ -551,6 +552,35 @@ def test_another_spelling_of_a_setting_is_refused_before_it_is_an_unknown_field(
 def test_fields_of_the_provider_are_sent_also_where_they_resemble_a_setting() -> None:
     body = body_of(claude(top_k=3, service_tier="auto", extensions={"maxTokens": 5}))
     assert (body["top_k"], body["service_tier"], body["maxTokens"]) == (3, "auto", 5)
+
+
+def test_the_trace_of_a_request_stands_in_the_message_that_answers_it() -> None:
+    for name in ("traceId", "trace_id"):
+        _, stream = ask(claude(), request_metadata={name: "t-1"})
+        message = stream.assembly.message
+        assert message.meta.trace_id == "t-1"
+        assert json.loads(to_json(message))["meta"]["traceId"] == "t-1"
+
+
+def test_deltas_carry_the_wire_event_only_where_that_is_switched_on() -> None:
+    (plain, _), (raw, _) = ask(claude()), ask(claude(provider_raw=True))
+    assert [delta.provider_raw for delta in plain] == [None] * len(plain)
+    assert [delta.provider_raw["type"] for delta in raw if delta.kind == "text"] == ["content_block_delta"]
+    assert all(delta.provider_raw for delta in raw)
+    bare = [
+        [msgspec.structs.replace(delta, provider_raw=None, timestamp=None) for delta in each] for each in (raw, plain)
+    ]
+    assert bare[0] == bare[1]
+
+
+def test_a_raw_event_holds_no_key_and_reaches_no_message() -> None:
+    key = "not-a-real-key-but-a-long-one"
+    events = [{"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}], "echo": key}]
+    wire = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+    transport = ReplayTransport([ReplayedResponse(chunks=(wire + b"data: half \n\n",))])
+    deltas, stream = ask(model("groq:m", api_key=key, transport=transport, provider_raw=True))
+    assert deltas[1].provider_raw["echo"] == "[redacted]"
+    assert b"providerRaw" not in to_json(stream.assembly.partial)
 
 
 # ---------------------------------------------------------------- rendering

@@ -1,6 +1,7 @@
 """Spans as OpenTelemetry's own exporter receives them: nesting, attributes, failures; and how they are turned on."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import SpanKind
 
-from dragoman import AgentConfig, ErrorCode, InvalidValue, ModelConfig, ModelError, TokenUsage
+from dragoman import AgentConfig, ErrorCode, InvalidValue, ModelConfig, ModelError, TokenUsage, model
 from dragoman.agent import Agent, Hooks, TelemetryHooks
 from dragoman.providers import PROVIDERS
 from dragoman.router import ProviderRouter
 from dragoman.telemetry import Telemetry, conventions
+from dragoman.testing import ReplayedResponse, ReplayTransport
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import tool
 from tests.agent_cases import ROME, Gate, asks, run, weather
@@ -29,6 +31,18 @@ def test_model_calls_and_tools_are_inside_their_run() -> None:
     receiver = Receiver()
     receiver.agent(ROME, "It rains.", tools=[weather], name="guide").run_sync("Rome?")
     assert receiver.tree() == ["invoke_agent guide", ["chat actor", "execute_tool weather", "chat actor"]]
+
+
+def test_an_answer_names_the_trace_that_it_was_asked_in() -> None:
+    chunk = {"id": "a", "model": "m", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}
+    wire = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    receiver, transport = Receiver(), ReplayTransport([ReplayedResponse(chunks=(wire,))])
+    agent = Agent(model("vllm:m", transport=transport), hooks=[TelemetryHooks(receiver.telemetry)])
+    message = asyncio.run(agent.run("Hello")).message
+    assert message is not None
+    assert message.meta is not None
+    (trace_id,) = {f"{span.context.trace_id:032x}" for span in receiver.spans if span.context}
+    assert message.meta.trace_id == trace_id
 
 
 def test_a_run_is_inside_the_span_of_its_caller() -> None:

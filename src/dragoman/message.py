@@ -301,6 +301,8 @@ class MessageMeta(
     invocation: ModelInvocationDescriptor | None = None
     model_id: str | None = None
     request_id: str | None = None
+    # The trace that the caller named in the request's metadata.
+    trace_id: str | None = None
     parse_failures: tuple[str, ...] | None = None
     # The stream broke off: this is what had arrived. Its calls must not be run, and its text is marked when it is sent.
     interrupted: bool | None = None
@@ -314,7 +316,7 @@ class MessageMeta(
             raise InvalidValue.of("meta.invocation", self.invocation, "a ModelInvocationDescriptor")
         if self.finish_reason is not None:
             force_setattr(self, "finish_reason", finish_reason(self.finish_reason))
-        for name in ("raw_finish_reason", "model_id", "request_id"):
+        for name in ("raw_finish_reason", "model_id", "request_id", "trace_id"):
             if getattr(self, name) is not None:
                 require_text(f"meta.{name}", getattr(self, name))
         if self.interrupted is not None and type(self.interrupted) is not bool:

@@ -1,5 +1,6 @@
 """Model calls of a run: the context is built, a model is asked, its deltas are told. Decides nothing."""
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -74,7 +75,11 @@ class ModelCaller:
                 call.messages,
                 call.tools,
                 call.system,
-                request_metadata={"run_id": scope.run_id, "session_id": scope.session.session_id},
+                request_metadata={
+                    "run_id": scope.run_id,
+                    "session_id": scope.session.session_id,
+                    **({"trace_id": trace_id} if (trace_id := _current_trace_id()) else {}),
+                },
                 cache_anchors=call.cache_anchors,
                 **call.params,
             )
@@ -189,3 +194,10 @@ def _error_of(assembly: Assembly) -> RunError:
         error.retry_after,
         error.provider_message or "",
     )
+
+
+def _current_trace_id() -> str | None:
+    """The trace around this call, where the program uses OpenTelemetry; it is not loaded for this."""
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    context = None if trace is None else trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context is not None and context.is_valid else None

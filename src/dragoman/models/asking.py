@@ -33,7 +33,7 @@ __all__ = ["Model", "model", "render_request"]
 
 _CONFIG_FIELDS = frozenset(ModelConfig.__struct_fields__) - {"extensions"}
 # What a keyword can be meant for, besides a field of the provider's request.
-_CLIENT_SETTINGS = ("api_key", "base_url", "transport", "timeouts", "headers", "cache", "text_calls")
+_CLIENT_SETTINGS = ("api_key", "base_url", "transport", "timeouts", "headers", "cache", "text_calls", "provider_raw")
 _SETTINGS = (*ModelConfig.__struct_fields__, *_CLIENT_SETTINGS)
 
 
@@ -47,6 +47,7 @@ def model(
     headers: Mapping[str, str] | None = None,
     cache: bool = True,
     text_calls: Literal["json", "xml"] | None = None,
+    provider_raw: bool = False,
     **config: Any,
 ) -> "Model":
     """Return the model called `provider:model`, e.g. `anthropic:claude-opus-4-5`. No network is touched.
@@ -58,6 +59,7 @@ def model(
 
     `text_calls` is for a server that leaves the model's tool calls in its text, in the form that the model was taught:
     `json` inside `<tool_call>`, or `xml` (`<function=name>`). It works with every provider of Chat Completions.
+    `provider_raw` is for debugging: each delta then carries the wire event that it was made of.
     """
     provider, colon, model_id = name.partition(":")
     if not colon or not provider or not model_id:
@@ -76,6 +78,7 @@ def model(
         transport=transport,
         timeouts=timeouts,
         headers=headers,
+        provider_raw=provider_raw,
     )
     return Model(client, _changed(ModelConfig(model_id), config), CacheConfig() if cache else None)
 
@@ -165,6 +168,9 @@ class Model:
 
         `system_prompt_content` replaces `system_prompt`, and either replaces the system messages that `messages` begin
         with. `cache_anchors` are indices into `messages`. `params` override settings for this call alone.
+
+        Of `request_metadata`, `run_id` is that of the deltas and the message, `session_id` is the provider's cache key
+        where it takes one, and `trace_id` stands in the message's `meta`.
         """
         metadata = _snake_case(request_metadata) if request_metadata else {}
         config, info = self._merged(params)
@@ -197,6 +203,7 @@ class Model:
             rewrite=_rewrites(handed.original_names, info.prices, None if dialect.says_cut else config.max_tokens),
             readers=readers,
             invocation_state=invocation_state,
+            trace_id=metadata.get("trace_id"),
         )
 
     def render(

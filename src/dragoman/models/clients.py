@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..delta import ErrorDelta, MessageDelta
-from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError
+from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, redact
 from ..providers import find_codec
 from ..request import ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
@@ -33,7 +33,11 @@ _READ_OUT_SECONDS = 0.1
 
 
 class ProviderClient:
-    """One vendor's wire API, with a transport and credentials. Making one touches no network; its repr shows no key."""
+    """One vendor's wire API, with a transport and credentials. Making one touches no network; its repr shows no key.
+
+    With `provider_raw` each delta carries the wire event that it was made of, without keys. It is for debugging: it
+    costs time, and neither messages nor entries hold it.
+    """
 
     def __init__(
         self,
@@ -47,8 +51,10 @@ class ProviderClient:
         transport: "Transport | None" = None,
         timeouts: Timeouts | None = None,
         headers: Mapping[str, str] | None = None,
+        provider_raw: bool = False,
     ) -> None:
         self.dialect = dialect
+        self._provider_raw = provider_raw
         self.preparations = Preparations(dialect.rules)
         self.codec = codec or find_codec(dialect.specification)
         self._region = region or _from_environment(dialect.address_variables.get("region", ()))
@@ -139,11 +145,27 @@ class ProviderClient:
         if error_mapper is not None:
             own, mapped = codec.map_error, error_mapper
             codec = msgspec.structs.replace(codec, map_error=lambda *facts: mapped(*facts) or own(*facts))
-        return ResponseReader(codec, self.dialect, run_id=run_id, status=status, headers=headers, text_calls=text_calls)
+        return ResponseReader(
+            codec,
+            self.dialect,
+            run_id=run_id,
+            status=status,
+            headers=headers,
+            text_calls=text_calls,
+            redact_raw=self._redacted if self._provider_raw else None,
+        )
+
+    def _redacted(self, text: str) -> str:
+        """The text without this client's key and without whatever looks like one."""
+        key = self._known_key()
+        return redact(text.replace(key, "[redacted]") if key else text)
+
+    def _known_key(self) -> str | None:
+        return self._api_key if isinstance(self._api_key, str) else _from_environment(self.dialect.key_variables)
 
     def _without_key(self, deltas: list[MessageDelta]) -> list[MessageDelta]:
         """The last deltas without the key, which a provider may quote back in whatever shape it has."""
-        key = self._api_key if isinstance(self._api_key, str) else _from_environment(self.dialect.key_variables)
+        key = self._known_key()
         error = deltas[-1] if deltas else None
         if not key or not isinstance(error, ErrorDelta) or key not in (error.provider_message or ""):
             return deltas

@@ -30,12 +30,13 @@ class ModelStream:
         rewrite: Mapping[type, Callable[[Any], MessageDelta]],
         readers: Sequence[ResponseReader] = (),
         invocation_state: Any = None,
+        trace_id: str | None = None,
     ) -> None:
         self.request = request
         self.invocation = invocation
         self.invocation_state = invocation_state
         self._readers = readers
-        self._assembler = Assembler(invocation=invocation)
+        self._assembler = Assembler(invocation=invocation, trace_id=trace_id)
         self._batch: list[MessageDelta] = []  # the deltas of the last network read
         self._rest: Iterator[MessageDelta] = iter(self._batch)  # those of them that nobody has been given yet
         self._assembled = 0  # how many of them the assembler has

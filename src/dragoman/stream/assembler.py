@@ -141,11 +141,13 @@ class Assembler:
         "_slots",
         "_start",
         "_timestamp",
+        "_trace_id",
         "_usage",
     )
 
-    def __init__(self, *, invocation: ModelInvocationDescriptor | None = None) -> None:
+    def __init__(self, *, invocation: ModelInvocationDescriptor | None = None, trace_id: str | None = None) -> None:
         self._invocation = invocation
+        self._trace_id = trace_id
         self._start: StartDelta | None = None
         self._slots: list[_Run | _Call | Part] = []
         self._run: _Run | None = None  # the part that the next piece may continue
@@ -270,6 +272,7 @@ class Assembler:
             invocation=self._invocation,
             model_id=(self._start.model_id or None) if self._start else None,
             request_id=(self._start.request_id or None) if self._start else None,
+            trace_id=self._trace_id,
             parse_failures=failures or None,
             interrupted=None if self._finish else True,
             provider_data=self._finish.provider_data if self._finish else None,

@@ -17,6 +17,7 @@ from ..target import Dialect
 from .events import EventParser, WireEvent
 from .eventstream import EventStreamParser
 from .guard import Guard
+from .raw import RawKeepingDecoder
 from .sse import SseParser
 from .textcalls import TextCallReader
 from .writer import DeltaWriter
@@ -33,7 +34,9 @@ _Shape = TypeVar("_Shape")
 class EventDecoder(Protocol):
     """One answer's wire events to deltas, written with the writer that it was made with."""
 
-    unknown_events: int
+    @property
+    def unknown_events(self) -> int:
+        """How many events were skipped because the decoder does not know them."""
 
     def decode(self, events: Sequence[WireEvent]) -> None:
         """Write the deltas of these events. Events that are not known are skipped and counted."""
@@ -81,7 +84,8 @@ class TypedJson(Generic[_Shape]):
 class ResponseReader:
     """Reads one response. Feed it the body as it comes; every delta it returns has passed the contract.
 
-    With `text_calls`, tool calls that the model wrote as text come out as calls.
+    With `text_calls`, tool calls that the model wrote as text come out as calls. With `redact_raw`, each delta has in
+    `provider_raw` the event that it was made of, as this function leaves its text.
     """
 
     __slots__ = (
@@ -108,11 +112,14 @@ class ResponseReader:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
         text_calls: TextCallReader | None = None,
+        redact_raw: Callable[[str], str] | None = None,
     ) -> None:
         lowered = {name.lower(): value for name, value in (headers or {}).items()}
         self._writer = DeltaWriter(run_id)
         self._guard = Guard(run_id=run_id, source=dialect.provider)
         self._decoder = codec.open_decoder(self._writer, dialect)
+        if redact_raw is not None:
+            self._decoder = RawKeepingDecoder(self._decoder, self._writer, redact_raw)
         self._text_calls = text_calls
         self._body = bytearray()
         self._has_events = False

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from ..delta import (
     DoneDelta,
@@ -49,6 +49,13 @@ class DeltaWriter:
         self._part_index: object = self
         self._call_id: object = self
         return deltas
+
+    def __len__(self) -> int:
+        return len(self._deltas)
+
+    def attach_raw(self, first: int, raw: Any) -> None:
+        """Attach what the wire said to the deltas from this one on, of those that nobody has taken."""
+        self._deltas[first:] = [replace(delta, provider_raw=raw) for delta in self._deltas[first:]]
 
     def start(self, model_id: str = "", request_id: str = "") -> None:
         """Write `start` if it has not been written yet."""
