@@ -235,6 +235,7 @@ def _metas(text: Texts) -> st.SearchStrategy[MessageMeta]:
         invocation=st.none() | invocations,
         model_id=names,
         request_id=names,
+        trace_id=names,
         parse_failures=st.none() | st.lists(_names(text), max_size=2).map(tuple),
         provider_data=_provider_data(text),
         extra=st.none() | own_keys,
