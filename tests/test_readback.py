@@ -37,6 +37,7 @@ from dragoman import (
     UnreadableData,
     UsageDelta,
     assemble,
+    blocks,
     from_json,
     model,
     to_json,
@@ -61,7 +62,7 @@ from dragoman.store.sql import SQLStore
 from dragoman.stream.guard import Guard
 from dragoman.testing import ReplayedResponse, ReplayTransport, decode_recorded
 from dragoman.usage import NUMBER_LIMIT, amount_of, count_of
-from tests.extreme_values import ENTRIES, MESSAGE, NOW, PARTS, USAGE, changed, extreme_entries, nested
+from tests.extreme_values import ENTRIES, MESSAGE, NOW, PARTS, USAGE, Changed, changed, extreme_entries, nested
 from tests.postgres_server import Place
 
 DELTAS: tuple[MessageDelta, ...] = (
@@ -124,6 +125,21 @@ def test_messages_and_deltas_are_refused_where_they_are_made_or_are_read_back_as
             assert to_json(from_json(written)) == written, what
             made += 1
     assert made > 1_000
+
+
+def test_blocks_and_chunks_are_refused_where_they_are_made_or_are_read_back_as_the_same_bytes() -> None:
+    samples: tuple[Any, ...] = (
+        blocks.ToolUseBlock("a", "b", {"x": 1}),
+        blocks.Error("late", retry_after=1.5),
+        blocks.ContentBlockStart(0),
+        blocks.MessageStop(blocks.TokenUsage(1, 2)),
+    )
+    made = [one for sample in samples for one in changed(sample)]
+    made += [Changed(what, blocks.MessageStop(usage)) for what, usage in changed(blocks.TokenUsage(1, 2, 3))]
+    for what, value in made:
+        written = blocks.to_json(value)
+        assert blocks.to_json(blocks.from_json(written)) == written, what
+    assert len(made) > 100
 
 
 @pytest.mark.parametrize("number", [10**400, 2**53 + 1, 1e308, float("inf"), float("nan"), -1, "1e400", "\ud800", True])

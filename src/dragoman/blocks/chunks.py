@@ -26,7 +26,7 @@ from ..errors import (
     redact_provider_message,
 )
 from ..jsontext import join_surrogates
-from ..message import FinishReason, finish_reason, require_text
+from ..message import FinishReason, as_word, finish_reason, require_text
 from ..usage import require_amount, require_count
 from .mapping import image_block
 from .values import ImageBlock, Message, TokenUsage, ToolUseBlock, require_tool_use, require_usage
@@ -125,10 +125,7 @@ class Error(_Chunk, frozen=True, tag="error"):
     provider_message: str | None = None
 
     def __post_init__(self) -> None:
-        try:
-            force_setattr(self, "code", ErrorCode(self.code))
-        except ValueError:
-            raise InvalidValue.of("error: code", self.code, f"one of {', '.join(ErrorCode)}") from None
+        force_setattr(self, "code", as_word("error: code", self.code, ErrorCode))
         if self.retryable is None:
             force_setattr(self, "retryable", self.code in RETRYABLE_CODES)
         if type(self.retryable) is not bool:
