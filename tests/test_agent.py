@@ -22,6 +22,7 @@ from dragoman import (
     ModelConfig,
     ModelError,
     ModelInvocationDescriptor,
+    ProviderRouter,
     Role,
     ToolsConfig,
 )
@@ -547,10 +548,46 @@ def test_the_time_of_a_run_ends_it_in_the_middle_of_a_tool() -> None:
 
 def test_settings_of_the_model_go_over_its_own() -> None:
     model = ScriptedModel("Hi.")
-    config = AgentConfig(model=ModelConfig("whatever", temperature=0.5, max_tokens=9))
+    config = AgentConfig(model=ModelConfig("actor", temperature=0.5, max_tokens=9))
     Agent(model, config=config).run_sync("Hi.")
     params = model.requests[0].params
     assert (params["temperature"], params["max_tokens"], "model_id" in params) == (0.5, 9, False)
+
+
+def test_settings_for_a_model_that_the_agent_never_asks_are_refused() -> None:
+    config = AgentConfig(model=ModelConfig("gpt-9", temperature=0.5))
+    with pytest.raises(InvalidValue, match="for the model 'gpt-9', but the agent asks actor"):
+        Agent(ScriptedModel("Hi."), config=config)
+    other = ScriptedModel("Hi.", invocation=ModelInvocationDescriptor("scripted", "script", "gpt-9"))
+    agent = Agent(other, config=config)
+    with pytest.raises(InvalidValue, match="gpt-9"):
+        agent.use(ScriptedModel("Hi."))
+
+
+def test_settings_go_over_those_of_the_model_that_they_name_alone() -> None:
+    first = ScriptedModel(ModelError("busy", code=ErrorCode.OVERLOADED))
+    second = ScriptedModel("Hi.", invocation=ModelInvocationDescriptor("scripted", "script", "second"))
+    config = AgentConfig(model=ModelConfig("second", temperature=0.5))
+    Agent(ProviderRouter(default=[first, second]), config=config).run_sync("Hi.")
+    assert [each.requests[0].params.get("temperature") for each in (first, second)] == [None, 0.5]
+
+
+def test_the_built_in_tools_can_be_turned_off() -> None:
+    model = ScriptedModel("Hi.", "Hi.", repeats=True)
+    Agent(model).run_sync("Hi.")
+    offered = {spec.name for spec in model.requests[0].tools}
+    off = ("recall", "memory_notebook_replace")
+    assert "memory_notebook_replace" in offered
+    agent = Agent(
+        model, config=AgentConfig(tools=ToolsConfig(disabled=off), context=ContextConfig(budget_tokens=2_000))
+    )
+    for _ in range(12):
+        agent.run_sync("word " * 300)
+    assert "epoch" in kinds(agent)
+    left = [{spec.name for spec in request.tools} for request in model.requests[1:]]
+    assert all(names == offered - set(off) for names in left)
+    with pytest.raises(InvalidValue, match="not there: recal"):
+        Agent(model, config=AgentConfig(tools=ToolsConfig(disabled=("recal",))))
 
 
 def test_a_compactor_has_the_model_summarise_what_is_folded() -> None:

@@ -22,6 +22,7 @@ from dragoman import (
     Text,
     TokenUsage,
     ToolCall,
+    ToolResult,
     render_request,
 )
 from dragoman.history import (
@@ -33,6 +34,7 @@ from dragoman.history import (
     HistoryEntry,
     InterruptionEntry,
     LastError,
+    LevelOfDetail,
     ModelInputEntry,
     ModelOutputEntry,
     NotebookOperation,
@@ -156,6 +158,20 @@ def test_calls_without_a_result_get_the_execute_error() -> None:
         ("no connection", ErrorCode.TOOL_FAILED),
     ]
     assert entry.execute_error == "no connection"
+
+
+def test_an_execute_error_beside_all_results_is_told_once_at_the_end_of_the_last() -> None:
+    state = with_calls(call("a"), call("b"))
+    entry = state.append_tool_results([answer("a"), answer("b")], execute_error="the disk was full")
+    for told in (entry.messages(), entry.messages(LevelOfDetail.GIST), to_messages(state.render_live_context())):
+        texts = [str(part.content) for message in told for part in message.parts if isinstance(part, ToolResult)]
+        assert texts == ["found", "found\n\nthe disk was full"]
+
+
+def test_an_execute_error_that_a_result_says_is_not_told_again() -> None:
+    state = with_calls(call("a"), call("b"))
+    entry = state.append_tool_results(execute_error="no connection")
+    assert [message.parts[0].content for message in entry.messages()] == ["no connection"] * 2  # type: ignore[union-attr]
 
 
 def test_a_reset_deletes_nothing_and_empties_the_notebook() -> None:

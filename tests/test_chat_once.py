@@ -99,7 +99,7 @@ def test_only_the_last_answer_of_a_run_with_tools_is_printed(run: Run, server: P
 
 @pytest.mark.parametrize(
     ("finish", "code"),
-    [("length", "output_cut"), ("content_filter", "content_filtered"), ("abort", "output_unfinished")],
+    [("length", "output_cut"), ("content_filter", "content_filtered"), ("a_new_word", "output_unfinished")],
 )
 def test_an_answer_that_is_not_whole_is_printed_and_fails(run: Run, server: Parrot, finish: str, code: str) -> None:
     server.replies["tell"] = Reply(text=("Once upon",), finish=finish)

@@ -317,6 +317,7 @@ REFUSED: list[tuple[type[HistoryEntry], dict[str, Any]]] = [
     (ToolResultsEntry, {"results": "text"}),
     (ToolResultsEntry, {"results": (ToolResult("c", "x"),)}),
     (ToolResultsEntry, {"results": (), "execute_error": ""}),
+    (ToolResultsEntry, {"results": (), "execute_error": " \n"}),
     (SystemInstructionEntry, {"instruction": None}),
     (NotebookEntry, {"content": 3}),
     (NotebookEntry, {"content": "", "operation": "burn"}),

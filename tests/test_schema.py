@@ -254,6 +254,7 @@ BROKEN_ENTRIES: dict[str, Any] = {
     "an output without its message": entry("model_output", {}),
     "results that are no array": entry("tool_result", {"results": {}}),
     "an empty execute error": entry("tool_result", {"results": [], "executeError": ""}),
+    "a blank execute error": entry("tool_result", {"results": [], "executeError": " \n"}),
     "a result without its text": entry("tool_finished", {"result": {"toolName": "f", "toolCallId": "c"}}),
     "a result of an unknown status": finished(status="tired"),
     "a success with an error code": finished(errorCode="tool_failed"),

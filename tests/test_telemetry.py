@@ -179,7 +179,7 @@ def test_a_model_call_has_the_attributes_of_the_conventions() -> None:
         reasoning_tokens=8,
         cost=0.5,
     )
-    model = ModelConfig("any", temperature=0.5, top_p=0.9, max_tokens=64, stop_sequences=("END",))
+    model = ModelConfig("actor", temperature=0.5, top_p=0.9, max_tokens=64, stop_sequences=("END",))
     agent = receiver.agent(Turn(text="Hello", usage=usage), name="guide", config=AgentConfig(model=model))
     result = agent.run_sync("Hi")
     span = receiver.span("chat actor")

@@ -58,7 +58,10 @@ def test_content_has_the_form_of_the_conventions() -> None:
         {"role": "tool", "parts": [answer]},
     ]
     assert json.loads(second["gen_ai.output.messages"]) == [said]
-    assert json.loads(attributes(receiver.span("invoke_agent"))["gen_ai.output.messages"]) == [said]
+    ran = attributes(receiver.span("invoke_agent"))
+    assert json.loads(ran["gen_ai.input.messages"]) == [asked]
+    assert json.loads(ran["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
+    assert json.loads(ran["gen_ai.output.messages"]) == [said]
     ran = attributes(receiver.span("execute_tool weather"))
     assert json.loads(ran["gen_ai.tool.call.arguments"]) == {"city": "Rome"}
     assert ran["gen_ai.tool.call.result"] == "Rain in Rome."
@@ -156,3 +159,13 @@ def test_a_trace_that_is_not_sampled_writes_nothing() -> None:
     assert not chat._writes_content
     say_everything(receiver)
     assert receiver.spans == []
+
+
+def test_a_run_is_asked_what_was_said_since_the_last_answer() -> None:
+    receiver = Receiver(record_content=True)
+    agent = receiver.agent("Yes.", "No.")
+    agent.run_sync("Rome?")
+    agent.run_sync("Oslo?")
+    runs = [attributes(span) for span in receiver.spans if span.name == "invoke_agent"]
+    asked = [json.loads(each["gen_ai.input.messages"])[0]["parts"][0]["content"] for each in runs]
+    assert asked == ["Rome?", "Oslo?"]

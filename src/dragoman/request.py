@@ -195,7 +195,10 @@ class RuntimeConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Which tools are on, who approves them, and their limits. `enabled` None means all.
+    """Which tools are on, who approves them, and their limits.
+
+    `enabled` chooses among the agent's own tools, None means all. `disabled` may also name built-in ones: `recall`, and
+    those of the widgets, such as `memory_notebook_append`.
 
     A model is shown at most `result_limit_bytes` of a result's text; the record keeps all of it, and `recall` has it.
     """
@@ -280,7 +283,7 @@ class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defa
 
 
 class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """An agent's settings, in six groups. Those of `model` go over the model's own; its id is the model's own."""
+    """An agent's settings, in six groups. Those of `model` go over the own settings of the model that it names."""
 
     model: ModelConfig | None = None
     runtime: RuntimeConfig = msgspec.field(default_factory=RuntimeConfig)

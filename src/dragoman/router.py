@@ -116,6 +116,11 @@ class ProviderRouter:
         return tuple(self._routes)
 
     @property
+    def models(self) -> tuple[AnyModel, ...]:
+        """All models of the routes; those that a function gives by itself are not known."""
+        return (*(model for route in self._routes.values() for model in route), *(self._default or ()))
+
+    @property
     def looks_at_context(self) -> bool:
         """Whether a function chooses: else nobody looks at what a request says."""
         return self._choose is not None

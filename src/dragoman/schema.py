@@ -162,7 +162,7 @@ def _bounded(name: str, field: dict[str, Any]) -> dict[str, Any]:
     if "anyOf" in field:
         return {**field, "anyOf": [_bounded(name, choice) for choice in field["anyOf"]]}
     if field.get("type") == "string" and name in _NOT_EMPTY:
-        return {**field, "minLength": 1}
+        return {**field, "minLength": 1} if name != "executeError" else {**field, "pattern": r"\S"}
     if field.get("type") in ("integer", "number") and (name in _NOT_NEGATIVE or name.endswith("Tokens")):
         return {**field, "minimum": 0, "maximum": NUMBER_LIMIT}
     return field

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, U
 
 import msgspec
 
-from ..context import Compactor
+from ..context import RECALL_TOOL, Compactor
 from ..errors import DragomanError, ErrorCode, InvalidValue, Raised, StoreError, ToolError, report_raised, type_name
 from ..history import (
     AgentStatus,
     ApprovalAnsweredEntry,
+    MemoryNotebookWidget,
     ModelInputEntry,
     ToolCallRequest,
 )
 from ..message import FinishReason, Message, Part
 from ..models import model as named_model
-from ..request import AgentConfig, ModelConfig
+from ..request import AgentConfig
 from ..router import AnyModel, ProviderRouter
 from ..store import MemoryStore, Session, start_session
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
@@ -199,9 +200,9 @@ class Agent(Generic[OutputT]):
         hooks: Iterable[Hooks] = (),
         compactor: Compactor | None = None,
     ) -> None:
-        self._router = _router(model)
         self._config = config or AgentConfig()
-        self._tools = _chosen(ToolRegistry(tools), self._config)
+        self._router = _router(model, self._config)
+        self._tools = _chosen(ToolRegistry(tools), self._config, session)
         self._tools.require(runtime=runtime, agent=self)
         self._instructions = instructions
         self._session = session
@@ -228,7 +229,7 @@ class Agent(Generic[OutputT]):
     def use(self, model: AnyModel | ProviderRouter | str) -> None:
         """Carry the session on with another model, from the next run on."""
         self._require_idle()
-        self._router = _router(model)
+        self._router = _router(model, self._config)
 
     # ------------------------------------------------------------ running
 
@@ -433,7 +434,7 @@ class Agent(Generic[OutputT]):
             self._contexts,
             strategy=strategy,
             specs=tuple(spec for spec in registry.specs if spec.name != "recall" or "recall" in self._tools),
-            params=_settings(config.model),
+            settings=config.model,
             output=self._output,
         )
         tools = ToolRunner(scope, registry, config.tools, policy=self._approval, runtime=self._runtime, agent=self)
@@ -447,7 +448,8 @@ class Agent(Generic[OutputT]):
             has_recall = self._config.context.recall and "recall" not in self._tools
             limit = self._config.tools.result_limit_bytes
             own = own_tools(session, with_recall=has_recall, result_limit_bytes=limit)
-            self._registry = (session, self._tools.with_tools(*own))
+            on = [each for each in own if each.name not in self._config.tools.disabled]
+            self._registry = (session, self._tools.with_tools(*on))
         return self._registry[1]
 
     def _result(self, session: Session, runner: Runner, run_id: str, ending: Ending) -> RunResult[OutputT]:
@@ -488,16 +490,24 @@ def _new_run_id() -> str:
     return os.urandom(8).hex()
 
 
-def _router(model: AnyModel | ProviderRouter | str) -> ProviderRouter:
-    if isinstance(model, ProviderRouter):
-        return model
-    return ProviderRouter(default=named_model(model) if isinstance(model, str) else model)
+def _router(model: AnyModel | ProviderRouter | str, config: AgentConfig) -> ProviderRouter:
+    """The router to the model; settings for a model that it never asks are a mistake."""
+    router = model
+    if not isinstance(router, ProviderRouter):
+        router = ProviderRouter(default=named_model(router) if isinstance(router, str) else router)
+    wanted, asked = config.model, [each.invocation.model for each in router.models]
+    if wanted is not None and wanted.model_id not in asked and not router.looks_at_context:
+        known = ", ".join(dict.fromkeys(asked))
+        raise InvalidValue(f"the settings are for the model {wanted.model_id!r}, but the agent asks {known}")
+    return router
 
 
-def _chosen(registry: ToolRegistry, config: AgentConfig) -> ToolRegistry:
+def _chosen(registry: ToolRegistry, config: AgentConfig, session: Session | None) -> ToolRegistry:
     """The tools that the settings leave on; a name there that no tool has is a mistake."""
     tools = config.tools
-    unknown = sorted({*(tools.enabled or ()), *tools.disabled} - set(registry.names))
+    of_widgets = MemoryNotebookWidget.tools if session is None else session.state.enumerate_widget_tools()
+    built_in = {RECALL_TOOL.name, *(spec.name for spec in of_widgets)}
+    unknown = sorted({*(tools.enabled or ()), *tools.disabled} - {*registry.names, *built_in})
     if unknown:
         raise InvalidValue(f"the settings name tools that are not there: {', '.join(unknown)}")
     return ToolRegistry(
@@ -505,12 +515,3 @@ def _chosen(registry: ToolRegistry, config: AgentConfig) -> ToolRegistry:
         for tool in registry
         if (tools.enabled is None or tool.name in tools.enabled) and tool.name not in tools.disabled
     )
-
-
-def _settings(config: ModelConfig | None) -> dict[str, Any]:
-    """The settings that a configuration changes, as `Model.stream` takes them; which model is not one of them."""
-    if config is None:
-        return {}
-    plain = ModelConfig(config.model_id)
-    names = [name for name in config.__struct_fields__ if getattr(config, name) != getattr(plain, name)]
-    return {name: getattr(config, name) for name in names}

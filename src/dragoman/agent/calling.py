@@ -8,6 +8,7 @@ from typing import Any
 from ..context import ContextBuildInput, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import Message
+from ..request import ModelConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
 from ..toolspec import ToolSpec
@@ -23,7 +24,7 @@ __all__ = ["ModelCaller"]
 
 
 class ModelCaller:
-    """Calls the models of one run. `params` are settings for every call, `specs` the tools that are offered.
+    """Calls the models of one run. `settings` go over those of the model that they name; `specs` are offered to all.
 
     A model that can be held to the type of `output` is; the others are told what is wanted of them.
     """
@@ -36,7 +37,7 @@ class ModelCaller:
         *,
         strategy: str,
         specs: tuple[ToolSpec, ...],
-        params: Mapping[str, Any],
+        settings: ModelConfig | None,
         output: OutputReader[Any],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -45,7 +46,7 @@ class ModelCaller:
         self._contexts = contexts
         self._strategy = strategy
         self._specs = specs
-        self._params = params
+        self._settings = settings
         self._output = output
         self._clock = clock
         self._models: tuple[AnyModel, ...] = ()
@@ -153,9 +154,18 @@ class ModelCaller:
             tools=built.tool_specs,
             system="\n\n".join(filter(None, (built.system, self._output.instruction(model)))),
             cache_anchors=built.cache_anchors,
-            params={**self._params, **self._output.params(model)},
+            params={**self._params(model), **self._output.params(model)},
         )
         return call, built.metadata
+
+    def _params(self, model: AnyModel) -> dict[str, Any]:
+        """The settings for this model that are not the defaults, as `Model.stream` takes them."""
+        config = self._settings
+        if config is None or config.model_id != model.invocation.model:
+            return {}
+        plain = ModelConfig(config.model_id)
+        names = [name for name in config.__struct_fields__ if getattr(config, name) != getattr(plain, name)]
+        return {name: getattr(config, name) for name in names}
 
     def _given(self, model: AnyModel) -> ContextBuildInput:
         return ContextBuildInput(

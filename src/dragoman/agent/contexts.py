@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..context import Compactor, ContextBuildInput, ContextBuildResult, ContextManager, ContextUpdateResult
+from ..context import RECALL_TOOL, Compactor, ContextBuildInput, ContextBuildResult, ContextManager, ContextUpdateResult
 from ..history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolResultsEntry
 from ..message import ModelInvocationDescriptor, Part, Text, Thinking, ToolCall
 from ..request import AgentConfig
@@ -42,8 +42,11 @@ class Contexts:
         """The manager that knows what this model was sent."""
         manager = self._managers.get(model.invocation)
         if manager is None:
+            context = self._config.context
+            if RECALL_TOOL.name in self._config.tools.disabled:
+                context = msgspec.structs.replace(context, recall=False)
             manager = self._managers[model.invocation] = ContextManager(
-                self._config.context,
+                context,
                 compactor=self.compactor,
                 result_limit_bytes=self._config.tools.result_limit_bytes,
             )

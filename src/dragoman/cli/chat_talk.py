@@ -245,7 +245,7 @@ class Talk:
             settings["reasoning"] = Reasoning(effort=options.think, summary=options.think != "off")  # type: ignore[arg-type]  # it checks
         given = {name: value for name, value in settings.items() if value is not None}
         return AgentConfig(
-            model=ModelConfig(info.model_id, **given) if given else None,
+            model=ModelConfig(model.invocation.model, **given) if given else None,
             tools=ToolsConfig(approval=options.approval),  # type: ignore[arg-type]  # it checks
             context=fit_context(options.context, info),
             observability=ObservabilityConfig(log_level="off"),  # what went wrong is drawn

@@ -22,7 +22,7 @@ from ..history import (
     newest_live,
     to_messages,
 )
-from ..history.contextmessages import with_text_in_result
+from ..history.entries import with_text_in_result
 from ..jsontext import encode_json
 from ..message import Message, ModelInvocationDescriptor, Role, utc_time
 from ..request import ContextConfig, ModelInfo

@@ -24,6 +24,7 @@ from .entries import (
     SystemInstructionEntry,
     ToolResultsEntry,
     interrupted_messages,
+    with_text_in_result,
 )
 from .metadata import NO_METADATA
 from .sections import LevelOfDetail, Sections, to_plain_text, without_live_screen
@@ -396,7 +397,10 @@ def _messages_by_protocol(message: ContextMessage) -> tuple[Message, ...]:
         parts = [*(Text(text) for text in message.contents), *(_call_of(call) for call in message.tool_calls)]
         return (Message(Role.ASSISTANT, tuple(parts), timestamp=at, meta=meta),)
     if isinstance(message, ToolResultsMessage):
-        return tuple(Message.tool(_result_of(result), timestamp=at) for result in message.results)
+        told = [Message.tool(_result_of(result), timestamp=at) for result in message.results]
+        if message.execute_error and told:
+            told[-1] = with_text_in_result(told[-1], message.execute_error)
+        return tuple(told)
     raise InvalidValue.of("context message", message, "a system, model input, model output or tool results message")
 
 
@@ -414,16 +418,3 @@ def _call_of(request: ToolCallRequest) -> ToolCall:
 def _result_of(result: ToolCallResult) -> ToolResult:
     text = to_plain_text(without_live_screen(result.result)[0])
     return ToolResult(result.tool_call_id, text, result.status is not ToolExecutionStatus.SUCCESS)
-
-
-def with_text_in_result(message: Message, text: str) -> Message:
-    """Return a tool message with a text added at the end of its result."""
-    (result,) = message.parts
-    assert isinstance(result, ToolResult)
-    content = result.content
-    assert not isinstance(content, dict)  # an entry keeps an object as its JSON text
-    if isinstance(content, tuple):
-        longer = msgspec.structs.replace(result, content=(*content, Text(text)))
-    else:
-        longer = msgspec.structs.replace(result, content=f"{content}\n\n{text}" if content else text)
-    return msgspec.structs.replace(message, parts=(longer,))

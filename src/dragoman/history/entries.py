@@ -25,6 +25,7 @@ from ..message import (
     Part,
     Role,
     Text,
+    ToolResult,
     UnknownPart,
     as_word,
     repair_names,
@@ -257,7 +258,10 @@ class ModelOutputEntry(ContextualHistoryEntry, frozen=True):
 
 
 class ToolResultsEntry(ContextualHistoryEntry, frozen=True):
-    """The answers to all calls of one output, in call order; `execute_error` says why the whole failed, if it did."""
+    """The answers to all calls of one output, in call order; `execute_error` says why the whole failed, if it did.
+
+    The model is told it at the end of the last result, unless a result says it already.
+    """
 
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TOOL_RESULT
     results: tuple[HistoryToolCallResult, ...] = ()
@@ -274,6 +278,8 @@ class ToolResultsEntry(ContextualHistoryEntry, frozen=True):
                 raise InvalidValue.of_content("tool_result.results", result, "HistoryToolCallResult values")
         if self.execute_error is not None:
             require_name("tool_result.executeError", self.execute_error)
+            if not self.execute_error.strip():
+                raise InvalidValue.of("tool_result.executeError", self.execute_error, "text that is not blank")
         elif not self.results:
             raise IllegalAppend("no results and no executeError were given", rule="results_match_calls_in_order")
 
@@ -283,10 +289,11 @@ class ToolResultsEntry(ContextualHistoryEntry, frozen=True):
         return ContextMessageRole.TOOL_RESULT
 
     def messages(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> tuple[Message, ...]:
-        """Return one tool message per result, in order."""
-        return tuple(
-            Message(Role.TOOL, (result.to_result(detail),), self.run_id, self.timestamp) for result in self.results
-        )
+        """Return one tool message per result, in order; the last one says why the whole failed, if it did."""
+        told = [Message(Role.TOOL, (result.to_result(detail),), self.run_id, self.timestamp) for result in self.results]
+        if self.execute_error is not None and told and all(r.text() != self.execute_error for r in self.results):
+            told[-1] = with_text_in_result(told[-1], self.execute_error)
+        return tuple(told)
 
 
 class SystemInstructionEntry(HistoryEntry, frozen=True):
@@ -530,6 +537,19 @@ def interrupted_messages(entry: InterruptionEntry) -> tuple[Message, ...]:
     if not meta.interrupted:
         message = msgspec.structs.replace(message, meta=msgspec.structs.replace(meta, interrupted=True))
     return (message,)
+
+
+def with_text_in_result(message: Message, text: str) -> Message:
+    """Return a tool message with a text added at the end of its result."""
+    (result,) = message.parts
+    assert isinstance(result, ToolResult)
+    content = result.content
+    assert not isinstance(content, dict)  # an entry keeps an object as its JSON text
+    if isinstance(content, tuple):
+        longer = msgspec.structs.replace(result, content=(*content, Text(text)))
+    else:
+        longer = msgspec.structs.replace(result, content=f"{content}\n\n{text}" if content else text)
+    return msgspec.structs.replace(message, parts=(longer,))
 
 
 def _placed(message: Message, entry: HistoryEntry) -> Message:

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import ErrorCode, redact
 from ..history import AgentStatus, HistoryToolCallResult, ToolCallRequest
-from ..message import Message, ModelInvocationDescriptor
+from ..message import Message, ModelInvocationDescriptor, Role
 from ..stream import Assembly
 from ..usage import TokenUsage
 from . import conventions as names
@@ -119,6 +119,7 @@ class RunOperation(_Operation):
         self._usage = TokenUsage()
         self._models: Attributes = {}
         self._said: str | None = None
+        self._asked: Attributes = {}
         attributes: Attributes = {names.OPERATION: "invoke_agent", names.CONVERSATION: session_id, names.RUN_ID: run_id}
         name = f"invoke_agent {agent_name}".strip()
         super().__init__(recorder, name, attributes | self.agent, around=None, is_call=False)
@@ -126,6 +127,16 @@ class RunOperation(_Operation):
     def note_call(self, invocation: ModelInvocationDescriptor) -> None:
         """Take the model that is asked first as the run's own."""
         self._models = self._models or model_attributes(invocation)
+
+    def note_input(self, system: str, messages: Sequence[Message]) -> None:
+        """Take what is said after the last answer, in the first call, as what the run was asked."""
+        if not self._writes_content or names.INPUT_MESSAGES in self._asked:
+            return
+        answers = [place for place, message in enumerate(messages) if message.role is Role.ASSISTANT]
+        new = messages[answers[-1] + 1 :] if answers else messages
+        self._asked[names.INPUT_MESSAGES] = MessageTexts().write(new)
+        if system:
+            self._asked[names.SYSTEM_INSTRUCTIONS] = write_instructions(system)
 
     def note_answer(self, usage: TokenUsage | None, said: str | None) -> None:
         """Add what a call used; what the last one said is what the run says."""
@@ -136,6 +147,7 @@ class RunOperation(_Operation):
     def end(self, status: AgentStatus, *, error_code: ErrorCode | None = None, error_message: str = "") -> None:
         """End it as the run has ended; one that was aborted counts as cancelled."""
         attributes: Attributes = {names.RUN_STATUS: status.value, **self._models, **usage_attributes(self._usage)}
+        attributes |= self._asked
         if self._said is not None:
             attributes[names.OUTPUT_MESSAGES] = self._said
         if error_code is not None:
@@ -191,6 +203,7 @@ class ChatOperation(_Operation):
         if names.RESPONSE_MODEL in answer:
             self._measured[names.RESPONSE_MODEL] = answer[names.RESPONSE_MODEL]
         content = self._content(assembly, system, messages) if self._writes_content else {}
+        self._run.note_input(system, messages)
         self._run.note_answer(assembly.usage, content.get(names.OUTPUT_MESSAGES) if error is None else None)
         self._count(assembly.usage)
         attributes: Attributes = {**request_attributes(params), **answer, **content}
