@@ -53,11 +53,17 @@ THOUGHT = dragoman.Message.assistant(
 
 names = st.text(min_size=1, max_size=8)
 texts = st.builds(TextBlock, st.text(max_size=12))
+picture_types = st.sampled_from(("image/png", "image/webp", "image/svg+xml"))
 pictures = st.builds(
     lambda kind, data: ImageBlock("base64", kind, base64.b64encode(data).decode()),
-    names,
-    st.binary(max_size=8),
-) | st.builds(ImageBlock, st.just("url"), st.none() | names, names)
+    picture_types,
+    st.binary(min_size=1, max_size=8),
+) | st.builds(
+    ImageBlock,
+    st.just("url"),
+    st.none() | picture_types,
+    names.map(lambda name: f"https://a.example/{name.encode().hex()}"),
+)
 uses = st.builds(ToolUseBlock, names, names, json_objects()) | st.builds(
     ToolUseBlock, names, names, st.none(), names, st.none() | names
 )
@@ -116,10 +122,12 @@ chunks = st.one_of(
         (ToolResultBlock, ["t", [CALL]], "cannot hold a ToolUseBlock: allowed are TextBlock, ImageBlock"),
         (ToolResultBlock, ["t", "", 1], "is_error must be true or false"),
         (ImageBlock, ["png", None, "x"], "image_type must be 'base64' or 'url', got 'png'"),
-        (ImageBlock, ["base64", None, "QQ=="], "media_type must be non-empty text"),
+        (ImageBlock, ["base64", None, "QQ=="], "mimeType must be non-empty text"),
         (ImageBlock, ["base64", "image/png", "Q Q"], "must be Base64 without spaces"),
         (ImageBlock, ["base64", "image/png", b"QQ=="], "data must be text"),
-        (ImageBlock, ["url", None, ""], "data of type url must be non-empty text"),
+        (ImageBlock, ["url", None, ""], "url must be non-empty text"),
+        (ImageBlock, ["base64", "image/png", ""], "must be the bytes of a picture, got none"),
+        (ImageBlock, ["base64", "image/png\r\nX: y", "QQ=="], "must be a media type"),
         (Message, ["tool", "x"], "role must be one of user, assistant, system, got 'tool'"),
         (Message, ["user", 3], "content must be text or a sequence of blocks"),
         (Message, ["user", [CALL]], "a user message cannot hold a ToolUseBlock"),

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 
 from ..errors import InvalidValue
 from ..jsontext import require_json_object
-from ..message import FinishReason, finish_reason, require_name, require_text
+from ..message import FinishReason, finish_reason, picture_type, require_name, require_text
 from ..message import Message as CoreMessage
 from ..usage import require_count
 
@@ -86,12 +86,8 @@ class ImageBlock(_Block, frozen=True, tag="image"):
     def __post_init__(self) -> None:
         if self.image_type not in ("base64", "url"):
             raise InvalidValue.of("image block: image_type", self.image_type, "'base64' or 'url'")
-        if self.media_type is not None or self.image_type == "base64":
-            require_name("image block: media_type", self.media_type)
-        if self.image_type == "base64":
-            self.decode()
-        else:
-            require_name("image block: data of type url", self.data)
+        data, url = (None, self.data) if self.image_type == "url" else (self.decode(), None)
+        force_setattr(self, "media_type", picture_type(self.media_type, data, url))
 
     def decode(self) -> bytes:
         """Return the bytes that Base64 `data` says."""
