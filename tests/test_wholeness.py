@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 
-from dragoman import Assembly, ErrorCode, FinishReason, Thinking, assemble
+from dragoman import (
+    Assembly,
+    DoneDelta,
+    ErrorCode,
+    FinishReason,
+    InvalidValue,
+    StartDelta,
+    Thinking,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+    assemble,
+)
 from dragoman.providers import find_codec, find_dialect
 from dragoman.stream import ResponseReader
 from dragoman.testing import decode_recorded
@@ -31,6 +43,30 @@ def call_of(assembly: Assembly) -> Any:
     assert assembly.message is not None, assembly.error
     (call,) = assembly.message.tool_calls
     return call
+
+
+# ---------------------------------------------------------------- deltas
+
+
+def test_the_end_of_a_call_may_say_why_the_call_must_not_be_used() -> None:
+    call = call_of(
+        assemble(
+            [
+                StartDelta("r", 0, None),
+                ToolCallStartDelta("r", 1, None, "c", "look"),
+                ToolCallArgsDelta("r", 2, None, "c", '{"at": 1}'),
+                ToolCallEndDelta("r", 3, None, "c", parse_error="the provider calls the call 'incomplete'"),
+                DoneDelta("r", 4, None, FinishReason.TOOL_CALLS),
+            ]
+        )
+    )
+    assert (call.arguments, call.raw_args_text) == (None, '{"at": 1}')
+    assert call.parse_error == "the provider calls the call 'incomplete'"
+
+
+def test_the_end_of_a_call_refuses_an_empty_reason() -> None:
+    with pytest.raises(InvalidValue, match="parseError"):
+        ToolCallEndDelta("r", 0, None, "c", parse_error="")
 
 
 # ---------------------------------------------------------------- Anthropic Messages
