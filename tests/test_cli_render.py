@@ -209,10 +209,12 @@ def test_a_session_or_a_file_is_needed_and_only_one(user: User) -> None:
     require_words(user.run("render", "x", "--file", "y", "--model", CLAUDE), "a session, or a file")
 
 
-def test_what_a_model_cannot_take_is_one_line(user: User) -> None:
+def test_what_a_model_cannot_read_is_a_marked_line_as_in_a_run(user: User) -> None:
     content = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
     file = user.write("c.json", [{"role": "user", "content": content}])
-    require_words(user.run("render", "--file", file, "--model", "deepseek:deepseek-chat"), "image")
+    rendered = user.run("render", "--file", file, "--model", "deepseek:deepseek-chat")
+    assert rendered.status == 0
+    assert "[image/png, 8 bytes: not shown, this model cannot read it]" in rendered.out
 
 
 # ---------------------------------------------------------------- models by name

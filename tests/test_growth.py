@@ -262,11 +262,11 @@ def test_threads_may_share_a_model() -> None:
 
 
 def test_only_the_newest_conversations_are_remembered() -> None:
-    preparations = Preparations(LAX)
+    preparations = Preparations()
     alive: list[weakref.ref[Handoff]] = []
 
     def ask(word: str, size: int) -> None:
-        preparation = preparations.take(talk(2, word), (), HERE)
+        preparation = preparations.take(talk(2, word), (), HERE, LAX)
         preparation.hand_off(talk(2, word), ())
         alive.append(weakref.ref(preparation.handoff))
         preparations.keep(preparation, size)

@@ -35,6 +35,11 @@ class NameRule(msgspec.Struct, frozen=True):
 _IDS = NameRule(r"[a-zA-Z0-9_-]{1,64}", 64)
 
 
+# What a model must be able to do for media of these types. How documents are read, the vendors decide: some read them
+# for models that cannot.
+_MEDIA_ABILITIES = {"image/": "images", "audio/": "audio", "video/": "video"}
+
+
 class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     """What a target demands of a conversation. The defaults are what most of them demand."""
 
@@ -66,6 +71,16 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     media_sources: frozenset[str] = frozenset({"data", "url", "file_id"})
     # The same for single types (as they stand in `user_media` …), where they differ.
     type_sources: dict[str, frozenset[str]] = {}
+
+    def for_abilities(self, abilities: frozenset[str]) -> "TargetRules":
+        """Return the rules of a model that has these abilities: without media that it cannot read."""
+        lacking = tuple(prefix for prefix, ability in _MEDIA_ABILITIES.items() if ability not in abilities)
+        changed: dict[str, frozenset[str]] = {}
+        for name in ("user_media", "result_media", "assistant_media"):
+            media: frozenset[str] = getattr(self, name)
+            if any(kind.startswith(lacking) for kind in media):
+                changed[name] = frozenset(kind for kind in media if not kind.startswith(lacking))
+        return msgspec.structs.replace(self, **changed) if changed else self
 
     def takes_opaque_from(self, origin: ModelInvocationDescriptor | None, specification: str, model: str) -> bool:
         """Whether opaque data of a message that `origin` made may be sent to `model` here."""

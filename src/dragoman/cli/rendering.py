@@ -97,6 +97,7 @@ def _render(
 ) -> Rendered:
     """What an agent would send: the context that fits the model, its tools and those that every agent has."""
     from ..context import ContextBuildInput, ContextManager
+    from ..history.media import describe_unreadable
     from ..request import ToolsConfig
     from .modelchoice import fit_context, unsent_model
 
@@ -118,7 +119,7 @@ def _render(
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         request = model.render(
-            built.messages,
+            [describe_unreadable(message, model.rules) for message in built.messages],
             built.tool_specs,
             built.system or "",
             request_metadata={"session_id": state.session_id},

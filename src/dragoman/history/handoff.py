@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..errors import ErrorCode, InvalidValue, ModelError
+from ..errors import InvalidValue
 from ..message import (
+    MEDIA_KINDS,
     FileRef,
     FinishReason,
     Image,
@@ -30,12 +31,13 @@ from ..message import (
 )
 from ..target import NameRule, TargetRules
 from ..toolspec import ToolSpec
+from .media import DAMAGED, describe_medium, fit_answered_image, fit_medium, not_shown, unreadable
 
 __all__ = ["HandedOff", "Handoff", "hand_off"]
 
 INTERRUPTED = "[interrupted: this call has no result]"
-CUT_OFF = "[cut off: this answer broke off here]"
 BLANK = "."
+CUT_OFF = "[cut off: this answer broke off here]"
 GO_ON = "Continue."
 UNDERSTOOD = "OK."
 
@@ -91,6 +93,10 @@ class Handoff:
             self._fold.names.fit(name)
         self._given: list[Message] = []
         self._open_calls: set[str] = set()  # of settled calls that nothing settled answers
+
+    def is_for(self, target: ModelInvocationDescriptor, rules: TargetRules) -> bool:
+        """Whether this is the handoff to that target under those rules."""
+        return self.target == target and self._fold.rules == rules
 
     def continues_in(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
         """Whether `extended` may be given these: they begin with what is settled, told by identity.
@@ -179,7 +185,7 @@ class _Fold(msgspec.Struct):
     """The fitted conversation as it grows; its state is the names and ids in use and the last message."""
 
     _target: ModelInvocationDescriptor
-    _rules: TargetRules
+    rules: TargetRules
     names: "_Names"
     _ids: "_Names"
     fitted: list[Message] = []
@@ -190,7 +196,7 @@ class _Fold(msgspec.Struct):
         names, ids = self.names, self._ids
         return _Fold(
             self._target,
-            self._rules,
+            self.rules,
             _Names(names.rule, names.fitted.copy(), names.used.copy()),
             _Names(ids.rule, ids.fitted.copy(), ids.used.copy()),
             self.fitted.copy(),
@@ -204,7 +210,7 @@ class _Fold(msgspec.Struct):
                 self._append(index, self._cut_off(message))
             case Role.ASSISTANT:
                 self._add_assistant(index, message, results)
-            case Role.SYSTEM if not self._rules.system_inside:
+            case Role.SYSTEM if not self.rules.system_inside:
                 texts = tuple(Text(part.text) for part in message.parts if isinstance(part, Text) and part.text)
                 self._append(index, msgspec.structs.replace(message, role=Role.USER, parts=texts))
             case Role.TOOL:
@@ -226,13 +232,13 @@ class _Fold(msgspec.Struct):
             tool if (name := names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
             for tool in tools
         )
-        if self._rules.tools_for_history and not tools:
+        if self.rules.tools_for_history and not tools:
             fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in names.fitted.values())
         return HandedOff(tuple(fitted), fitted_tools, names.changed, self._positions, settled)
 
     def _may_end(self, last: Message) -> bool:
         paused = last.meta is not None and last.meta.finish_reason is FinishReason.PAUSE
-        return self._rules.prefill or paused
+        return self.rules.prefill or paused
 
     def _append(self, index: int, message: Message, *, must_read: bool = False) -> None:
         if message.parts:
@@ -242,13 +248,13 @@ class _Fold(msgspec.Struct):
     def _put(self, message: Message) -> None:
         """Append under the target's rules on who may speak first and after whom."""
         fitted, last = self.fitted, self.fitted[-1].role if self.fitted else None
-        if last is None and message.role is not Role.USER and self._rules.user_first:
+        if last is None and message.role is not Role.USER and self.rules.user_first:
             fitted.append(Message.user(BLANK))
-        elif last is Role.TOOL and message.role is Role.USER and not self._rules.user_after_tool:
+        elif last is Role.TOOL and message.role is Role.USER and not self.rules.user_after_tool:
             fitted.append(Message.assistant(UNDERSTOOD))
-        elif last is message.role and self._rules.alternate and last is not Role.TOOL:
+        elif last is message.role and self.rules.alternate and last is not Role.TOOL:
             merged = self._merged(fitted[-1], message)
-            if self._rules.words_beside_calls or not _has_words_and_calls(merged):
+            if self.rules.words_beside_calls or not _has_words_and_calls(merged):
                 fitted[-1] = merged
                 return
             fitted.append(Message.user(GO_ON))
@@ -261,7 +267,7 @@ class _Fold(msgspec.Struct):
 
     def _is_native(self, message: Message) -> bool:
         origin = message.meta.invocation if message.meta else None
-        return self._rules.takes_opaque_from(origin, self._target.specification, self._target.model)
+        return self.rules.takes_opaque_from(origin, self._target.specification, self._target.model)
 
     # ------------------------------------------------------------ assistant turns and their results
 
@@ -269,7 +275,7 @@ class _Fold(msgspec.Struct):
         native = self._is_native(message)
         parts = self._ended(fitted for part in message.parts for fitted in self._assistant_part(part, native))
         called = tuple(part for part in parts if isinstance(part, ToolCall))
-        if called and not self._rules.words_beside_calls:
+        if called and not self.rules.words_beside_calls:
             words = self._ended(part for part in parts if not isinstance(part, ToolCall))
             if words:
                 self._append(index, _with_parts(message, words))
@@ -298,12 +304,12 @@ class _Fold(msgspec.Struct):
 
     def _may_say(self, text: str) -> bool:
         """Whether the target takes this text: none takes an empty one, and not every one takes white space."""
-        return bool(text if self._rules.blank_text else text.strip())
+        return bool(text if self.rules.blank_text else text.strip())
 
     def _ended(self, parts: Iterable[Part]) -> tuple[Part, ...]:
         """The parts of a turn, without thinking at its end where the target refuses that."""
         kept = tuple(parts)
-        while kept and isinstance(kept[-1], Thinking) and not self._rules.final_thinking:
+        while kept and isinstance(kept[-1], Thinking) and not self.rules.final_thinking:
             kept = kept[:-1]
         return kept
 
@@ -315,7 +321,7 @@ class _Fold(msgspec.Struct):
                 elif self._may_say(part.text):
                     yield Text(part.text) if part.provider_data else part
             case Thinking():
-                if native and self._rules.thinking:
+                if native and self.rules.thinking:
                     yield part
             case ToolCall():
                 call_id, name = self._ids.fit_new(part.tool_call_id), self.names.fit(part.tool_name)
@@ -327,7 +333,7 @@ class _Fold(msgspec.Struct):
                     else msgspec.structs.replace(part, tool_call_id=call_id, tool_name=name, provider_data=data)
                 )
             case Image():
-                yield part if native else self._foreign_image(part)
+                yield fit_answered_image(part, self.rules, is_native=native) or not_shown(part)
             case ProviderItem():
                 if native:
                     yield part
@@ -336,37 +342,31 @@ class _Fold(msgspec.Struct):
             case _:
                 return
 
-    def _foreign_image(self, part: Image) -> Part:
-        if self._takes(self._rules.assistant_media, part):
-            return msgspec.structs.replace(part, provider_data=None)
-        return Text(_not_shown(part))
-
     def _fitted_result(self, message: Message, wire_id: str, moved: list[Part]) -> Message:
         (result,) = message.parts
         assert isinstance(result, ToolResult)
         content = result.content
         if isinstance(content, tuple):
-            content = tuple(self._result_part(part, moved) for part in content if not isinstance(part, UnknownPart))
+            content = tuple(fitted for part in content for fitted in self._result_parts(part, moved))
         if wire_id == result.tool_call_id and content == result.content:
             return message
         return msgspec.structs.replace(
             message, parts=(msgspec.structs.replace(result, tool_call_id=wire_id, content=content),)
         )
 
-    def _result_part(self, part: ResultPart, moved: list[Part]) -> ResultPart:
+    def _result_parts(self, part: ResultPart, moved: list[Part]) -> tuple[ResultPart, ...]:
         """A part of a result; media that only a user turn may hold go there, with a line in their place."""
-        if isinstance(part, (Text, UnknownPart)) or self._takes(self._rules.result_media, part):
-            return part
-        if text := _as_text(part):
-            return text
-        if self._rules.user_after_tool and self._takes(self._rules.user_media, part):
-            moved.append(part)
-            return Text(f"[{_described(part)}: shown in the next message]")
-        return Text(_not_shown(part))
-
-    def _takes(self, media: frozenset[str], part: Image | FileRef) -> bool:
-        source, sources = _source(part), self._rules.type_sources
-        return any(source in sources.get(taken, self._rules.media_sources) for taken in media if _of_type(taken, part))
+        if isinstance(part, UnknownPart):
+            return _damaged(part)
+        if isinstance(part, Text):
+            return (part,)
+        fitted = fit_medium(part, self.rules.result_media, self.rules)
+        if fitted is None and self.rules.user_after_tool:
+            fitted = fit_medium(part, self.rules.user_media, self.rules)
+            if fitted is not None:
+                moved.append(fitted)
+                fitted = Text(f"[{describe_medium(part)}: shown in the next message]")
+        return (fitted or not_shown(part),)
 
     # ------------------------------------------------------------ user turns
 
@@ -374,25 +374,17 @@ class _Fold(msgspec.Struct):
         parts: list[Part] = []
         for part in message.parts:
             if isinstance(part, UnknownPart):
-                continue  # no encoder could write it
-            if not isinstance(part, (Image, FileRef)):
+                parts += _damaged(part)  # no encoder could write it
+            elif not isinstance(part, (Image, FileRef)):
                 if not isinstance(part, Text) or self._may_say(part.text):
                     parts.append(part)
-            elif self._takes(self._rules.user_media, part):
-                parts.append(part)
-            elif text := _as_text(part):
-                parts.append(text)
+            elif fitted := fit_medium(part, self.rules.user_media, self.rules):
+                parts.append(fitted)
             elif must_read:
-                raise self._unreadable(part)
+                raise unreadable(part, self.rules, self._target)
             else:
-                parts.append(Text(_not_shown(part)))
+                parts.append(not_shown(part))
         return _with_parts(message, tuple(parts) or (Text(BLANK),))
-
-    def _unreadable(self, part: Image | FileRef) -> ModelError:
-        media = ", ".join(sorted(self._rules.user_media))
-        takes = f"{media} as {', '.join(sorted(self._rules.media_sources))}" if media else "text only"
-        who = f"{self._target.provider}:{self._target.model}"
-        return ModelError(f"{who} cannot read {_described(part)}: it takes {takes}", code=ErrorCode.UNSUPPORTED)
 
 
 class _Names(msgspec.Struct):
@@ -466,33 +458,6 @@ def _has_words_and_calls(message: Message) -> bool:
     return 0 < len(message.tool_calls) < len(message.parts)
 
 
-def _source(part: Image | FileRef) -> str:
-    """How the media are given. A path must be read by someone whom the caller trusts with the folder, not by us."""
-    if part.data is not None:
-        return "data"
-    if part.url is not None:
-        return "s3" if part.url.startswith("s3://") else "url"
-    return "path" if part.path is not None else "file_id"  # type: ignore[union-attr]  # an image has data or a URL
-
-
-def _of_type(taken: str, part: Image | FileRef) -> bool:
-    """Whether this type, or prefix of types, fits. An image without a type is some image; a stored file may be any."""
-    if part.mime_type is None:
-        return part.file_id is not None if isinstance(part, FileRef) else taken.startswith("image/")
-    return part.mime_type == taken or (taken.endswith("/") and part.mime_type.startswith(taken))
-
-
-def _as_text(part: Image | FileRef) -> Text | None:
-    """A text file that the target cannot take as a file is simply text."""
-    if isinstance(part, FileRef) and part.data is not None and (part.mime_type or "").startswith("text/"):
-        return Text(part.data.decode("utf-8", "replace") or BLANK)
-    return None
-
-
-def _described(part: Image | FileRef) -> str:
-    kind = part.mime_type or ("image" if isinstance(part, Image) else "file")
-    return f"{kind}, {len(part.data)} bytes" if part.data is not None else f"{kind} by {_source(part)}"
-
-
-def _not_shown(part: Image | FileRef) -> str:
-    return f"[{_described(part)}: not shown, this model cannot read it]"
+def _damaged(part: UnknownPart) -> tuple[Text, ...]:
+    """A line for media that an earlier version recorded and nobody can read; nothing for what a later one wrote."""
+    return (Text(f"[{part.kind.partition('_')[0]}: not shown, {DAMAGED}]"),) if part.kind in MEDIA_KINDS else ()

@@ -120,6 +120,7 @@ class Model:
         self.error_mapper = error_mapper
         self._config = config
         self._last_merged = (config, config)
+        self._last_rules: tuple[frozenset[str] | None, TargetRules] = (None, client.dialect.rules)
         self._last_possible: tuple[ModelConfig | None, ModelInfo | None, bool] = (None, None, False)
 
     def __repr__(self) -> str:
@@ -132,8 +133,8 @@ class Model:
 
     @property
     def rules(self) -> TargetRules:
-        """What the vendor demands of a conversation."""
-        return self.client.dialect.rules
+        """What the vendor demands of a conversation, and what media the model can read."""
+        return self._rules(self.model_info())
 
     def update_config(self, **changes: Any) -> None:
         """Change settings from the next call on; a keyword that is no field of ModelConfig is an extension."""
@@ -260,6 +261,13 @@ class Model:
         known = find_model_info(dialect.provider, model_id)
         return known or ModelInfo(provider=dialect.provider, model_id=model_id, abilities=dialect.abilities)
 
+    def _rules(self, info: ModelInfo) -> TargetRules:
+        known, rules = self._last_rules  # mostly the same as for the call before
+        if known != info.abilities:
+            rules = self.client.dialect.rules.for_abilities(info.abilities)
+            self._last_rules = (info.abilities, rules)
+        return rules
+
     def _invocation(self, config: ModelConfig) -> ModelInvocationDescriptor:
         dialect = self.client.dialect
         return _descriptor(dialect.provider, dialect.specification, config.model_id)
@@ -283,7 +291,7 @@ class Model:
         if system is None and leading:
             system = "\n\n".join(message.text for message in messages[:leading])
         config = self._possible(config, info, bool(tools))
-        prepared = self.client.preparations.take(spoken, tools, self._invocation(config))
+        prepared = self.client.preparations.take(spoken, tools, self._invocation(config), self._rules(info))
         handed = prepared.hand_off(spoken, tools)
         choice = tool_choice or config.tool_choice
         if isinstance(choice, OneTool):

@@ -55,7 +55,7 @@ class ProviderClient:
     ) -> None:
         self.dialect = dialect
         self._provider_raw = provider_raw
-        self.preparations = Preparations(dialect.rules)
+        self.preparations = Preparations()
         self.codec = codec or find_codec(dialect.specification)
         self._region = region or _from_environment(dialect.address_variables.get("region", ()))
         address = _address(dialect, base_url, self._region, project)

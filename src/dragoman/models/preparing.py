@@ -40,22 +40,25 @@ class Preparations:
     One is taken out while it is in use, so that threads do not share it; it is put back when all went well.
     """
 
-    def __init__(self, rules: TargetRules) -> None:
-        self._rules = rules
+    def __init__(self) -> None:
         self._kept: list[Preparation] = []
 
     def take(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], target: ModelInvocationDescriptor
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        target: ModelInvocationDescriptor,
+        rules: TargetRules,
     ) -> Preparation:
         """Return the conversation that goes on in these messages, or a new one."""
         for kept in tuple(self._kept):
-            if kept.handoff.target == target and kept.handoff.continues_in(messages, tools):
+            if kept.handoff.is_for(target, rules) and kept.handoff.continues_in(messages, tools):
                 try:
                     self._kept.remove(kept)
                 except ValueError:  # another thread was faster
                     continue
                 return kept
-        return Preparation(Handoff(tools, target=target, rules=self._rules), Growth())
+        return Preparation(Handoff(tools, target=target, rules=rules), Growth())
 
     def keep(self, preparation: Preparation, size: int) -> None:
         """Remember the conversation, something of which is settled, with the size of its request; forget the oldest."""

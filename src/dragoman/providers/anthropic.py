@@ -54,7 +54,8 @@ _RULES = TargetRules(
     user_first=True,
     tools_for_history=True,
     user_media=_MEDIA,
-    result_media=_MEDIA,
+    # A stored file of another type is an upload to the container, for which a result has no place.
+    result_media=_IMAGES | {"application/pdf", "text/plain"},
 )
 _ABILITIES = frozenset(
     [

@@ -280,7 +280,7 @@ def _encode_media(part: Image | FileRef) -> dict[str, Any]:
         return {"type": "input_file", "file_id": file_id}
     if part.data is None:
         return {"type": "input_file", "file_url": url}
-    ending = (part.mime_type or "").rpartition("/")[2]
+    ending = (part.mime_type or "").rpartition("/")[2].replace("plain", "txt")  # the API goes by the ending
     return {"type": "input_file", "filename": part.name or f"file.{ending or 'bin'}", "file_data": url}
 
 

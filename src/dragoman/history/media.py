@@ -1,0 +1,254 @@
+"""Pictures and files on their way to a target: the form in which it reads them, or the line of text in their place.
+
+Pure: a path is never opened here. `Handoff` applies this to a conversation, the agent to what it shall record.
+"""
+
+import base64
+import re
+from typing import TypeAlias
+
+import msgspec
+
+from ..errors import ErrorCode, ModelError
+from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Role, Text, ToolResult, media_type
+from ..target import TargetRules
+
+__all__ = [
+    "Medium",
+    "describe_medium",
+    "describe_unreadable",
+    "fit_answered_image",
+    "fit_medium",
+    "guess_type",
+    "not_shown",
+    "unreadable",
+    "unshown_media",
+]
+
+Medium: TypeAlias = Image | FileRef
+
+CANNOT_READ = "this model cannot read it"
+DAMAGED = "it is damaged"
+_LONGEST_NAME = 100
+
+# The types of files by the endings of their names. What is not here is told by its first bytes, or is text.
+_ENDINGS: dict[str, str] = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "bmp": "image/bmp",
+    "tif": "image/tiff",
+    "tiff": "image/tiff",
+    "heic": "image/heic",
+    "svg": "image/svg+xml",
+    "pdf": "application/pdf",
+    "txt": "text/plain",
+    "md": "text/markdown",
+    "csv": "text/csv",
+    "htm": "text/html",
+    "html": "text/html",
+    "xml": "text/xml",
+    "json": "application/json",
+    "doc": "application/msword",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "xls": "application/vnd.ms-excel",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "zip": "application/zip",
+    "mp3": "audio/mpeg",
+    "wav": "audio/wav",
+    "ogg": "audio/ogg",
+    "flac": "audio/flac",
+    "m4a": "audio/mp4",
+    "mp4": "video/mp4",
+    "mov": "video/quicktime",
+    "webm": "video/webm",
+}
+_BEGINNINGS: tuple[tuple[bytes, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+_ANY_TYPE = "application/octet-stream"
+# Media types beside text/… whose bytes are text.
+_TEXT_TYPES = re.compile(r"text/.+|application/(json|xml|yaml|toml|x-yaml|javascript|x-sh|.+\+(json|xml))")
+_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
+
+
+def guess_type(name: str | None, data: bytes | None) -> str | None:
+    """Return the media type of a file by the ending of its name, else by its bytes; None if neither is there."""
+    ending = (name or "").rpartition(".")[2].lower()
+    if ending in _ENDINGS:
+        return _ENDINGS[ending]
+    if data is None:
+        return None
+    for beginning, kind in _BEGINNINGS:
+        if data.startswith(beginning):
+            return kind
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    try:
+        return "text/plain" if "\0" not in data.decode() else _ANY_TYPE
+    except UnicodeDecodeError:
+        return _ANY_TYPE
+
+
+def fit_medium(part: Medium, media: frozenset[str], rules: TargetRules) -> Medium | Text | None:
+    """Return the part as a target takes it whose place holds `media`; a text file as text; None if it cannot be read.
+
+    A medium without a type gets one, and a `data:` address becomes its bytes. The same part comes back if it fits.
+    """
+    plain = _plain(part)
+    if plain is None:
+        return None
+    if plain.data is not None and _is_text(plain.mime_type) and (not plain.data or plain.data.isspace()):
+        return Text(f"[{describe_medium(plain)}: it is empty]")  # which the APIs refuse as a document
+    source = source_of(plain)
+    for taken in media:
+        if source in rules.type_sources.get(taken, rules.media_sources) and _is_of_type(plain, taken):
+            return plain
+    return _as_text(plain)
+
+
+def fit_answered_image(part: Image, rules: TargetRules, *, is_native: bool) -> Medium | Text | None:
+    """Return a picture of an answer as the target takes it back; None if it cannot.
+
+    The target's own picture (`is_native`) goes back with its provider data. Without any it must be one that can be
+    written down: Bedrock answers with addresses and formats that it does not take in a request.
+    """
+    if not is_native:
+        fitted = fit_medium(part, rules.assistant_media, rules)
+        return fitted and msgspec.structs.replace(fitted, provider_data=None)
+    return part if part.provider_data else fit_medium(part, rules.user_media | rules.assistant_media, rules)
+
+
+def describe_medium(part: Medium) -> str:
+    """Return what the medium is, in one line without its content: name, type, size or source."""
+    name = _name_of(part)
+    said = [] if name is None else [" ".join(name.split())[-_LONGEST_NAME:].replace("[", "(").replace("]", ")")]
+    said.append(part.mime_type or ("image" if isinstance(part, Image) else "file"))
+    size = len(part.data) if part.data is not None else part.size if isinstance(part, FileRef) else None
+    if size is not None:
+        said.append(f"{size} bytes")
+    line = ", ".join(word for word in said if word)
+    return "".join(letter if letter.isprintable() else "?" for letter in line) + (
+        "" if part.data is not None else f" by {source_of(part)}"
+    )
+
+
+def not_shown(part: Medium, why: str = CANNOT_READ) -> Text:
+    """Return the line of text that stands for a medium."""
+    return Text(f"[{describe_medium(part)}: not shown, {why}]")
+
+
+def unreadable(part: Medium, rules: TargetRules, target: ModelInvocationDescriptor) -> ModelError:
+    """Return the error for a medium that the target cannot read."""
+    media = ", ".join(sorted(rules.user_media))
+    takes = f"{media} as {', '.join(sorted(rules.media_sources))}" if media else "text only"
+    who = f"{target.provider}:{target.model}"
+    why = f"{who} cannot read {describe_medium(part)}: it takes {takes}"
+    if isinstance(part, FileRef) and part.path is not None:
+        why += ". A path is read by an Agent, in the folder AgentConfig.runtime.root; elsewhere give the bytes as data"
+    return ModelError(why, code=ErrorCode.UNSUPPORTED)
+
+
+def unshown_media(message: Message, rules: TargetRules, *, is_native: bool = False) -> list[Medium]:
+    """Return the media of a message for which a target under these rules gets a line of text.
+
+    `is_native` says that the target itself made the message.
+    """
+    if message.role is Role.ASSISTANT:
+        images = (part for part in message.parts if isinstance(part, Image))
+        return [part for part in images if fit_answered_image(part, rules, is_native=is_native) is None]
+    elif message.role is Role.TOOL:
+        (result,) = message.parts
+        content = result.content if isinstance(result, ToolResult) else ()
+        parts: tuple[Part, ...] = content if isinstance(content, tuple) else ()
+        places = [rules.result_media, *([rules.user_media] if rules.user_after_tool else [])]
+    else:
+        parts, places = message.parts, [rules.user_media]
+    media = (part for part in parts if isinstance(part, (Image, FileRef)))
+    return [part for part in media if all(fit_medium(part, place, rules) is None for place in places)]
+
+
+def describe_unreadable(message: Message, rules: TargetRules) -> Message:
+    """Return a user's message with a line of text for each medium that the target cannot read; others as they are."""
+    lines = {id(part): not_shown(part) for part in unshown_media(message, rules)} if message.role is Role.USER else {}
+    if not lines:
+        return message
+    return msgspec.structs.replace(message, parts=tuple(lines.get(id(part), part) for part in message.parts))
+
+
+def source_of(part: Medium) -> str:
+    """Return how the medium is given: data, url, s3, file_id or path."""
+    if part.data is not None:
+        return "data"
+    if part.url is not None:
+        return "s3" if part.url.startswith("s3://") else "url"
+    return "path" if part.path is not None else "file_id"  # type: ignore[union-attr]  # an image has data or a URL
+
+
+def _plain(part: Medium) -> Medium | None:
+    """The medium with its bytes and its type, if these can be known; None if it holds nothing that could be read."""
+    if part.url is not None and part.url[:5].lower() == "data:":
+        inline = _inline(part)
+        if inline is None:
+            return None
+        part = inline
+    kind = part.mime_type
+    if kind is None or kind.endswith("/*"):
+        guessed = guess_type(_name_of(part), part.data)
+        if isinstance(part, Image) and not (guessed or "").startswith("image/"):
+            guessed = None if part.data is None else kind
+    else:
+        guessed = kind if kind.startswith("audio/") else kind.partition(";")[0].rstrip()  # how sound was sampled counts
+        guessed = "image/jpeg" if guessed == "image/jpg" else guessed
+    if part.data == b"" and not _is_text(guessed):
+        return None
+    return part if guessed == kind else msgspec.structs.replace(part, mime_type=guessed)
+
+
+def _inline(part: Medium) -> Medium | None:
+    """The medium of a `data:` address, with its bytes; None for an address that holds none."""
+    assert part.url is not None
+    match = _DATA_URL.match(part.url[:1000])
+    if match is None or not match["parameters"].lower().endswith(";base64"):
+        return None
+    try:
+        kind = media_type("url", match["type"]) if match["type"] else part.mime_type
+        data = base64.b64decode(part.url[match.end() :], validate=True)
+        return msgspec.structs.replace(part, url=None, data=data, mime_type=kind)
+    except ValueError:  # InvalidValue is one
+        return None
+
+
+def _name_of(part: Medium) -> str | None:
+    """The name of a file, or the end of its path or address; a picture's address is not told."""
+    if isinstance(part, Image):
+        return None
+    place = part.path if part.path is not None else (part.url or "").partition("?")[0].partition("#")[0]
+    return part.name or place.rpartition("/")[2] or None
+
+
+def _is_of_type(part: Medium, taken: str) -> bool:
+    """Whether this type, or prefix of types, fits. An image without a type is some image; a stored file may be any."""
+    if part.mime_type is None:
+        if isinstance(part, FileRef):
+            return part.file_id is not None
+        return taken.startswith("image/") and source_of(part) != "s3"  # whose format must be told
+    return part.mime_type == taken or (taken.endswith("/") and part.mime_type.startswith(taken))
+
+
+def _is_text(kind: str | None) -> bool:
+    return kind is not None and _TEXT_TYPES.fullmatch(kind.partition(";")[0].rstrip()) is not None
+
+
+def _as_text(part: Medium) -> Text | None:
+    """A text file that the target cannot take as a file is simply text."""
+    if not isinstance(part, FileRef) or part.data is None or not _is_text(part.mime_type):
+        return None
+    text = part.data.decode("utf-8", "replace")
+    return Text(f"{part.name}:\n\n{text}" if part.name else text)
