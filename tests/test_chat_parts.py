@@ -32,6 +32,7 @@ from dragoman.agent import (
     DeltaEvent,
     ErrorEvent,
     FinishedEvent,
+    MediaNotShownEvent,
     MessageEvent,
     RunError,
     RunEvent,
@@ -513,6 +514,10 @@ EVENTS: dict[str, tuple[RunEvent, dict[str, Any]]] = {
     "approval_asked": (
         ApprovalAskedEvent("r", 0, 1, CALL),
         {"call": {"toolName": "look", "toolCallId": "c1", "rawArguments": '{"a":1}', "arguments": {"a": 1}}},
+    ),
+    "media_not_shown": (
+        MediaNotShownEvent("r", 0, 1, "image/png, 9 bytes", "this model cannot read it"),
+        {"what": "image/png, 9 bytes", "why": "this model cannot read it"},
     ),
     "error": (
         ErrorEvent("r", 0, 1, RunError(ErrorCode.RATE_LIMITED, "slow down", True, 2.5)),

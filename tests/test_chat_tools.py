@@ -15,7 +15,7 @@ from dragoman import InvalidValue, ToolError
 from dragoman.cli import builtin_tools as module
 from dragoman.cli.builtin_tools import builtin_tools
 from dragoman.cli.calculator import calculate
-from dragoman.cli.confined import ConfinedFolder
+from dragoman.folders import ConfinedFolder
 from dragoman.tools import FunctionTool
 
 OUTSIDE = "this is outside"

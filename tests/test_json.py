@@ -342,7 +342,7 @@ FILLED: list[Message | MessageDelta] = [
     ),
     Message.user(
         Image("image/png", url="u"),
-        FileRef(path="p", mime_type="a/b", name="n", size=1, provider_data={}),
+        FileRef(path="p", mime_type="a/b", name="n", size=1, sha256="0" * 64, provider_data={}),
         FileRef(url="u"),
         FileRef(file_id="i"),
         FileRef(data=b"\x00"),

@@ -182,7 +182,11 @@ class Image(_ModelPart, frozen=True):
 
 
 class FileRef(_ModelPart, frozen=True):
-    """A file by exactly one of: path, URL, a provider's file id, or its bytes. A path is not read here."""
+    """A file by exactly one of: path, URL, a provider's file id, or its bytes.
+
+    An agent reads a path, in the folder `AgentConfig.runtime.root`, and records type, `size` and `sha256` of what it
+    read. With `sha256` the file is shown to a model only while its bytes have that digest.
+    """
 
     kind: ClassVar[str] = "file_ref"
     path: str | None = None
@@ -192,6 +196,7 @@ class FileRef(_ModelPart, frozen=True):
     mime_type: str | None = None
     name: str | None = None
     size: int | None = None
+    sha256: str | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in ("path", "url", "file_id", "data") if getattr(self, name) is not None]
@@ -210,6 +215,8 @@ class FileRef(_ModelPart, frozen=True):
             require_name("file_ref.name", self.name)
         if self.size is not None:
             require_count("file_ref.size", self.size)
+        if self.sha256 is not None and (type(self.sha256) is not str or not re.fullmatch("[0-9a-f]{64}", self.sha256)):
+            raise InvalidValue.of("file_ref.sha256", self.sha256, "64 digits from 0 to f")
         _ModelPart.__post_init__(self)
 
 

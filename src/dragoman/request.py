@@ -183,15 +183,21 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The environment that tools run in: the folder they are confined to, and options the runtime itself reads."""
+    """The environment of a run: its folder, and options for tools.
+
+    `root` is the folder in which `FileRef(path=…)` is read; nothing outside of it is. A file of more than
+    `file_limit_bytes` is refused. Tools find both `root` and `options` in their `ToolContext`.
+    """
 
     root: str | None = None
     options: dict[str, Any] = {}
+    file_limit_bytes: int = 16_000_000
 
     def __post_init__(self) -> None:
         if self.root is not None:
             require_name("runtime.root", self.root)
         require_json_object(self.options, "runtime.options")
+        _require_count("runtime.fileLimitBytes", self.file_limit_bytes)
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -34,6 +34,7 @@ from .calling import ModelCaller
 from .contexts import Contexts
 from .events import ErrorEvent, EventLog, FinishedEvent, RunEvent
 from .hooks import Hooks
+from .media import MediaReader, model_at_hand
 from .observing import observers
 from .output import OutputReader
 from .runner import Runner
@@ -82,10 +83,11 @@ class AgentRun(Generic[OutputT]):
     Leaving an `async with` block aborts it if it has not ended.
     """
 
-    def __init__(self, agent: "Agent[OutputT]", run_id: str, *, keeps_events: bool) -> None:
+    def __init__(self, agent: "Agent[OutputT]", run_id: str, *, keeps_events: bool, strategy: str = "") -> None:
         self.run_id = run_id
         self._agent = agent
         self._log = EventLog() if keeps_events else None
+        self._strategy = strategy
         self._is_aborted = False
         self._runner: Runner | None = None
         self._task: asyncio.Task[RunResult[OutputT]] | None = None
@@ -142,7 +144,7 @@ class AgentRun(Generic[OutputT]):
         """
         if self.is_done:
             raise InvalidValue("the run has ended: say it in the next one")
-        self._agent._said.append(as_input(prompt))
+        self._agent._said.append(self._agent._admitted(as_input(prompt), self._strategy))
 
     def _abort(self) -> None:
         self._is_aborted = True
@@ -211,6 +213,7 @@ class Agent(Generic[OutputT]):
         self._output: OutputReader[OutputT] = OutputReader(output_type)
         self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
         self._contexts = Contexts(self._config, compactor)
+        self._media = MediaReader(self._config.runtime)
         self._said: deque[ModelInputEntry] = deque()  # what no model call has taken up yet
         self._run: AgentRun[OutputT] | None = None
         self._registry: tuple[Session, ToolRegistry] | None = None
@@ -336,6 +339,7 @@ class Agent(Generic[OutputT]):
         child._session = child._run = child._budget = None
         child._said = deque()
         child._contexts = Contexts(self._config, self._contexts.compactor)
+        child._media = MediaReader(self._config.runtime)
         return child
 
     # ------------------------------------------------------------ steps
@@ -351,13 +355,15 @@ class Agent(Generic[OutputT]):
         if session is None and entry is None:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         run_id = (session.run_id if session is not None else "") or _new_run_id()
-        run = self._run = AgentRun(self, run_id, keeps_events=keeps_events)
+        run = self._run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
         run._task = asyncio.ensure_future(self._execute(run, entry, strategy, around))
         return run
 
     async def _execute(
         self, run: AgentRun[OutputT], entry: ModelInputEntry | None, strategy: str, around: Budget | None
     ) -> RunResult[OutputT]:
+        import asyncio
+
         known = self._session.run_id if self._session is not None else ""
         mistake, task = None, current_task()
         try:
@@ -365,6 +371,8 @@ class Agent(Generic[OutputT]):
             if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
                 run.run_id = session.run_id or _new_run_id()
             self._require_sense(session, entry)
+            if entry is not None and entry.attachments:  # in a thread, because files may be read
+                entry = await asyncio.to_thread(self._admitted, entry, strategy)
             return await self._carry_on(run, session, entry, strategy, around)
         except InvalidValue as error:
             mistake = error
@@ -423,6 +431,13 @@ class Agent(Generic[OutputT]):
             waiting = ", ".join(asked.tool_call_id for asked in state.derived.approvals_asked)
             raise InvalidValue(f"answer the calls {waiting} first, with approve or deny; or abort")
 
+    def _admitted(self, entry: ModelInputEntry, strategy: str) -> ModelInputEntry:
+        """The input as it may be recorded; raise ModelError for media that the model at hand cannot read."""
+        if not entry.attachments:
+            return entry
+        known = self._session.entries if self._session is not None else ()
+        return self._media.admit_input(entry, model_at_hand(self._router, known, entry, self._tools.specs, strategy))
+
     def _runner(self, run: AgentRun[OutputT], session: Session, strategy: str, around: Budget | None = None) -> Runner:
         config = self._config
         scope = Scope(session, run.run_id, hooks=self._hooks, log=run._log)
@@ -436,8 +451,18 @@ class Agent(Generic[OutputT]):
             specs=tuple(spec for spec in registry.specs if spec.name != "recall" or "recall" in self._tools),
             settings=config.model,
             output=self._output,
+            media=self._media,
         )
-        tools = ToolRunner(scope, registry, config.tools, policy=self._approval, runtime=self._runtime, agent=self)
+        tools = ToolRunner(
+            scope,
+            registry,
+            config.tools,
+            policy=self._approval,
+            runtime=self._runtime,
+            agent=self,
+            media=self._media,
+            options=config.runtime.options,
+        )
         check = None if self._output.is_text else self._output.read
         compacts = self._contexts.compactor is not None
         return Runner(scope, caller, tools, self._budget, inputs=self._said, compacts=compacts, check=check)

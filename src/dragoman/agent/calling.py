@@ -15,8 +15,9 @@ from ..toolspec import ToolSpec
 from .actions import Answered, CallModel, Compacted, Failed, RunError, Shrunk
 from .answers import find_shortfall
 from .contexts import Contexts
-from .events import DeltaEvent, ErrorEvent
+from .events import DeltaEvent, ErrorEvent, MediaNotShownEvent
 from .hooks import ModelCall
+from .media import MediaReader, Unshown
 from .output import OutputReader
 from .scope import Scope
 
@@ -39,6 +40,7 @@ class ModelCaller:
         specs: tuple[ToolSpec, ...],
         settings: ModelConfig | None,
         output: OutputReader[Any],
+        media: MediaReader,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._scope = scope
@@ -48,6 +50,8 @@ class ModelCaller:
         self._specs = specs
         self._settings = settings
         self._output = output
+        self._media = media
+        self._told: set[Unshown] = set()
         self._clock = clock
         self._models: tuple[AnyModel, ...] = ()
         self._asked: AnyModel | None = None
@@ -73,7 +77,7 @@ class ModelCaller:
             call, metadata = await self._prepare(model, action)
             call = await scope.hook("before_model", call)
             self._stream = model.stream(
-                call.messages,
+                await self._readable(call, model),
                 call.tools,
                 call.system,
                 request_metadata={
@@ -137,6 +141,15 @@ class ModelCaller:
         finally:
             await stream.aclose()
         return stream.assembly
+
+    async def _readable(self, call: ModelCall, model: AnyModel) -> tuple[Message, ...]:
+        """The messages with their files read and unreadable media as text; the caller is told of those."""
+        messages, unshown = await self._media.fit(call.messages, model)
+        for each in unshown:
+            if each not in self._told:
+                self._told.add(each)
+                self._scope.tell(MediaNotShownEvent, *each)
+        return messages
 
     async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ModelCall, Mapping[str, Any]]:
         """The call with the context of now, and what shall be noted beside its answer."""

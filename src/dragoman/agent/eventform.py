@@ -19,6 +19,7 @@ from .events import (
     DeltaEvent,
     ErrorEvent,
     FinishedEvent,
+    MediaNotShownEvent,
     MessageEvent,
     RunEvent,
     StatusEvent,
@@ -35,6 +36,7 @@ _AnyEvent = (
     | ToolStartedEvent
     | ToolResultEvent
     | ApprovalAskedEvent
+    | MediaNotShownEvent
     | ErrorEvent
     | FinishedEvent
 )
@@ -66,6 +68,8 @@ def _payload(event: _AnyEvent) -> dict[str, Any]:
             return {"call": _call_object(event.call)}
         case ToolResultEvent():
             return {"result": _result_object(event.result)}
+        case MediaNotShownEvent():
+            return {"what": event.what, "why": event.why}
         case ErrorEvent():
             return {"error": _error_object(event.error)}
         case FinishedEvent(error=None):

@@ -20,6 +20,7 @@ __all__ = [
     "ErrorEvent",
     "EventLog",
     "FinishedEvent",
+    "MediaNotShownEvent",
     "MessageEvent",
     "RunEvent",
     "StatusEvent",
@@ -77,6 +78,17 @@ class ApprovalAskedEvent(RunEvent, frozen=True):
 
     kind: ClassVar[str] = "approval_asked"
     call: ToolCallRequest
+
+
+class MediaNotShownEvent(RunEvent, frozen=True):
+    """A model gets a line of text in place of a picture or file: `what` it is, without its content, and `why`.
+
+    Told once in a run for each medium and reason.
+    """
+
+    kind: ClassVar[str] = "media_not_shown"
+    what: str
+    why: str
 
 
 class ErrorEvent(RunEvent, frozen=True):

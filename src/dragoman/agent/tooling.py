@@ -1,5 +1,6 @@
 """Tool calls of a run: what becomes of each, who approves it, and the running, every step of it recorded first."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..history import (
     ToolFinishedEntry,
     ToolStartedEntry,
 )
+from ..message import FileRef
 from ..request import ToolsConfig
 from ..store import Session
 from ..tools import ReadyCall, ToolContext, ToolDefinition, ToolExecutor, ToolRegistry
@@ -22,6 +24,7 @@ from .actions import Approve, Done, EndsWith, NeedsApproval, Runs, RunTools, Ver
 from .approval import ApprovalPolicy, ApprovalRequest, decide
 from .events import ApprovalAskedEvent, ToolResultEvent, ToolStartedEvent
 from .loop import interrupted_result
+from .media import MediaReader
 from .scope import Scope
 
 __all__ = ["ToolRunner", "own_tools"]
@@ -41,6 +44,8 @@ class ToolRunner:
         policy: ApprovalPolicy | None,
         runtime: Any,
         agent: Any,
+        media: MediaReader,
+        options: Mapping[str, Any],
     ) -> None:
         self._scope = scope
         self._registry = registry
@@ -48,6 +53,8 @@ class ToolRunner:
         self._policy = policy
         self._runtime = runtime
         self._agent = agent
+        self._media = media
+        self._options = options
         self._prepared: dict[str, ReadyCall] = {}  # by the ids of the calls, as they were judged last
         self._executor = ToolExecutor(
             registry,
@@ -126,6 +133,10 @@ class ToolRunner:
             result = open_call.result
             self._scope.tell(ToolResultEvent, result)
         elif open_call is not None:
+            if any(isinstance(part, FileRef) and part.path is not None for part in result.attachments):
+                import asyncio
+
+                result = await asyncio.to_thread(self._media.admit_result, result, ready.call)
             await self._scope.append(ToolFinishedEntry(result))
         await self._scope.hook("after_tool", ready.call, self._context(ready), result)
 
@@ -145,6 +156,8 @@ class ToolRunner:
             tool_name=ready.call.tool_name,
             runtime=self._runtime,
             agent=self._agent,
+            root=None if self._media.folder is None else str(self._media.folder.root),
+            options=copy.deepcopy(dict(self._options)),
         )
 
 

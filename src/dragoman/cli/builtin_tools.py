@@ -12,9 +12,9 @@ from os import PathLike
 from typing import Annotated
 
 from ..errors import ErrorCode, InvalidValue, ToolError, redact
+from ..folders import ConfinedFolder, Found
 from ..tools import ToolDefinition, tool
 from .calculator import calculate as computed
-from .confined import ConfinedFolder, Found
 
 __all__ = ["builtin_tools"]
 

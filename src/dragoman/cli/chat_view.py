@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ..agent import (
     DeltaEvent,
     ErrorEvent,
+    MediaNotShownEvent,
     MessageEvent,
     RunError,
     RunEvent,
@@ -97,6 +98,9 @@ class ReplyView:
             case ToolResultEvent():
                 self._close()
                 self.draw_result(event.result)
+            case MediaNotShownEvent():
+                self._close()
+                self.draw_note(f"not shown to the model: {one_line(event.what)} ({one_line(event.why)})")
             case ErrorEvent():
                 self._close()
                 if event.error != self._told:

@@ -305,11 +305,16 @@ def _count_result(result: ToolResult, counter: TokenCounter) -> int:
     return sum(_count_part(part, counter, include_thinking=False) for part in result.content)
 
 
+_BYTES_PER_TOKEN = 3  # of a text that is not here yet: rather too many tokens than too few
+
+
 def _count_media(part: Image | FileRef, counter: TokenCounter) -> int:
     text = file_text(part)
     if text is not None:
         return counter.count(text)
     kind = "image" if isinstance(part, Image) else (part.mime_type or "").partition("/")[0]
+    if kind == "text" and isinstance(part, FileRef) and part.size is not None:  # by its path: read when it is sent
+        return -(-part.size // _BYTES_PER_TOKEN)
     return MEDIA_TOKENS.get(kind, MEDIA_TOKENS["document"])
 
 

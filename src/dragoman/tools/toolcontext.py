@@ -13,7 +13,8 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT], frozen=True, kw_only=True):
     """Which call this is, and what the user and the agent give to tools.
 
     `runtime` is the object that the user handed to the agent; `ToolContext[MyRuntime]` says of which type it is.
-    `agent` is the agent that runs the tool.
+    `agent` is the agent that runs the tool. `root` is the folder of `AgentConfig.runtime`, absolute and without links;
+    `options` are its options, a copy for each call.
     """
 
     session_id: str = ""
@@ -22,3 +23,5 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT], frozen=True, kw_only=True):
     tool_name: str = ""
     runtime: RuntimeT = None  # type: ignore[assignment]  # without a runtime the type is None
     agent: Any = None
+    root: str | None = None
+    options: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
-from ..errors import ErrorCode, InvalidValue, ToolError
+from .errors import ErrorCode, InvalidValue, ToolError
 
 __all__ = ["ConfinedFolder", "Found"]
 
@@ -64,6 +64,31 @@ class ConfinedFolder:
             descriptor = self._open_plain(folder, name, path)
         with os.fdopen(descriptor, "rb", buffering=1 << 16) as file:
             yield file
+
+    def file_state(self, path: str) -> tuple[int, ...]:
+        """Return what changes when a plain file does: where it is, its size, its times; raise ToolError without one."""
+        with self.open_file(self._relative(path)) as file:
+            status = os.fstat(file.fileno())
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+    def read_file(self, path: str, *, limit: int) -> bytes:
+        """Return the bytes of a plain file; raise ToolError for anything else, or for more than `limit` bytes.
+
+        The path is relative to the folder; an absolute one must lie below it.
+        """
+        with self.open_file(self._relative(path)) as file, _told(path):
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise _refused(path, f"it has more than {limit} bytes")
+        return data
+
+    def _relative(self, path: str) -> str:
+        if not isinstance(path, str) or not os.path.isabs(path):  # noqa: PTH117  # a Path would lose what is wrong in it
+            return path
+        try:
+            return Path(path).relative_to(self.root).as_posix()
+        except ValueError:
+            raise _refused(path, "it is not in the folder") from None
 
     def _open_plain(self, folder: int | str, name: str, path: str) -> int:
         place: str = name if isinstance(folder, int) else os.path.join(folder, name)  # noqa: PTH118  # as os.open has it

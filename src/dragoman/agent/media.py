@@ -1,0 +1,219 @@
+"""Pictures and files of a run: refused before they are recorded, read and fitted before each call to a model.
+
+A recorded path is looked at again for every call, in the folder of the settings. A file that cannot be read then, or
+that has changed since it was recorded, is a line of text in the request: it never fails a session.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from ..errors import ErrorCode, InvalidValue, ToolError
+from ..folders import ConfinedFolder
+from ..history import (
+    ContextMessage,
+    HistoryEntry,
+    HistoryToolCallResult,
+    ModelInputEntry,
+    ToolCallRequest,
+    context_messages,
+)
+from ..history.media import (
+    CANNOT_READ,
+    Medium,
+    describe_medium,
+    describe_unreadable,
+    fit_medium,
+    guess_type,
+    not_shown,
+    unreadable,
+    unshown_media,
+)
+from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Text, ToolResult, UnknownPart
+from ..request import RuntimeConfig
+from ..router import AnyModel, LlmRequest, ProviderRouter
+from ..toolspec import ToolSpec
+
+__all__ = ["MediaReader", "Unshown", "model_at_hand"]
+
+CHANGED = "the file has changed since it was given"
+NO_FOLDER = "there is no folder to read it from: name one in AgentConfig.runtime.root, or give the bytes as data"
+
+# What a file looked like when it was read: its state, or why it could not be read.
+_State: TypeAlias = tuple[int, ...] | str
+
+
+class Unshown(NamedTuple):
+    """A medium that a model gets as a line of text: what it is, and why."""
+
+    what: str
+    why: str
+
+
+class _Fitted(NamedTuple):
+    """A message as a model is sent it, and the states of the files that were read for it."""
+
+    given: Message
+    sent: Message
+    unshown: tuple[Unshown, ...] = ()
+    states: tuple[_State, ...] = ()
+
+
+class MediaReader:
+    """Reads the files of one agent and fits media to its models. What was sent before is looked at once."""
+
+    def __init__(self, config: RuntimeConfig) -> None:
+        self.folder = None if config.root is None else ConfinedFolder(config.root)
+        self._limit = config.file_limit_bytes
+        self._last: dict[ModelInvocationDescriptor, list[_Fitted]] = {}  # the last request to each model
+
+    # ------------------------------------------------------------ before it is recorded
+
+    def admit_input(self, entry: ModelInputEntry, model: AnyModel | None) -> ModelInputEntry:
+        """Return the input as it is recorded: a path with the type, size and digest of its file. Blocks.
+
+        Raises InvalidValue for a path that cannot be read, ModelError (`unsupported`) for what the model cannot read.
+        """
+        parts: list[Part] = []
+        for part in entry.parts:
+            if isinstance(part, (Image, FileRef)):
+                part, read = self._admitted(part)  # noqa: PLW2901  # as it is recorded
+                if model is not None and fit_medium(read, model.rules.user_media, model.rules) is None:
+                    raise unreadable(part, model.rules, model.invocation)
+            parts.append(part)
+        same = all(old is new for old, new in zip(entry.parts, parts, strict=True))
+        return entry if same else msgspec.structs.replace(entry, parts=tuple(parts))
+
+    def admit_result(self, result: HistoryToolCallResult, call: ToolCallRequest) -> HistoryToolCallResult:
+        """Return a tool's result as it is recorded; a failed one if it names a file that cannot be read. Blocks."""
+        try:
+            parts = (part if isinstance(part, UnknownPart) else self._admitted(part)[0] for part in result.attachments)
+            return msgspec.structs.replace(result, attachments=tuple(parts))
+        except InvalidValue as error:
+            said, code = f"{result.tool_name} failed: {error}", ErrorCode.TOOL_FAILED
+            return HistoryToolCallResult.of_text(call, said, error_code=code, elapsed_seconds=result.elapsed_seconds)
+
+    def _admitted(self, part: Medium) -> tuple[Medium, Medium]:
+        """The medium as it is recorded, and with its bytes."""
+        if isinstance(part, Image) or part.path is None:
+            return part, part
+        try:
+            read = self._load(part)
+        except ToolError as error:
+            raise InvalidValue(f"the file {error}") from None
+        assert read.data is not None
+        digest = hashlib.sha256(read.data).hexdigest()
+        if part.sha256 not in (None, digest):
+            raise InvalidValue(f"the file {part.path[:200]!r} is not the one that sha256 says")
+        recorded = msgspec.structs.replace(part, mime_type=read.mime_type, size=len(read.data), sha256=digest)
+        return recorded, read
+
+    # ------------------------------------------------------------ before a call
+
+    async def fit(self, messages: Sequence[Message], model: AnyModel) -> tuple[tuple[Message, ...], list[Unshown]]:
+        """Return the messages with their files read and unreadable media as text; and which media those are."""
+        last = self._last.get(model.invocation, [])
+        same = 0
+        while same < min(len(last), len(messages)) and last[same].given is messages[same]:
+            same += 1
+
+        def work() -> list[_Fitted]:
+            known = [self._fitted(one.given, model, one) if one.states else one for one in last[:same]]
+            return known + [self._fitted(message, model) for message in messages[same:]]
+
+        if any(one.states for one in last[:same]) or any(_paths(message) for message in messages[same:]):
+            import asyncio
+
+            fitted = await asyncio.to_thread(work)
+        else:
+            fitted = work()
+        self._last[model.invocation] = fitted
+        return tuple(one.sent for one in fitted), [each for one in fitted for each in one.unshown]
+
+    def _fitted(self, given: Message, model: AnyModel, before: _Fitted | None = None) -> _Fitted:
+        if not any(isinstance(part, (Image, FileRef, ToolResult)) for part in given.parts):
+            return _Fitted(given, given)
+        states = tuple(self._state(part) for part in _paths(given))
+        if before is not None and before.states == states:
+            return before  # the very message, so that what was encoded of it is used again
+        failed: list[Unshown] = []
+        read = _with_files(given, lambda part: self._read(part, failed)) if states else given
+        target, rules = model.invocation, model.rules
+        origin = given.meta.invocation if given.meta is not None else None
+        is_native = rules.takes_opaque_from(origin, target.specification, target.model)
+        unread = unshown_media(read, rules, is_native=is_native)
+        unshown = (*failed, *(Unshown(describe_medium(part), CANNOT_READ) for part in unread))
+        return _Fitted(given, describe_unreadable(read, rules), unshown, states)
+
+    def _read(self, part: FileRef, failed: list[Unshown]) -> FileRef | Text:
+        """The file with its bytes, or the line that says why there are none."""
+        try:
+            read = self._load(part)
+            assert read.data is not None
+            if part.sha256 in (None, hashlib.sha256(read.data).hexdigest()):
+                return read
+            why = CHANGED
+        except ToolError as error:
+            why = str(error)
+        failed.append(Unshown(describe_medium(part), why))
+        return not_shown(part, why)
+
+    def _state(self, part: FileRef) -> _State:
+        try:
+            return self._of_folder().file_state(part.path or "")
+        except ToolError as error:
+            return str(error)
+
+    def _load(self, part: FileRef) -> FileRef:
+        """The file with its bytes, name and type; raise ToolError for one that cannot be read."""
+        path = part.path or ""
+        data = self._of_folder().read_file(path, limit=self._limit)
+        name = part.name or path.replace("\\", "/").rpartition("/")[2]
+        kind = part.mime_type or guess_type(name, data)
+        if not data and (kind or "").startswith("image/"):
+            raise ToolError(f"{path[:200]!r} cannot be read: it is empty")
+        return FileRef(data=data, mime_type=kind, name=name, provider_data=part.provider_data)
+
+    def _of_folder(self) -> ConfinedFolder:
+        if self.folder is None:
+            raise ToolError(f"cannot be read: {NO_FOLDER}")
+        return self.folder
+
+
+def model_at_hand(
+    router: ProviderRouter,
+    entries: Sequence[HistoryEntry],
+    entry: ModelInputEntry,
+    tools: tuple[ToolSpec, ...],
+    strategy: str,
+) -> AnyModel | None:
+    """Return the model that would get this input after these entries; None if no route leads to one."""
+    context: tuple[ContextMessage, ...] = ()
+    if router.looks_at_context:
+        context = context_messages((*entries, msgspec.structs.replace(entry, serial=len(entries), entry_id="-")))
+    try:
+        return router.route(LlmRequest(context=context, tools=tools, strategy=strategy))[0]
+    except Exception:  # noqa: BLE001  # the user's function raises it again when the model is called, and that tells it
+        return None
+
+
+def _paths(message: Message) -> list[FileRef]:
+    """The files of a message that are given by a path."""
+    parts: list[object] = []
+    for part in message.parts:
+        is_result = isinstance(part, ToolResult) and isinstance(part.content, tuple)
+        parts += part.content if is_result else (part,)  # type: ignore[union-attr]  # a result has content
+    return [part for part in parts if isinstance(part, FileRef) and part.path is not None]
+
+
+def _with_files(message: Message, read: Callable[[FileRef], FileRef | Text]) -> Message:
+    """The message with what `read` gives for its paths."""
+
+    def of(part: Any) -> Any:
+        if isinstance(part, ToolResult) and isinstance(part.content, tuple):
+            return msgspec.structs.replace(part, content=tuple(map(of, part.content)))
+        return read(part) if isinstance(part, FileRef) and part.path is not None else part
+
+    return msgspec.structs.replace(message, parts=tuple(map(of, message.parts)))
