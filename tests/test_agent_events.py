@@ -237,6 +237,22 @@ def test_a_mistake_of_the_caller_reaches_who_reads_the_events() -> None:
     run(use())
 
 
+def test_a_mistake_that_a_reader_was_told_is_not_logged_as_told_to_nobody() -> None:
+    told: list[dict[str, Any]] = []
+
+    async def use() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        agent = Agent(ScriptedModel("Hello.", repeats=True))
+        await agent.run("Hi.")
+        with pytest.raises(InvalidValue, match="nothing to carry on"):
+            await read(agent.stream())
+        await agent.run("Hi.")  # the agent has let the other run go
+        gc.collect()
+
+    run(use())
+    assert not told
+
+
 # ---------------------------------------------------------------- stopping
 
 

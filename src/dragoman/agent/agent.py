@@ -120,7 +120,12 @@ class AgentRun(Generic[OutputT]):
         """Yield the events after that `seq`: whoever lost the connection catches up, while this object lives."""
         if self._log is None:
             raise InvalidValue("run() keeps no events: use stream()")
-        return self._log.follow(after)
+        return self._log.follow(after, self._tell_error)
+
+    def _tell_error(self) -> None:
+        """Mark the task's exception as told: else asyncio logs it, unless the reader asks for the result too."""
+        assert self._task is not None
+        self._task.add_done_callback(lambda task: task.exception())
 
     def __aiter__(self) -> AsyncIterator[RunEvent]:
         return self.events()

@@ -127,8 +127,11 @@ class EventLog:
         self._error = error
         self._wake()
 
-    async def follow(self, after: int = -1) -> AsyncIterator[RunEvent]:
-        """Yield the events after that `seq`, those that are there and then those that come, to the last."""
+    async def follow(self, after: int, on_error: Callable[[], None]) -> AsyncIterator[RunEvent]:
+        """Yield the events after that `seq`, those that are there and then those that come, to the last.
+
+        `on_error` is called before the error is raised that the log was closed with.
+        """
         import asyncio
 
         if type(after) is not int or after < -1:
@@ -139,6 +142,7 @@ class EventLog:
                 yield self._events[place]
                 place += 1
             if self._error is not None:
+                on_error()
                 raise self._error
             if self._is_closed:
                 return
