@@ -17,6 +17,7 @@ from dragoman import (
     FileRef,
     Image,
     InvalidValue,
+    LoopConfig,
     MemoryStore,
     Message,
     ModelError,
@@ -158,6 +159,35 @@ def test_a_tool_s_picture_is_told_of_where_the_model_cannot_read_it() -> None:
         assert result_codes(kept(agent)) == [None]
 
     run(take())
+
+
+def test_a_server_that_refuses_a_picture_gets_a_line_of_text_at_the_next_attempt() -> None:
+    @tool
+    def photo() -> Image:
+        """Take a photo."""
+        return PICTURE
+
+    async def talk() -> None:
+        refusal = ModelError("image input is not supported", code=ErrorCode.UNSUPPORTED)
+        model = seeing(refusal, "I see none.", asks(Call("photo", {})), "Nothing.")
+        settings = AgentConfig(loop=LoopConfig(backoff_seconds=0.0), context=ContextConfig(budget_tokens=100_000))
+        agent = Agent(model, tools=[photo], config=settings)
+
+        events = await read(agent.stream(["look", PICTURE]))
+
+        assert events[-1].status == "completed"  # type: ignore[attr-defined]  # the last event is the finished one
+        assert sum(isinstance(event, MediaNotShownEvent) for event in events) == 1
+        assert (PICTURE in sent(model, 0), PICTURE in sent(model, 1)) == (True, False)
+        refused = await agent.run(["again", PICTURE])  # now it is known before it is recorded
+        assert refused.error is not None
+        assert (refused.error.code, len(model.requests)) == (ErrorCode.UNSUPPORTED, 2)
+        assert (await agent.run("take one")).output == "Nothing."
+        (result,) = model.requests[-1].messages[-1].parts
+        assert isinstance(result, ToolResult)
+        assert all(isinstance(part, Text) for part in result.content)
+        require_sound(kept(agent))
+
+    run(talk())
 
 
 # ---------------------------------------------------------------- files by their path

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from ..context import ContextBuildInput, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import Message
@@ -93,7 +95,10 @@ class ModelCaller:
         assembly = await self._read(self._stream, call)
         await scope.hook("after_model", call, assembly)
         if assembly.message is None:
-            return self._failed(_error_of(assembly), action)
+            failure = _error_of(assembly)
+            if failure.code is ErrorCode.UNSUPPORTED and self._media.give_up(model):
+                failure = msgspec.structs.replace(failure, retryable=True)  # the next attempt goes without media
+            return self._failed(failure, action)
         shortfall = find_shortfall(assembly.message)
         if shortfall is not None and shortfall.code is not ErrorCode.OUTPUT_CUT and self._others_left(action) > 0:
             return self._failed(shortfall, action)  # another model may answer; a length limit is the caller's own

@@ -34,6 +34,7 @@ from ..history.media import (
 from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Text, ToolResult, UnknownPart
 from ..request import RuntimeConfig
 from ..router import AnyModel, LlmRequest, ProviderRouter
+from ..target import TargetRules
 from ..toolspec import ToolSpec
 
 __all__ = ["MediaReader", "Unshown", "model_at_hand"]
@@ -67,6 +68,7 @@ class MediaReader:
     def __init__(self, config: RuntimeConfig) -> None:
         self.folder = None if config.root is None else ConfinedFolder(config.root)
         self._limit = config.file_limit_bytes
+        self._blind: set[ModelInvocationDescriptor] = set()  # models whose servers have refused media
         self._last: dict[ModelInvocationDescriptor, list[_Fitted]] = {}  # the last request to each model
 
     # ------------------------------------------------------------ before it is recorded
@@ -80,8 +82,9 @@ class MediaReader:
         for part in entry.parts:
             if isinstance(part, (Image, FileRef)):
                 part, read = self._admitted(part)  # noqa: PLW2901  # as it is recorded
-                if model is not None and fit_medium(read, model.rules.user_media, model.rules) is None:
-                    raise unreadable(part, model.rules, model.invocation)
+                rules = None if model is None else self._rules(model)
+                if model is not None and rules is not None and fit_medium(read, rules.user_media, rules) is None:
+                    raise unreadable(part, rules, model.invocation)
             parts.append(part)
         same = all(old is new for old, new in zip(entry.parts, parts, strict=True))
         return entry if same else msgspec.structs.replace(entry, parts=tuple(parts))
@@ -140,12 +143,33 @@ class MediaReader:
             return before  # the very message, so that what was encoded of it is used again
         failed: list[Unshown] = []
         read = _with_files(given, lambda part: self._read(part, failed)) if states else given
-        target, rules = model.invocation, model.rules
+        target, rules = model.invocation, self._rules(model)
         origin = given.meta.invocation if given.meta is not None else None
         is_native = rules.takes_opaque_from(origin, target.specification, target.model)
         unread = unshown_media(read, rules, is_native=is_native)
         unshown = (*failed, *(Unshown(describe_medium(part), CANNOT_READ) for part in unread))
+        if target in self._blind:  # the handoff goes by what the model is said to read
+            return _Fitted(given, _without(read, unread), unshown, states)
         return _Fitted(given, describe_unreadable(read, rules), unshown, states)
+
+    def give_up(self, model: AnyModel) -> bool:
+        """Note that the model's server refused a request as unsupported; return whether that had media to leave out.
+
+        What a server reads is known only when it is asked: a local one may have a model without eyes. From now on the
+        model gets a line of text for each medium, and new ones are refused.
+        """
+        sent = [part for one in self._last.get(model.invocation, []) for part in _parts(one.sent)]
+        if model.invocation in self._blind or not any(isinstance(part, (Image, FileRef)) for part in sent):
+            return False
+        self._blind.add(model.invocation)
+        self._last.pop(model.invocation, None)
+        return True
+
+    def _rules(self, model: AnyModel) -> TargetRules:
+        if model.invocation not in self._blind:
+            return model.rules
+        none: frozenset[str] = frozenset()
+        return msgspec.structs.replace(model.rules, user_media=none, result_media=none, assistant_media=none)
 
     def _read(self, part: FileRef, failed: list[Unshown]) -> FileRef | Text:
         """The file with its bytes, or the line that says why there are none."""
@@ -199,13 +223,30 @@ def model_at_hand(
         return None
 
 
-def _paths(message: Message) -> list[FileRef]:
-    """The files of a message that are given by a path."""
+def _parts(message: Message) -> list[object]:
+    """The parts of a message, and those inside of a result."""
     parts: list[object] = []
     for part in message.parts:
         is_result = isinstance(part, ToolResult) and isinstance(part.content, tuple)
         parts += part.content if is_result else (part,)  # type: ignore[union-attr]  # a result has content
-    return [part for part in parts if isinstance(part, FileRef) and part.path is not None]
+    return parts
+
+
+def _paths(message: Message) -> list[FileRef]:
+    """The files of a message that are given by a path."""
+    return [part for part in _parts(message) if isinstance(part, FileRef) and part.path is not None]
+
+
+def _without(message: Message, unread: Sequence[Medium]) -> Message:
+    """The message with a line of text for each of these media, in a result too."""
+    lines = {id(part): not_shown(part) for part in unread}
+
+    def of(part: Any) -> Any:
+        if isinstance(part, ToolResult) and isinstance(part.content, tuple):
+            return msgspec.structs.replace(part, content=tuple(map(of, part.content)))
+        return lines.get(id(part), part)
+
+    return msgspec.structs.replace(message, parts=tuple(map(of, message.parts))) if lines else message
 
 
 def _with_files(message: Message, read: Callable[[FileRef], FileRef | Text]) -> Message:
