@@ -278,7 +278,7 @@ def no_network(home: Path) -> list[str]:
     return ["--model", f"llamacpp:{NAME}"]
 
 
-def full_disk(_home: Path) -> list[str]:
+def device(_home: Path) -> list[str]:
     return ["--store", "/dev/full"]
 
 
@@ -304,7 +304,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "unknown setting": (later_settings, "did you mean 'model'?"),
     "broken settings": (broken_settings, "is no TOML"),
     "no network": (no_network, "could not connect to 127.0.0.1:9 (ConnectionRefusedError). Is there a network"),
-    "full disk": (full_disk, "Make room"),
+    "a device": (device, "a store is one file"),
 }
 
 
