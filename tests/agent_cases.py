@@ -8,7 +8,7 @@ import dragoman
 from dragoman import ErrorCode, HistoryEntry, Message, Model, StoreError
 from dragoman.agent import Agent, AgentRun, RunEvent
 from dragoman.history import ModelOutputEntry, ToolResultsEntry
-from dragoman.store import Head, MemoryStore, Session
+from dragoman.store import Head, Lease, MemoryStore, Session
 from dragoman.testing import require_valid_request
 from dragoman.testing.scripted import Call, Turn
 from dragoman.tools import tool
@@ -72,10 +72,12 @@ class FailingStore(MemoryStore):
         super().__init__()
         self.refuses = refuses
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         if self.refuses(entries):
             raise StoreError("the disk is full", code=ErrorCode.QUOTA_EXCEEDED)
-        return await super().append(session_id, entries, expected_serial)
+        return await super().append(session_id, entries, expected_serial, lease=lease)
 
 
 def kept(agent: Agent[Any]) -> Session:

@@ -15,7 +15,7 @@ from dragoman.agent import ApprovalDecision, ApprovalRequest, Hooks, ModelCall
 from dragoman.errors import InvalidValue
 from dragoman.history import Section
 from dragoman.providers import find_dialect
-from dragoman.store import Head, MemoryStore
+from dragoman.store import Head, Lease, MemoryStore
 from dragoman.testing.scripted import Call, Script, ScriptedModel, ScriptedRequest, Turn
 from dragoman.tools import ToolContext, ToolDefinition, ToolOutput
 from tests.conversations import PNG, TARGETS
@@ -379,13 +379,19 @@ class ShakyStore(MemoryStore):
         self.loses_answer = False
         self.ends: list[int] = []
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    def expire(self, session_id: str) -> None:
+        """Let the lease of a session be over, as if its owner had been stopped for too long."""
+        self._find(session_id).held = None
+
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         """Keep the entries, sooner or later, unless it has stopped."""
         is_last = self.appends_left == 0
         if is_last and not self.loses_answer:
             raise StoreError("the store has stopped", code=ErrorCode.SERVER_ERROR)
         await linger(self._chance, self._slowness)
-        head = await super().append(session_id, entries, expected_serial)
+        head = await super().append(session_id, entries, expected_serial, lease=lease)
         self.ends.append(head.next_serial)
         if is_last:
             self.loses_answer = False

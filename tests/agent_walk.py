@@ -36,7 +36,7 @@ from dragoman.context import ModelCompactor
 from dragoman.history import AgentStatus, RunStatus, ToolResultsEntry, ToolStartedEntry
 from dragoman.history.rules import RULES
 from dragoman.router import ProviderRouter
-from dragoman.store import AppendConflict, Session, open_session, start_session
+from dragoman.store import AppendConflict, Session, SessionBusy, open_session, start_session
 from dragoman.testing.scripted import ScriptedModel
 from tests.agent_checks import find_problems, find_refusals
 from tests.agent_faults import Noise, ShakyStore, Troublesome, Troupe, Whims
@@ -187,7 +187,8 @@ class Walk:
         state, chance = session.state, self._chance
         can_carry_on = bool(state.current_run_id) or owes_answer(session.entries)
         prompt = None if can_carry_on and chance.random() < 0.6 else "What now?"
-        if prompt is not None and state.status is AgentStatus.AWAITING_HUMAN:
+        is_to_end = state.derived.abort_request is not None
+        if prompt is not None and state.status is AgentStatus.AWAITING_HUMAN and not is_to_end:
             with contextlib.suppress(InvalidValue):
                 refused = await agent.run(prompt)
                 if self._store.appends_left != 0:  # else the store was the first to refuse
@@ -212,10 +213,12 @@ class Walk:
     async def _attend(self, run: AgentRun[Any], waiting: "asyncio.Future[RunResult[Any]]") -> bool:
         """Interfere with a run that is under way, and stop it if it takes too long; return whether a rival wrote.
 
-        A usurper takes the session for one that was left, and carries the run on himself.
+        A usurper carries the run on himself, as soon as its lease has expired. Another process may steer the run, or
+        ask it to end.
         """
         chance = self._chance
-        what = chance.choice(("nothing", "nothing", "abort", "abort", "cancel", "steer", "rival", "usurper"))
+        ours = ("nothing", "nothing", "abort", "abort", "cancel", "steer")
+        what = chance.choice((*ours, "rival", "usurper", "advice", "request"))
         when = chance.randrange(chance.choice((20, 100, 400)))
         has_rival = False
         for turn in range(LONGEST):
@@ -235,13 +238,20 @@ class Walk:
                 case "rival" if self._store.appends_left is None:
                     has_rival = True
                     rival = await open_session(self._store, SESSION)
-                    with contextlib.suppress(AppendConflict):  # the agent was faster
+                    with contextlib.suppress(AppendConflict, SessionBusy):  # the agent was faster, or works
                         await rival.update_memory_notebook("A rival was here.")
                 case "usurper" if self._store.appends_left is None:
                     has_rival = True
+                    self._store.expire(SESSION)
                     other = self._calm_agent(await open_session(self._store, SESSION))
-                    with contextlib.suppress(InvalidValue):  # there was nothing to carry on, or a person is asked
+                    # There was nothing to carry on, a person is asked, or the agent takes the session just then.
+                    with contextlib.suppress(InvalidValue, SessionBusy):
                         await other.run()
+                case "advice" if self._store.appends_left is None:
+                    await (await open_session(self._store, SESSION)).steer("And hurry, they say.")
+                case "request" if self._store.appends_left is None:
+                    with contextlib.suppress(InvalidValue):  # the run has ended
+                        await (await open_session(self._store, SESSION)).request_abort()
         self.tally.counts["lost patience"] += 1
         await run.abort()
         return has_rival

@@ -17,7 +17,8 @@ CTRL_C, CTRL_D, CTRL_T, ALT_ENTER, TAB, UP = "\x03", "\x04", "\x14", "\x1b\r", "
 
 def clean_environment(home: Path, **variables: str) -> dict[str, str]:
     """Return an environment without keys and settings of this machine, with folders of its own."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT") if name in os.environ}
+    names = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     kept |= {"LANG": "C.UTF-8", "TERM": "xterm-256color", "HOME": str(home)}
     if (home / "config.toml").is_file():
         kept["DRAGOMAN_CONFIG"] = str(home / "config.toml")

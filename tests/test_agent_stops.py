@@ -27,7 +27,7 @@ from dragoman.history import (
     ToolResultsEntry,
 )
 from dragoman.router import LlmRequest, ProviderRouter
-from dragoman.store import Head, MemoryStore, Session, start_session
+from dragoman.store import Head, Lease, MemoryStore, Session, start_session
 from dragoman.stream import Assembly
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import ToolContext, ToolDefinition
@@ -43,11 +43,13 @@ class SlowStore(MemoryStore):
         self.reached = asyncio.Event()
         self.opened = asyncio.Event()
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         if any(isinstance(entry, ToolFinishedEntry) for entry in entries):
             self.reached.set()
             await self.opened.wait()
-        return await super().append(session_id, entries, expected_serial)
+        return await super().append(session_id, entries, expected_serial, lease=lease)
 
 
 async def some_turns(count: int = 50) -> None:

@@ -30,6 +30,7 @@ from dragoman import (
 from dragoman.errors import IllegalAppend
 from dragoman.history import (
     LIVE_SCREEN,
+    AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
@@ -51,7 +52,9 @@ from dragoman.history import (
     RunStartedEntry,
     RunStatus,
     Section,
+    SteeringEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
     ToolCallRequest,
     ToolExecutionStatus,
     ToolFinishedEntry,
@@ -410,6 +413,16 @@ FORMS: list[tuple[HistoryEntry, str]] = [
     (ToolStartedEntry("c", "f", **PLACE), '{"toolCallId":"c","toolName":"f","idempotent":false}'),
     (ToolFinishedEntry(result(), **PLACE), f'{{"result":{RESULT}}}'),
     (RunStartedEntry(**PLACE), "{}"),
+    (SteeringEntry((Text("Stop."),), **PLACE), '{"parts":[{"kind":"text","payload":{"text":"Stop."}}]}'),
+    (AbortRequestedEntry("enough", **PLACE), '{"reason":"enough"}'),
+    (
+        TakeoverEntry("process 2 on b", "process 1 on a", **PLACE),
+        '{"owner":"process 2 on b","previous":"process 1 on a"}',
+    ),
+    (
+        ModelInputEntry((Text("Stop."),), steering_serial=3, **PLACE),
+        '{"parts":[{"kind":"text","payload":{"text":"Stop."}}],"steeringSerial":3}',
+    ),
     (RunFinishedEntry(RunStatus.FAILED, ErrorCode.TIMEOUT, **PLACE), '{"status":"failed","errorCode":"timeout"}'),
     (EpochEntry(2, "budget", {"a": [1]}, **PLACE), '{"version":2,"reason":"budget","choices":{"a":[1]}}'),
     (ResetEntry(**PLACE), "{}"),

@@ -18,6 +18,7 @@ from dragoman.errors import IllegalAppend
 from dragoman.history import (
     LIVE_SCREEN,
     RULES,
+    AbortRequestedEntry,
     AgentState,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
@@ -121,6 +122,8 @@ ILLEGAL: list[tuple[str, Callable[[], AgentState], Callable[[AgentState], object
     ("approval_answered_once", lambda: answered(with_calls()),
      lambda state: state.append(ApprovalAnsweredEntry("c", False))),
     ("one_run_at_a_time", fresh, lambda state: state.append(RunStartedEntry())),
+    ("abort_ends_a_run", fresh, lambda state: state.append(AbortRequestedEntry())),
+    ("steering_is_taken_up_once", fresh, lambda state: state.append(ModelInputEntry((Text("x"),), steering_serial=0))),
     ("one_run_at_a_time", running, lambda state: state.append(RunStartedEntry(run_id="q"))),
     ("one_run_at_a_time", running, lambda state: state.append(RunFinishedEntry(RunStatus.FAILED, run_id="q"))),
     ("one_run_at_a_time", fresh, lambda state: state.append(RunFinishedEntry(RunStatus.COMPLETED))),

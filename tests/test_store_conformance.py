@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dragoman import HistoryEntry
-from dragoman.store import AppendConflict, Head, MemoryStore, SessionStore, SQLiteStore
+from dragoman.store import AppendConflict, Head, Lease, MemoryStore, SessionStore, SQLiteStore
 from dragoman.testing.stores import SHARED_STORE_CHECKS, STORE_CHECKS, require_store_conformance
 from tests.postgres_server import Place
 
@@ -61,19 +61,23 @@ def test_the_whole_suite_runs_in_one_place(open_store: Callable[[], SessionStore
 class Forgetful(MemoryStore):
     """Says that it has kept what it has not."""
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
-        head = await super().append(session_id, entries[:1], expected_serial)
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
+        head = await super().append(session_id, entries[:1], expected_serial, lease=lease)
         return Head(expected_serial + len(entries) - 1, head.checksum)
 
 
 class Doubling(MemoryStore):
     """Takes a repeated append for a new one that came too late."""
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         head = await self.head(session_id)
         if head.next_serial != expected_serial:
             raise AppendConflict("taken", head=head)
-        return await super().append(session_id, entries, expected_serial)
+        return await super().append(session_id, entries, expected_serial, lease=lease)
 
 
 @pytest.mark.parametrize("cheat", [Forgetful, Doubling])

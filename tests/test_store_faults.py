@@ -120,7 +120,7 @@ def test_a_read_only_file_is_a_clear_error_and_keeps_everything(folder_mode: int
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StoreError, match="cannot be created"):
+    with pytest.raises(StoreError, match="cannot be opened or created"):
         with_store(tmp_path / "file" / "s.db", lambda store: store.create())
 
 

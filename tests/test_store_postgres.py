@@ -14,9 +14,10 @@ from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, T
 from dragoman.history import ModelInputEntry, entry_to_json
 from dragoman.store import PostgresStore
 from dragoman.store.base import NO_METADATA
-from dragoman.store.postgres_appending import append_entries
+from dragoman.store.chain import chained
 from dragoman.store.postgres_database import WRITING, PostgresDatabase
 from dragoman.store.postgres_schema import MIGRATIONS, migrate
+from dragoman.store.protocol import START
 from dragoman.store.sql_changes import create_session
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place
@@ -181,7 +182,11 @@ def at_number(place: Place, number: int) -> list[HistoryEntry]:
         if number:
             with database.transaction(WRITING):
                 create_session(database, "old", now=NOW, metadata=NO_METADATA)
-                append_entries(database, "old", [entry_to_json(entry) for entry in entries], 0)
+                checksum = START
+                for entry in entries:
+                    checksum = chained(checksum, entry_to_json(entry))
+                    row = (entry.serial, checksum, entry_to_json(entry))
+                    database.execute("INSERT INTO entries VALUES ((SELECT key FROM sessions), ?, ?, ?)", row)
     return entries
 
 

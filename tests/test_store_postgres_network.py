@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from dragoman import ErrorCode, HistoryEntry, InvalidValue, StoreError, Text
-from dragoman.store import PostgresStore, Snapshot
+from dragoman.store import PostgresStore, Snapshot, open_session
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place
 from tests.test_store_postgres import said
@@ -145,7 +145,10 @@ def test_connections_that_were_lost_while_nobody_used_them_are_replaced(postgres
 
 
 class Proxy:
-    """Stands between a store and its server on the loopback interface, and cuts the line at a commit if it is told."""
+    """Stands between a store and its server on the loopback interface, and cuts the line at a commit if it is told.
+
+    Or it falls silent at a commit: the line stays open, and nothing more comes through it.
+    """
 
     def __init__(self, place: Place) -> None:
         with place.raw() as connection:
@@ -157,6 +160,8 @@ class Proxy:
             place.server.dsn, **details, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable"
         )
         self.cut: str | None = None  # "before" or "after" the commit reaches the server
+        self.silence: str | None = None  # the same
+        self._silent: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -179,6 +184,9 @@ class Proxy:
         with client, server, contextlib.suppress(OSError):
             while data := client.recv(1 << 20):
                 is_commit = b"COMMIT\0" in data
+                if self.silence and is_commit:
+                    self._fall_silent(client, server, data)
+                    break
                 if self.cut and is_commit:
                     client.shutdown(socket.SHUT_RDWR)
                 if self.cut != "before" or not is_commit:
@@ -189,11 +197,21 @@ class Proxy:
             server.shutdown(socket.SHUT_WR)  # the server answers what it has got, and ends
             answers.join()
 
+    def _fall_silent(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
+        """Pass nothing more on to the client, until that one goes."""
+        is_before, self.silence = self.silence == "before", None
+        self._silent.add(client)
+        if not is_before:
+            server.sendall(data)
+        while client.recv(1 << 20):
+            pass
+
     def _carry_answers(self, server: socket.socket, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 20):
                 with contextlib.suppress(OSError):
-                    client.sendall(data)
+                    if client not in self._silent:
+                        client.sendall(data)
 
 
 @pytest.fixture
@@ -223,6 +241,31 @@ def test_an_append_whose_answer_was_lost_is_told_and_recognised_when_it_is_repea
             await append_all(store, "a", entries[4:])
             assert await store.load("a") == entries
             assert (await store.verify("a")).is_sound
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("silence", ["before", "after"])
+def test_a_server_that_stays_silent_is_given_up_and_the_append_is_recognised(
+    silence: str, proxy: Proxy, postgres: Place
+) -> None:
+    entries = sample_entries("a", 6)
+
+    async def run() -> None:
+        async with PostgresStore(proxy.conninfo, schema=postgres.schema, statement_seconds=1.0) as store:
+            await store.create("a")
+            await store.append("a", entries[:2], 0)
+            proxy.silence = silence
+            with pytest.raises(StoreError, match="lost during a commit") as raised:
+                await store.append("a", entries[2:4], 2)
+            assert (raised.value.code, raised.value.retryable) == (ErrorCode.CONNECTION, True)
+            assert (await store.append("a", entries[2:4], 2)).serial == 3
+            assert await store.load("a") == entries[:4]
+        async with PostgresStore(proxy.conninfo, schema=postgres.schema, statement_seconds=1.0) as store:
+            session = await open_session(store, "a")
+            proxy.silence = silence
+            await session.set_system_instruction("A session retries by itself.")
+            assert len(await store.load("a")) == 5
 
     asyncio.run(run())
 

@@ -31,6 +31,7 @@ from dragoman.jsontext import encode_json
 from dragoman.store import (
     AppendConflict,
     Head,
+    Lease,
     MemoryStore,
     Session,
     Snapshot,
@@ -102,10 +103,12 @@ class Refusing(MemoryStore):
 
     is_refusing = False
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         if self.is_refusing:
             raise StoreError("the disk is full", code=ErrorCode.QUOTA_EXCEEDED)
-        return await super().append(session_id, entries, expected_serial)
+        return await super().append(session_id, entries, expected_serial, lease=lease)
 
 
 def test_memory_knows_nothing_that_the_store_has_refused() -> None:
@@ -146,8 +149,10 @@ class Slow(MemoryStore):
         self.may_answer = asyncio.Event()
         self.has_kept = asyncio.Event()
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
-        head = await super().append(session_id, entries, expected_serial)
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
+        head = await super().append(session_id, entries, expected_serial, lease=lease)
         self.has_kept.set()
         await self.may_answer.wait()
         return head
@@ -236,13 +241,13 @@ def test_a_fork_goes_on_with_the_parents_entries_and_ids_of_its_own() -> None:
             await session.append_model_input(f"{number}")
         fork = await session.fork(2, new_session_id="f", metadata={"why": "try"})
         await fork.append_model_input("other")
-        assert [entry.entry_id for entry in fork.entries] == ["s:0", "s:1", "s:2", "f:3"]
+        assert [entry.entry_id.partition("~")[0] for entry in fork.entries] == ["s:0", "s:1", "s:2", "f:3"]
         assert fork.metadata == {"why": "try"}
         assert session.state_at(2).derived == fork.state_at(2).derived
         compared = await compare_branches(store, "s", "f")
         assert compared.common_serial == 2
-        assert [entry.entry_id for entry in compared.left] == ["s:3", "s:4"]
-        assert [entry.entry_id for entry in compared.right] == ["f:3"]
+        assert [entry.entry_id.partition("~")[0] for entry in compared.left] == ["s:3", "s:4"]
+        assert [entry.entry_id.partition("~")[0] for entry in compared.right] == ["f:3"]
         await store.create("stranger")
         assert (await compare_branches(store, "f", "stranger")).common_serial == -1
 

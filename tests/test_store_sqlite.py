@@ -140,14 +140,16 @@ def test_a_store_is_not_carried_into_a_forked_process(tmp_path: Path) -> None:
 
 
 def _write_as_once(connection: sqlite3.Connection, session_id: str, entries: list[bytes]) -> None:
-    """Write a session as the numbers up to 3 did."""
+    """Write a session as the number of the file does."""
     row = (1, session_id, NOW.isoformat(), b'{"a":1}', None, -1)
     connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, digest_of(*row)))
-    connection.execute("INSERT INTO heads VALUES (1, -1, ?)", (START,))
+    connection.execute("INSERT INTO heads (session, serial, checksum) VALUES (1, -1, ?)", (START,))
+    (number,) = connection.execute("PRAGMA user_version").fetchone()
+    previous = ", (SELECT place FROM heads WHERE session = 1)" if number > 3 else ""
     checksum = START
     for serial, entry in enumerate(entries):
         checksum = chained(checksum, entry)
-        connection.execute("INSERT INTO entries VALUES (NULL, 1, ?, ?, ?)", (serial, checksum, entry))
+        connection.execute(f"INSERT INTO entries VALUES (NULL, 1, ?{previous}, ?, ?)", (serial, checksum, entry))
 
 
 @pytest.mark.parametrize("number", range(LATEST))

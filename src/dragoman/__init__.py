@@ -116,7 +116,16 @@ if TYPE_CHECKING:
     from .models import ErrorMapper, Model, ModelStream, ProviderClient, guard_stream, model, render_request
     from .router import ProviderRouter
     from .schema import json_schema
-    from .store import MemoryStore, PostgresStore, Session, SessionStore, SQLiteStore, open_session, start_session
+    from .store import (
+        MemoryStore,
+        PostgresStore,
+        Session,
+        SessionBusy,
+        SessionStore,
+        SQLiteStore,
+        open_session,
+        start_session,
+    )
     from .stream import Assembler, Assembly, Guard, StreamContract, assemble, guard_deltas
     from .tools import ToolContext, ToolDefinition, ToolOutput, tool
 
@@ -199,6 +208,7 @@ __all__ = [
     "SQLiteStore",
     "Section",
     "Session",
+    "SessionBusy",
     "SessionStore",
     "StartDelta",
     "StoreError",
@@ -279,6 +289,7 @@ if not TYPE_CHECKING:
             "RunResult": "agent",
             "SQLiteStore": "store",
             "Session": "store",
+            "SessionBusy": "store",
             "SessionStore": "store",
             "StreamContract": "stream",
             "ToolContext": "tools",

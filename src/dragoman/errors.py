@@ -9,7 +9,9 @@
     ├── ModelError                     a call to a model failed; carries any of the model codes
     ├── ToolError                      a tool call ended without success
     └── StoreError                     a session store refused or lost something
-        └── store.AppendConflict       somebody else has appended; carries the new head
+        ├── store.AppendConflict       another writer has appended; carries the new head
+        ├── store.LeaseLost            another owner has taken the session over
+        └── store.SessionBusy          a run holds the session; carries its lease
 
 Knows nothing of messages, providers or the network.
 """
@@ -70,6 +72,7 @@ class ErrorCode(StrEnum):
     INVALID_OUTPUT = "invalid_output"
 
     CONFLICT = "conflict"
+    BUSY = "busy"
     CORRUPT = "corrupt"
     TOO_NEW = "too_new"
 

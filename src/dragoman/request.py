@@ -250,6 +250,7 @@ class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
     `continue_cut` is how often a run asks the model to go on with an answer that reached its length limit. With 0 such
     a run fails with `output_cut`.
+    `lease_seconds` is how long others wait before they may carry on a session whose run no longer renews its lease.
     """
 
     max_iterations: int = 50
@@ -261,6 +262,7 @@ class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     backoff_seconds: float = 0.5
     backoff_limit_seconds: float = 30.0
     continue_cut: int = 0
+    lease_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "attempts"):
@@ -272,6 +274,7 @@ class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         _require_count("loop.continueCut", self.continue_cut, least=0)
         _require_number("loop.backoffSeconds", self.backoff_seconds, 0, math.inf)
         _require_number("loop.backoffLimitSeconds", self.backoff_limit_seconds, self.backoff_seconds, math.inf)
+        _require_number("loop.leaseSeconds", self.lease_seconds, 0.05, 86_400)
 
 
 class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

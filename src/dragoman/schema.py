@@ -13,6 +13,7 @@ from .history import (
     ModelInputEntry,
     ModelOutputEntry,
     RunStatus,
+    SteeringEntry,
     ToolExecutionStatus,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -51,7 +52,17 @@ _NOT_EMPTY = frozenset(
     ]
 )
 _NOT_NEGATIVE = frozenset(
-    ["size", "partIndex", "retryAfter", "cost", "elapsedSeconds", "firstSerial", "lastSerial", "version"]
+    [
+        "size",
+        "partIndex",
+        "retryAfter",
+        "cost",
+        "elapsedSeconds",
+        "firstSerial",
+        "lastSerial",
+        "steeringSerial",
+        "version",
+    ]
 )
 
 
@@ -263,6 +274,7 @@ _ASSISTANT = {"allOf": [_ref("Message"), {"properties": {"role": {"const": Role.
 # Fields that the JSON form writes in another shape than their types have.
 _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (ModelInputEntry, "parts"): {"type": "array", "items": _parts_of(ROLE_PARTS[Role.USER]), "minItems": 1},
+    (SteeringEntry, "parts"): {"type": "array", "items": _parts_of(ROLE_PARTS[Role.USER]), "minItems": 1},
     (ModelInputEntry, "sections"): _ref("LevelOfDetailSections"),
     (ModelOutputEntry, "message"): _ASSISTANT,
     (InterruptionEntry, "partial"): _ASSISTANT,

@@ -4,13 +4,24 @@ import copy
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
 from ..context import RECALL_TOOL, Compactor
-from ..errors import DragomanError, ErrorCode, InvalidValue, Raised, StoreError, ToolError, report_raised, type_name
+from ..errors import (
+    DragomanError,
+    ErrorCode,
+    IllegalAppend,
+    InvalidValue,
+    Raised,
+    StoreError,
+    ToolError,
+    report_raised,
+    type_name,
+)
 from ..history import (
     AgentStatus,
     ApprovalAnsweredEntry,
@@ -22,7 +33,7 @@ from ..message import FinishReason, Message, Part
 from ..models import model as named_model
 from ..request import AgentConfig
 from ..router import AnyModel, ProviderRouter
-from ..store import MemoryStore, Session, start_session
+from ..store import MemoryStore, Session, SessionBusy, SessionHold, start_session
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
 from ..tools.containing import current_task, must_pass
 from ..usage import TokenUsage
@@ -89,6 +100,7 @@ class AgentRun(Generic[OutputT]):
         self._log = EventLog() if keeps_events else None
         self._strategy = strategy
         self._is_aborted = False
+        self._is_waiting = False  # for another run to end
         self._runner: Runner | None = None
         self._task: asyncio.Task[RunResult[OutputT]] | None = None
 
@@ -155,11 +167,49 @@ class AgentRun(Generic[OutputT]):
         self._is_aborted = True
         if self._runner is not None:
             self._runner.abort()
+        elif self._is_waiting and self._task is not None:
+            self._task.cancel()
+
+    async def _enter(self, stack: AsyncExitStack, hold: Callable[[float], SessionHold], wait_seconds: float) -> bool:
+        """Hold the session until the stack is left; return False if the run was aborted while another one had it."""
+        import asyncio
+
+        try:
+            await stack.enter_async_context(hold(0.0))
+        except SessionBusy:
+            if wait_seconds <= 0:
+                raise
+        else:
+            return True
+        if self._is_aborted:
+            return False
+        self._is_waiting = True
+        try:
+            await stack.enter_async_context(hold(wait_seconds))
+        except asyncio.CancelledError:
+            if not self._is_aborted:
+                raise
+            task = asyncio.current_task()
+            assert task is not None
+            if task.uncancel():
+                raise
+            return False
+        finally:
+            self._is_waiting = False
+        return True
 
     def _begin(self, runner: Runner) -> None:
         self._runner = runner
         if self._is_aborted:  # before there was a runner
             runner.abort()
+
+    def _take_news(self) -> None:
+        if self._runner is not None:
+            self._runner.take_news()
+
+    def _stop_lost(self, error: StoreError) -> None:
+        if self._runner is not None:
+            self._runner.stop_lost(error)
 
 
 class _Options(TypedDict, total=False):
@@ -241,15 +291,20 @@ class Agent(Generic[OutputT]):
 
     # ------------------------------------------------------------ running
 
-    async def run(self, prompt: Prompt | None = None, *, strategy: str = "") -> RunResult[OutputT]:
+    async def run(
+        self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
+    ) -> RunResult[OutputT]:
         """Say something, or nothing to carry on what was interrupted, and return how it ended.
 
-        Raises InvalidValue for the caller's own mistakes alone. On a session with an unfinished run it goes on exactly
-        where that stopped; a prompt is then taken up before the next model call.
+        Raises InvalidValue for the caller's own mistakes, and SessionBusy if another run has the session for all of
+        `wait_seconds`; nothing else. On a session with an unfinished run it goes on exactly where that stopped; a
+        prompt is then taken up before the next model call.
         """
-        return await self._start(prompt, strategy, keeps_events=False).result()
+        return await self._start(prompt, strategy, keeps_events=False, wait_seconds=wait_seconds).result()
 
-    def run_sync(self, prompt: Prompt | None = None, *, strategy: str = "") -> RunResult[OutputT]:
+    def run_sync(
+        self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
+    ) -> RunResult[OutputT]:
         """Do the same where no event loop runs."""
         import asyncio
 
@@ -261,24 +316,46 @@ class Agent(Generic[OutputT]):
             is_inside = True
         if is_inside:
             raise InvalidValue("run_sync is for programs without an event loop; here, await run()")
-        return asyncio.run(self.run(prompt, strategy=strategy))
+        return asyncio.run(self.run(prompt, strategy=strategy, wait_seconds=wait_seconds))
 
-    def stream(self, prompt: Prompt | None = None, *, strategy: str = "") -> AgentRun[OutputT]:
-        """Start a run and return it; iterate it for its events. Needs a running event loop."""
-        return self._start(prompt, strategy, keeps_events=True)
+    def stream(
+        self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
+    ) -> AgentRun[OutputT]:
+        """Start a run and return it; iterate it for its events. Needs a running event loop.
+
+        The iteration and `result()` raise what `run` raises.
+        """
+        return self._start(prompt, strategy, keeps_events=True, wait_seconds=wait_seconds)
 
     async def abort(self) -> None:
-        """End the run that is under way, or the one that a session was left with."""
+        """End the run that is under way, or the one that a session was left with.
+
+        If the run is another process's, it is asked to end: its owner does that within seconds.
+        """
         if self._run is not None and not self._run.is_done:
             await self._run.abort()
         elif self._session is not None:
             await self._session.refresh()
             if not self._session.run_id:
                 return
-            run = AgentRun(self, self._session.run_id, keeps_events=False)
-            ending = await self._runner(run, self._session, "").abandon()
-            if ending.error is not None:
-                raise StoreError(ending.error.message, code=ending.error.code)
+            try:
+                await self._abandon(self._session)
+            except SessionBusy:
+                try:
+                    await self._session.request_abort()
+                except IllegalAppend:  # it has ended meanwhile
+                    pass
+
+    async def _abandon(self, session: Session) -> None:
+        async with session.hold(seconds=self._config.loop.lease_seconds):
+            if session.run_id:
+                await self._end_open_run(session)
+
+    async def _end_open_run(self, session: Session) -> None:
+        run = AgentRun(self, session.run_id, keeps_events=False)
+        ending = await self._runner(run, session, "").abandon()
+        if ending.error is not None:
+            raise StoreError(ending.error.message, code=ending.error.code)
 
     def steer(self, prompt: Prompt) -> None:
         """Say something to the run that is under way; it is taken up before the next model call."""
@@ -350,7 +427,13 @@ class Agent(Generic[OutputT]):
     # ------------------------------------------------------------ steps
 
     def _start(
-        self, prompt: Prompt | None, strategy: str, *, keeps_events: bool, around: Budget | None = None
+        self,
+        prompt: Prompt | None,
+        strategy: str,
+        *,
+        keeps_events: bool,
+        wait_seconds: float = 0.0,
+        around: Budget | None = None,
     ) -> AgentRun[OutputT]:
         import asyncio
 
@@ -361,56 +444,74 @@ class Agent(Generic[OutputT]):
             raise InvalidValue("there is nothing to carry on: give a prompt")
         run_id = (session.run_id if session is not None else "") or _new_run_id()
         run = self._run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
-        run._task = asyncio.ensure_future(self._execute(run, entry, strategy, around))
+        run._task = asyncio.ensure_future(self._execute(run, entry, strategy, wait_seconds, around))
         return run
 
     async def _execute(
-        self, run: AgentRun[OutputT], entry: ModelInputEntry | None, strategy: str, around: Budget | None
+        self,
+        run: AgentRun[OutputT],
+        entry: ModelInputEntry | None,
+        strategy: str,
+        wait_seconds: float,
+        around: Budget | None,
     ) -> RunResult[OutputT]:
         import asyncio
 
-        known = self._session.run_id if self._session is not None else ""
-        mistake, task = None, current_task()
+        mistake: InvalidValue | SessionBusy | None = None
+        task = current_task()
         try:
-            session = await self._opened()
-            if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
-                run.run_id = session.run_id or _new_run_id()
-            self._require_sense(session, entry)
-            if entry is not None and entry.attachments:  # in a thread, because files may be read
-                entry = await asyncio.to_thread(self._admitted, entry, strategy)
-            return await self._carry_on(run, session, entry, strategy, around)
-        except InvalidValue as error:
+            if self._session is None:
+                self._session = await start_session(MemoryStore())
+            session, known = self._session, self._session.run_id
+
+            def hold(seconds_to_wait: float) -> SessionHold:
+                return session.hold(
+                    seconds=self._config.loop.lease_seconds,
+                    wait_seconds=seconds_to_wait,
+                    on_news=run._take_news,
+                    on_lost=run._stop_lost,
+                )
+
+            async with AsyncExitStack() as stack:
+                if not await run._enter(stack, hold, wait_seconds):
+                    return self._ended(run, Ending(AgentStatus.ABORTED))
+                if entry is not None and session.state.derived.abort_request is not None:
+                    await self._end_open_run(session)  # it was asked to end, and what is said now is not for it
+                if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
+                    run.run_id = session.run_id or _new_run_id()
+                self._require_sense(session, entry)
+                if entry is not None and entry.attachments:  # in a thread, because files may be read
+                    entry = await asyncio.to_thread(self._admitted, entry, strategy)
+                await self._set_instructions(session)
+                return await self._carry_on(run, session, entry, strategy, around)
+        except (InvalidValue, SessionBusy) as error:
             mistake = error
             raise
         except DragomanError as error:
-            return self._failed(run, RunError.of(error))
+            return self._ended(run, Ending(AgentStatus.FAILED, RunError.of(error)))
         except BaseException as error:  # of a store that is not ours, say
             if must_pass(error, task):
                 raise
             report_raised(error, "the start of the run")
-            return self._failed(run, RunError(ErrorCode.INTERNAL, f"{type_name(error)} before the run: see the log"))
+            failure = RunError(ErrorCode.INTERNAL, f"{type_name(error)} before the run: see the log")
+            return self._ended(run, Ending(AgentStatus.FAILED, failure))
         finally:
             if run._log is not None:
                 run._log.close(mistake)
 
-    def _failed(self, run: AgentRun[OutputT], error: RunError) -> RunResult[OutputT]:
+    def _ended(self, run: AgentRun[OutputT], ending: Ending) -> RunResult[OutputT]:
         """The result of a run that could not begin, told to its readers too."""
         session_id = self._session.session_id if self._session is not None else ""
         if run._log is not None and run._runner is None:
-            run._log.add(ErrorEvent, run.run_id, 0, error)
-            run._log.add(FinishedEvent, run.run_id, 0, AgentStatus.FAILED, error)
-        return RunResult(session_id=session_id, run_id=run.run_id, status=AgentStatus.FAILED, error=error)
+            if ending.error is not None:
+                run._log.add(ErrorEvent, run.run_id, 0, ending.error)
+            run._log.add(FinishedEvent, run.run_id, 0, ending.status, ending.error)
+        return RunResult(session_id=session_id, run_id=run.run_id, status=ending.status, error=ending.error)
 
-    async def _opened(self) -> Session:
-        """The session, with what others have appended; a new one if there is none, with the instructions in force."""
-        if self._session is None:
-            self._session = await start_session(MemoryStore())
-        else:
-            await self._session.refresh()
+    async def _set_instructions(self, session: Session) -> None:
         wanted = self._instructions
-        if wanted is not None and wanted != (self._session.state.system_instruction or ""):
-            await self._session.set_system_instruction(wanted)
-        return self._session
+        if wanted is not None and wanted != (session.state.system_instruction or ""):
+            await session.set_system_instruction(wanted)
 
     async def _carry_on(
         self,
@@ -430,7 +531,8 @@ class Agent(Generic[OutputT]):
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
-        if entry is None and not state.current_run_id and not owes_answer(session.entries):
+        is_due = state.current_run_id or state.derived.steering or owes_answer(session.entries)
+        if entry is None and not is_due:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         if entry is not None and state.status is AgentStatus.AWAITING_HUMAN:
             waiting = ", ".join(asked.tool_call_id for asked in state.derived.approvals_asked)

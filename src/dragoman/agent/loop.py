@@ -293,6 +293,8 @@ class AgentLoop:
             if isinstance(outcome, Aborted):
                 return (yield from self._stop(outcome))
         if any(isinstance(verdict, Waits) for _, verdict in verdicts):
+            if not all(isinstance(self._judge(call), Waits) for call in self._pending()):
+                return None  # a person has decided meanwhile
             self._move(_S.AWAITING_HUMAN)
             return Ending(_S.AWAITING_HUMAN)
         yield from self._append(ToolResultsEntry(self._results()))

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RAISED, DragomanError, ErrorCode, InvalidValue, Raised, report_raised, type_name
+from ..errors import RAISED, DragomanError, ErrorCode, InvalidValue, Raised, StoreError, report_raised, type_name
 from ..history import (
     AgentStatus,
     HistoryEntry,
@@ -72,6 +72,7 @@ class Runner:
         self._budget = budget
         self._inputs = inputs
         self._is_aborted = self._is_late = False
+        self._lost: StoreError | None = None  # why the session is another owner's
         self._working: asyncio.Task[Outcome | BaseException] | None = None  # what an abort stops
         self._loop = AgentLoop(
             scope.run_id,
@@ -107,6 +108,16 @@ class Runner:
     def abort(self) -> None:
         """End the run as soon as what is under way has been stopped; what has arrived is recorded."""
         self._is_aborted = True
+        self._stop_work()
+
+    def take_news(self) -> None:
+        """Do what others have asked for in the record."""
+        if self._scope.state.abort_request is not None:
+            self.abort()
+
+    def stop_lost(self, error: StoreError) -> None:
+        """Stop what is under way: another owner has the session, and nothing more is recorded here."""
+        self._lost = error
         self._stop_work()
 
     async def run(self, inputs: Iterable[HistoryEntry] = ()) -> Ending:
@@ -154,6 +165,7 @@ class Runner:
             while True:
                 self._scope.call_index = self._loop.call_index
                 self._tell_status(self._loop.status)
+                self.take_news()
                 action = steps.send(await self._perform[type(action)](action))
         except StopIteration as stop:
             ending: Ending = stop.value
@@ -169,7 +181,9 @@ class Runner:
         return Done(self._scope.state)
 
     async def _take_inputs(self, _action: TakeInputs) -> Taken:
-        return Taken(self._scope.state, tuple(self._inputs))
+        state = self._scope.state
+        steering = [ModelInputEntry(said.parts, steering_serial=said.serial) for said in state.steering]
+        return Taken(state, (*steering, *self._inputs))
 
     async def _check_output(self, _action: CheckOutput) -> Checked:
         assert self._check is not None
@@ -190,6 +204,8 @@ class Runner:
         """Do it unless the run is aborted or its time is over; then stop it, and say what had arrived."""
         import asyncio
 
+        if self._lost is not None:
+            raise self._lost
         if self._is_aborted:
             return Aborted(self._scope.state)
         task = self._working = asyncio.ensure_future(_delivered(work, *given))
@@ -207,6 +223,8 @@ class Runner:
         run = asyncio.current_task()
         if run is not None and run.cancelling():
             raise asyncio.CancelledError
+        if self._lost is not None:
+            raise self._lost
         if isinstance(outcome, BaseException):
             raise outcome
         if outcome is not None:

@@ -29,7 +29,7 @@ from .scope import Scope
 
 __all__ = ["ToolRunner", "own_tools"]
 
-CRASHED = "the process stopped"
+CRASHED = "the process that ran it was lost"
 
 
 class ToolRunner:
@@ -60,6 +60,7 @@ class ToolRunner:
             registry,
             parallel_limit=config.parallel_limit,
             timeout_ms=config.timeout_ms,
+            before_start=self._require_lease,
         )
 
     def judge(self, call: OpenCall) -> Verdict:
@@ -123,9 +124,18 @@ class ToolRunner:
         call = ready.call
         notes = {"parse_warning": "; ".join(ready.warnings)} if ready.warnings else {}
         entry = ToolStartedEntry(call.tool_call_id, call.tool_name, ready.definition.idempotent, metadata=notes)
+        await self._scope.hook("before_tool", call, self._context(ready))
+        hold = self._scope.session.held
+        if hold is not None:
+            await hold.renew_if_old()
+        # The append checks the lease, and from here to the start of the tool no one is waited for.
         await self._scope.append(entry)
         self._scope.tell(ToolStartedEvent, call)
-        await self._scope.hook("before_tool", call, self._context(ready))
+
+    def _require_lease(self) -> None:
+        hold = self._scope.session.held
+        if hold is not None:
+            hold.require_valid()
 
     async def _finished(self, ready: ReadyCall, result: HistoryToolCallResult) -> None:
         open_call = self._scope.state.open_call(ready.call.tool_call_id)

@@ -58,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--approve", choices=APPROVALS, default="as-declared", help="which calls to ask about (%(default)s)"
     )
+    waiting = "with -p or a pipe: wait so long for another process that runs the session (%(default)s)"
+    parser.add_argument("--wait", type=real, default=0.0, metavar="SECONDS", help=waiting)
     parser.add_argument("--plain", action="store_true", help="draw nothing: plain lines, as on a dumb terminal")
 
 
@@ -158,7 +160,7 @@ async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | Non
         if prompt is not None:
             from .chat_once import answer_once
 
-            return await answer_once(talk, prompt, as_json=chosen.json)
+            return await answer_once(talk, prompt, as_json=chosen.json, wait_seconds=chosen.wait)
         await _make_chat(talk, settings, is_plain=chosen.plain, why=why).run()
     return 0
 

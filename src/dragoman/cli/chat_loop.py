@@ -7,7 +7,9 @@ from ..agent import AgentRun, RunResult
 from ..errors import DragomanError, InvalidValue, redact
 from ..history import AgentStatus, OpenCall, ToolCallRequest
 from ..jsontext import decode_json, encode_json
+from ..store import SessionBusy
 from .advice import advice_after, with_advice
+from .chat_busy import settle_busy
 from .chat_input import Editor, Interrupted, holds_secret
 from .chat_status import status_words
 from .chat_talk import Talk
@@ -89,7 +91,13 @@ class Chat:
 
     async def reply(self, text: str | None) -> None:
         """Say something, or carry on; draw the reply, and ask about calls until none waits for an answer."""
-        result = await self._one_reply(text)
+        while True:
+            try:
+                result = await self._one_reply(text)
+                break
+            except SessionBusy as busy:
+                if not await settle_busy(self, busy.lease):
+                    return
         while result.status is AgentStatus.AWAITING_HUMAN and await self.ask_approvals():
             result = await self._one_reply(None)
         if result.status is AgentStatus.ABORTED:
@@ -207,6 +215,10 @@ class Chat:
 
     async def _pick_up(self) -> None:
         """Say where an opened session stands, and go on with what waits for a person."""
+        session = self.talk.session
+        lease = await session.store.find_lease(session.session_id) if session is not None else None
+        if lease is not None and not await settle_busy(self, lease):
+            return
         if self.talk.pending:
             self.tell("calls of the last run wait for an answer", "yellow")
             if await self.ask_approvals():

@@ -29,10 +29,10 @@ EXIT_STATUS: dict[AgentStatus, int] = {
 }
 
 
-async def answer_once(talk: Talk, prompt: str, *, as_json: bool = False) -> int:
+async def answer_once(talk: Talk, prompt: str, *, as_json: bool = False, wait_seconds: float = 0.0) -> int:
     """Say something, print the answer, and return the exit status. Raises DragomanError where there is no answer."""
     output = Output(color="never")
-    run = await talk.say(prompt)
+    run = await talk.say(prompt, wait_seconds=wait_seconds)
     stopping: list[asyncio.Task[Any]] = []
 
     def stop() -> None:

@@ -121,7 +121,7 @@ class Talk:
 
     # ------------------------------------------------------------ talking
 
-    async def say(self, text: str | None) -> AgentRun[str]:
+    async def say(self, text: str | None, *, wait_seconds: float = 0.0) -> AgentRun[str]:
         """Say something, or nothing to carry on what was interrupted; return the run, which is under way."""
         assert self.model is not None
         if self.session is None:
@@ -129,7 +129,7 @@ class Talk:
                 raise InvalidValue("there is nothing to carry on: nothing was said yet")
             self._take(await self._new_session(text))
         prompt = None if text is None else ModelInputEntry.of(text, metadata={MODEL_KEY: self.model_name})
-        return self.agent.stream(prompt)
+        return self.agent.stream(prompt, wait_seconds=wait_seconds)
 
     @property
     def agent(self) -> Agent[str]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from ..history import (
+    AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
@@ -23,7 +24,9 @@ from ..history import (
     NotebookEntry,
     ResetEntry,
     RunFinishedEntry,
+    SteeringEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
     ToolStartedEntry,
@@ -129,6 +132,8 @@ def _facts(entry: HistoryEntry) -> list[str]:
             return ["approved" if entry.approved else "refused", f"by a {entry.by}", f"[{entry.tool_call_id}]"]
         case RunFinishedEntry():
             return [entry.status, entry.error_code or ""]
+        case TakeoverEntry():
+            return [f"{entry.owner} takes over from {entry.previous}"]
         case InterruptionEntry():
             return [entry.reason]
         case CompactionEntry():
@@ -150,6 +155,7 @@ _TEXT_FIELDS: dict[type[HistoryEntry], tuple[str, str]] = {
     ApprovalAnsweredEntry: ("reason", ""),
     InterruptionEntry: ("message", ""),
     RunFinishedEntry: ("message", ""),
+    AbortRequestedEntry: ("reason", ""),
 }
 
 
@@ -168,6 +174,8 @@ def _said(entry: HistoryEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]
         if text:
             yield text, ""
     match entry:
+        case SteeringEntry():
+            yield from ((part_text(part), "") for part in entry.parts)
         case ModelInputEntry() if level is LevelOfDetail.LIVE:
             yield from ((part_text(part), "") for part in entry.parts)
         case ModelInputEntry():

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     erasing.add_argument("session", help=SESSION_HELP)
     erasing.add_argument("--yes", action="store_true", help="do not ask")
     erasing.add_argument("--forks", action="store_true", help="erase the sessions that were forked from it, too")
+    erasing.add_argument("--force", action="store_true", help="also if a process runs it now")
     storing = [listing, showing, forking, verifying, add_export(tasks), add_import(tasks), erasing]
     for each in storing:
         add_store(each)
@@ -280,7 +281,7 @@ def erase_session(chosen: argparse.Namespace) -> int | None:
         if not confirm(f"Erase {session_id}{also} for good?"):
             output.line("nothing was erased")
             return 1
-    erased = with_store(settings.store, lambda store: store.erase(session_id, forks=forks))
+    erased = with_store(settings.store, lambda store: store.erase(session_id, forks=forks, force=chosen.force))
     also = f" and {len(forks)} forks" if forks else ""
     output.line(f"erased {session_id}{also}: {erased.entries} entries of its own are gone")
     return None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from .derived import AgentStatus, DerivedState, LastError, OpenCall
     from .entries import (
+        AbortRequestedEntry,
         ApprovalAnsweredEntry,
         ApprovalAskedEntry,
         CompactionEntry,
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
         RunFinishedEntry,
         RunStartedEntry,
         RunStatus,
+        SteeringEntry,
         SystemInstructionEntry,
+        TakeoverEntry,
         ToolFinishedEntry,
         ToolResultsEntry,
         ToolStartedEntry,
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LIVE_SCREEN",
     "RULES",
+    "AbortRequestedEntry",
     "AgentState",
     "AgentStatus",
     "ApprovalAnsweredEntry",
@@ -111,9 +115,11 @@ __all__ = [
     "Section",
     "Sections",
     "Sink",
+    "SteeringEntry",
     "SystemInstructionEntry",
     "SystemInstructionMessage",
     "SystemMessage",
+    "TakeoverEntry",
     "TokenUsageCarrier",
     "ToolCallCarrier",
     "ToolCallRequest",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ..errors import ErrorCode
 from ..usage import TokenUsage
 from .entries import (
+    AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
@@ -25,6 +26,7 @@ from .entries import (
     RunFinishedEntry,
     RunStartedEntry,
     RunStatus,
+    SteeringEntry,
     SystemInstructionEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -93,6 +95,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
 
     `open_calls` are all calls of the newest output until its results entry; `call_ids` are the ids of every call ever
     made; `reset_serial` is the serial of the newest reset, or -1: what stands before it no longer reaches a model.
+    `steering` is what was said to a run and no input has taken up; `abort_request` asks that the open run end.
     """
 
     next_serial: int = 0
@@ -105,6 +108,8 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     instruction_entry: SystemInstructionEntry | None = None
     notebook: str = ""
     reset_serial: int = -1
+    steering: tuple[SteeringEntry, ...] = ()
+    abort_request: AbortRequestedEntry | None = None
 
     @property
     def status(self) -> AgentStatus:
@@ -174,8 +179,19 @@ def advance(state: DerivedState, entry: HistoryEntry) -> DerivedState:
 # ---------------------------------------------------------------- what each kind changes
 
 
-def _by_input(_state: DerivedState, _entry: ModelInputEntry) -> dict[str, Any]:
-    return {"outcome": None}
+def _by_input(state: DerivedState, entry: ModelInputEntry) -> dict[str, Any]:
+    if entry.steering_serial is None:
+        return {"outcome": None}
+    later = tuple(said for said in state.steering if said.serial > entry.steering_serial)
+    return {"outcome": None, "steering": later}
+
+
+def _by_steering(state: DerivedState, entry: SteeringEntry) -> dict[str, Any]:
+    return {"steering": (*state.steering, entry)}
+
+
+def _by_abort_request(_state: DerivedState, entry: AbortRequestedEntry) -> dict[str, Any]:
+    return {"abort_request": entry}
 
 
 def _by_output(state: DerivedState, entry: ModelOutputEntry) -> dict[str, Any]:
@@ -232,11 +248,11 @@ def _by_tool_end(state: DerivedState, entry: ToolFinishedEntry) -> dict[str, Any
 
 
 def _by_run_start(_state: DerivedState, entry: RunStartedEntry) -> dict[str, Any]:
-    return {"current_run_id": entry.run_id, "outcome": None, "last_error": None}
+    return {"current_run_id": entry.run_id, "outcome": None, "last_error": None, "abort_request": None}
 
 
 def _by_run_end(_state: DerivedState, entry: RunFinishedEntry) -> dict[str, Any]:
-    changes: dict[str, Any] = {"current_run_id": "", "outcome": entry.status}
+    changes: dict[str, Any] = {"current_run_id": "", "outcome": entry.status, "abort_request": None}
     if entry.status is RunStatus.COMPLETED:
         changes["last_error"] = None
     elif entry.error_code is not None:
@@ -245,7 +261,14 @@ def _by_run_end(_state: DerivedState, entry: RunFinishedEntry) -> dict[str, Any]
 
 
 def _by_reset(state: DerivedState, _entry: ResetEntry) -> dict[str, Any]:
-    return {"open_calls": (), "outcome": None, "last_error": None, "notebook": "", "reset_serial": state.next_serial}
+    return {
+        "open_calls": (),
+        "outcome": None,
+        "last_error": None,
+        "notebook": "",
+        "reset_serial": state.next_serial,
+        "steering": (),
+    }
 
 
 def _with_call(state: DerivedState, tool_call_id: str, **changes: Any) -> tuple[OpenCall, ...]:
@@ -272,5 +295,7 @@ _CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
     ToolFinishedEntry: _by_tool_end,
     RunStartedEntry: _by_run_start,
     RunFinishedEntry: _by_run_end,
+    SteeringEntry: _by_steering,
+    AbortRequestedEntry: _by_abort_request,
     ResetEntry: _by_reset,
 }

@@ -42,6 +42,7 @@ from .sections import LevelOfDetail, LevelOfDetailSections, Section, Sections, t
 from .toolresults import SECTIONS_SHAPE, Attachment, HistoryToolCallResult, ToolCallRequest
 
 __all__ = [
+    "AbortRequestedEntry",
     "ApprovalAnsweredEntry",
     "ApprovalAskedEntry",
     "CompactionEntry",
@@ -59,7 +60,9 @@ __all__ = [
     "RunFinishedEntry",
     "RunStartedEntry",
     "RunStatus",
+    "SteeringEntry",
     "SystemInstructionEntry",
+    "TakeoverEntry",
     "ToolFinishedEntry",
     "ToolResultsEntry",
     "ToolStartedEntry",
@@ -83,6 +86,9 @@ class HistoryEntryKind(StrEnum):
     TOOL_FINISHED = "tool_finished"
     RUN_STARTED = "run_started"
     RUN_FINISHED = "run_finished"
+    STEERING = "steering"
+    ABORT_REQUESTED = "abort_requested"
+    TAKEOVER = "takeover"
     EPOCH = "epoch"
     RESET = "reset"
 
@@ -159,12 +165,13 @@ class ModelInputEntry(ContextualHistoryEntry, frozen=True):
     """What a person or a host said: ordered user parts, and the same as sections.
 
     Where only parts are given, every level is their text; where only sections are given, the part is the text of the
-    live ones.
+    live ones. `steering_serial` is the serial of the steering entry that this input takes up.
     """
 
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.MODEL_INPUT
     parts: tuple[Part, ...] = ()
     sections: LevelOfDetailSections = None  # type: ignore[assignment]  # set in __post_init__ where it is not given
+    steering_serial: int | None = None
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
@@ -178,8 +185,9 @@ class ModelInputEntry(ContextualHistoryEntry, frozen=True):
         elif not parts and (live := without_live_screen(self.sections.live)[0]):
             parts = (Text(to_plain_text(live)),)
         force_setattr(self, "parts", parts)
-        if all(isinstance(part, Text) and not part.text.strip() for part in parts):
-            raise IllegalAppend("a model input needs text that is not blank, or an attachment", rule="empty_input")
+        if self.steering_serial is not None and (type(self.steering_serial) is not int or self.steering_serial < 0):
+            raise InvalidValue.of("model_input.steeringSerial", self.steering_serial, "a whole number from 0 up")
+        _require_words(parts)
 
     @classmethod
     def of(
@@ -451,6 +459,43 @@ class RunFinishedEntry(HistoryEntry, frozen=True):
         _repair_texts(self, "message")
 
 
+class SteeringEntry(HistoryEntry, frozen=True):
+    """What a person says to a run under way. The run takes it up as a `ModelInputEntry` before its next model call."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.STEERING
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        if not isinstance(self.parts, (tuple, list)):
+            raise InvalidValue.of_content("steering.parts", self.parts, "a sequence of parts")
+        force_setattr(self, "parts", tuple(_user_part(part) for part in self.parts))
+        _require_words(self.parts)
+
+
+class AbortRequestedEntry(HistoryEntry, frozen=True):
+    """A person asks that the open run end; its owner ends it as soon as it reads this."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.ABORT_REQUESTED
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _repair_texts(self, "reason")
+
+
+class TakeoverEntry(HistoryEntry, frozen=True):
+    """Another owner carries the session on: `previous` had its lease, and died or did not renew it in time."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TAKEOVER
+    owner: str
+    previous: str
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _repair_texts(self, "owner", "previous")
+
+
 class EpochEntry(HistoryEntry, frozen=True):
     """What the projection chose, why it chose anew, and which version of it did, so that nothing is chosen twice."""
 
@@ -502,6 +547,9 @@ ENTRY_CLASSES: dict[str, type[HistoryEntry]] = {
         ToolFinishedEntry,
         RunStartedEntry,
         RunFinishedEntry,
+        SteeringEntry,
+        AbortRequestedEntry,
+        TakeoverEntry,
         EpochEntry,
         ResetEntry,
     )
@@ -565,6 +613,11 @@ def _user_part(part: object) -> Part:
     if isinstance(part, Text) and (text := join_surrogates(part.text)) is not part.text:
         return msgspec.structs.replace(part, text=text)
     return part  # type: ignore[return-value]  # a part, as just seen
+
+
+def _require_words(parts: Iterable[Part]) -> None:
+    if all(isinstance(part, Text) and not part.text.strip() for part in parts):
+        raise IllegalAppend("a model input needs text that is not blank, or an attachment", rule="empty_input")
 
 
 def _require_assistant(field: str, message: object) -> None:

@@ -33,6 +33,7 @@ from .entries import (
     InterruptionEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    SteeringEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
     UnknownEntry,
@@ -108,6 +109,8 @@ def _input_payload(entry: HistoryEntry) -> JsonObject:
     has_unknown = entry.extra is not None and "sections" in entry.extra.get("payload", ())
     if has_unknown or not _is_plain(entry.sections, entry.parts):
         payload["sections"] = _sections_object(entry.sections, _texts(entry.parts))
+    if entry.steering_serial is not None:
+        payload["steeringSerial"] = entry.steering_serial
     return payload
 
 
@@ -273,6 +276,7 @@ _ENVELOPE = frozenset(HistoryEntry.__struct_fields__)
 _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (ModelInputEntry, "parts"): _read_parts,
     (ModelOutputEntry, "message"): _read_message,
+    (SteeringEntry, "parts"): _read_parts,
     (ToolResultsEntry, "results"): _read_results,
     (ToolFinishedEntry, "result"): _read_result,
     (InterruptionEntry, "partial"): _read_message,
@@ -282,6 +286,7 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (HistoryToolCallResult, "attachments"): _read_parts,
 }
 _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
+    (SteeringEntry, "parts"): _part_objects,
     (ModelOutputEntry, "message"): message_to_object,
     (ToolResultsEntry, "results"): lambda results: [_result_object(result) for result in results],
     (ToolFinishedEntry, "result"): _result_object,

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from ..errors import ErrorCode, IllegalAppend
 from .derived import DerivedState, OpenCall
 from .entries import (
+    AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
@@ -29,7 +30,7 @@ RULES: dict[str, str] = {
     "past_is_read_only": "a state of the past, as state_at gives it, takes no entries",
     "known_kind": "an entry of a kind that this version does not know can be read and kept, not made",
     "nothing_edited": "an entry never takes the place of one that is there",
-    "serial_follows": "serials count from 0 without a gap, and the id of an entry ends with its serial",
+    "serial_follows": "serials count from 0 without a gap, and the id of an entry has its serial",
     "output_is_whole": "an answer that broke off is recorded as an interruption, not as an output",
     "call_id_is_new": "the id of a tool call stands once in a session",
     "calls_answered_first": "the calls of an output are all answered before the next input or output",
@@ -43,6 +44,8 @@ RULES: dict[str, str] = {
     "approval_before_start": "a call that waits for an approval, or was refused, is not started",
     "approval_answered_once": "a call is asked about once and answered once, and a person answers what was asked",
     "one_run_at_a_time": "a run has an id and starts when no other is open; only the open one can finish",
+    "abort_ends_a_run": "only an open run can be asked to end",
+    "steering_is_taken_up_once": "an input takes up a steering entry that no other input has taken up, oldest first",
     "compaction_covers_the_past": "a compaction stands for entries that are there",
 }
 
@@ -54,7 +57,7 @@ def require_legal(state: DerivedState, entry: HistoryEntry) -> None:
     """Raise IllegalAppend, with the name of the rule, unless `entry` may be the next one after `state`."""
     if entry.serial < state.next_serial:
         _refuse("nothing_edited", f"serial {entry.serial} is taken: the next is {state.next_serial}")
-    if entry.serial > state.next_serial or entry.entry_id.rpartition(":")[2] != str(entry.serial):
+    if entry.serial > state.next_serial or entry.entry_id.rpartition(":")[2].partition("~")[0] != str(entry.serial):
         _refuse(
             "serial_follows",
             f"got serial {entry.serial} with id {_quoted(entry.entry_id)}: the next is {state.next_serial}",
@@ -68,8 +71,17 @@ def _refuse(rule: str, seen: str) -> NoReturn:
     raise IllegalAppend(f"{RULES[rule]}; {seen}", rule=rule)
 
 
-def _check_input(state: DerivedState, _entry: ModelInputEntry) -> None:
+def _check_input(state: DerivedState, entry: ModelInputEntry) -> None:
     _require_answered(state)
+    taken = entry.steering_serial
+    if taken is not None and not (state.steering and state.steering[0].serial == taken):
+        waiting = _listed([str(said.serial) for said in state.steering])
+        _refuse("steering_is_taken_up_once", f"it takes up serial {taken}, waiting are {waiting}")
+
+
+def _check_abort_request(state: DerivedState, _entry: AbortRequestedEntry) -> None:
+    if not state.current_run_id:
+        _refuse("abort_ends_a_run", "no run is open")
 
 
 def _check_output(state: DerivedState, entry: ModelOutputEntry) -> None:
@@ -203,5 +215,6 @@ _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     ToolFinishedEntry: _check_tool_end,
     RunStartedEntry: _check_run_start,
     RunFinishedEntry: _check_run_end,
+    AbortRequestedEntry: _check_abort_request,
     CompactionEntry: _check_compaction,
 }

@@ -65,6 +65,8 @@ class AgentState:
     ) -> None:
         require_name("session_id", session_id)
         self._session_id = session_id
+        self._writer = ""
+        self._stamped = 0  # entries that got an id
         self._clock = clock
         self._widgets = widgets if isinstance(widgets, WidgetRegistry) else WidgetRegistry(widgets)
         self._sink = sink
@@ -126,14 +128,17 @@ class AgentState:
         clock: Clock | None = None,
         widgets: Iterable[Widget] | None = None,
         sink: Sink | None = None,
+        writer: str = "",
     ) -> "AgentState":
         """Return the state that the entries lead to, of which the first ones are known to lead to `derived`.
 
-        Only those after them are read and checked. The entries are the state's own from now on.
+        Only those after them are read and checked. The entries are the state's own from now on. A `writer` is a word
+        that no other writer of the session has: each append gets an id of its own by it.
         """
         if derived.next_serial > len(entries):
             raise InvalidValue(f"derived follows from {derived.next_serial} entries, but there are {len(entries)}")
         state = cls._new(session_id, clock, widgets, sink)
+        state._writer = writer
         _, rest = state._checked((entries[place] for place in range(derived.next_serial, len(entries))), derived)
         state._entries = GrowingList.owning(entries)
         state._states = GrowingList((derived, *rest))
@@ -412,13 +417,20 @@ class AgentState:
         stamped = replace(
             entry,
             serial=serial,
-            entry_id=f"{self._session_id}:{serial}",
+            entry_id=self._new_entry_id(serial),
             timestamp=now,
             run_id=run_id or state.current_run_id,
             **changes,
         )
         require_legal(state, stamped)
         return stamped, advance(state, stamped)
+
+    def _new_entry_id(self, serial: int) -> str:
+        """The serial's id; with a writer, one that no other append has: a retry repeats it, a rival does not."""
+        if not self._writer:
+            return f"{self._session_id}:{serial}"
+        self._stamped += 1
+        return f"{self._session_id}:{serial}~{self._writer}{self._stamped:x}"
 
     def _require_writable(self) -> None:
         if self._read_only:

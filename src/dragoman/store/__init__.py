@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..lazynames import lazy_names
 
 if TYPE_CHECKING:
+    from .holding import SessionHold
     from .lazy import LazyEntries
     from .memory import MemoryStore
     from .postgres import PostgresStore
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
         AppendConflict,
         ForkPoint,
         Head,
+        Lease,
+        LeaseLost,
+        LeaseOwner,
         OpenedSession,
+        SessionBusy,
         SessionInfo,
         SessionPage,
         SessionStore,
@@ -33,11 +38,16 @@ __all__ = [
     "ForkPoint",
     "Head",
     "LazyEntries",
+    "Lease",
+    "LeaseLost",
+    "LeaseOwner",
     "MemoryStore",
     "OpenedSession",
     "PostgresStore",
     "SQLiteStore",
     "Session",
+    "SessionBusy",
+    "SessionHold",
     "SessionInfo",
     "SessionPage",
     "SessionStore",
@@ -51,5 +61,5 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
-        __name__, __all__, modules=("protocol", "lazy", "memory", "session", "sqlite", "postgres")
+        __name__, __all__, modules=("protocol", "lazy", "memory", "session", "holding", "sqlite", "postgres")
     )

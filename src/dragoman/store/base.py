@@ -8,12 +8,13 @@ from typing import Any, Self
 from ..history import HistoryEntry, Metadata
 from .following import Notices, follow_entries
 from .listing import ListQuery
-from .protocol import SessionPage
-from .refusals import require_serial, require_session_id, store_closed
+from .protocol import LEASE_SECONDS, Lease, SessionBusy, SessionPage
+from .refusals import require_seconds, require_serial, require_session_id, store_closed
 
 __all__ = ["NO_METADATA", "BaseStore"]
 
 NO_METADATA = Metadata({})
+LEASE_POLL_SECONDS = 0.25  # between two looks whether a session is free
 
 
 class BaseStore(ABC):
@@ -62,6 +63,46 @@ class BaseStore(ABC):
             from_serial,
             self._poll_seconds,
         )
+
+    async def acquire_lease(
+        self, session_id: str, *, seconds: float = LEASE_SECONDS, wait_seconds: float = 0.0
+    ) -> Lease:
+        """Return the lease of the session; raise SessionBusy if an owner has it for all of `wait_seconds`."""
+        import asyncio
+
+        require_session_id(session_id)
+        require_seconds(seconds, "seconds", 0.05)
+        require_seconds(wait_seconds, "wait_seconds", 0.0)
+        deadline = asyncio.get_running_loop().time() + wait_seconds
+        while True:
+            self._require_usable()
+            try:
+                return await self._acquire_or_give_back(session_id, seconds)
+            except SessionBusy:
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0:
+                    raise
+                await asyncio.sleep(min(left, LEASE_POLL_SECONDS))
+
+    async def _acquire_or_give_back(self, session_id: str, seconds: float) -> Lease:
+        """Acquire the lease; one that comes after the caller was cancelled is given back."""
+        import asyncio
+
+        acquiring = asyncio.ensure_future(self._acquire_lease(session_id, seconds))
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            await asyncio.wait((acquiring,))
+            if not acquiring.cancelled() and acquiring.exception() is None:
+                await self.release_lease(acquiring.result())
+            raise
+
+    @abstractmethod
+    async def _acquire_lease(self, session_id: str, seconds: float) -> Lease: ...
+
+    @abstractmethod
+    async def release_lease(self, lease: Lease) -> None:
+        """Give the lease back."""
 
     @abstractmethod
     async def load(

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
+from .leases import StoreTime
+
 __all__ = ["Database", "Rows"]
 
 
@@ -54,6 +56,10 @@ class Database(Protocol):
 
     def hold(self, session_id: str) -> None:
         """Keep others from appending to the session, and from erasing it, until the transaction ends."""
+        ...
+
+    def now(self) -> StoreTime:
+        """Return the moment by the clock that leases are judged by, the same for every client of the database."""
         ...
 
     def next_key(self) -> int:

@@ -11,11 +11,13 @@ from ..history import HistoryEntry, Metadata, entry_to_json
 from .base import NO_METADATA, BaseStore
 from .chain import chained, checked, decode_entry, is_end_of, require_readable
 from .lazy import LazyEntries
+from .leases import HeldLease, is_said_to_a_run, machine_time, new_lease, require_lease, require_not_leased
 from .listing import ListQuery, page_of
 from .protocol import (
     START,
     ForkPoint,
     Head,
+    Lease,
     OpenedSession,
     SessionInfo,
     SessionPage,
@@ -52,6 +54,7 @@ class _Kept:
         self.entries: list[bytes] = []
         self.checksums: list[bytes] = []
         self.snapshots: dict[int, Snapshot] = {}
+        self.held: HeldLease | None = None
 
     def checksum(self, serial: int) -> bytes:
         """The checksum of the entry of that serial, or of the beginning."""
@@ -84,16 +87,21 @@ class MemoryStore(BaseStore):
         """Return a new, empty session."""
         return self._create(session_id, metadata, Head(), None).info
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         """Keep the entries, all or none. It never waits: `Session` relies on that."""
         kept = self._find(session_id)
         require_append(entries, expected_serial)
         encoded = [entry_to_json(entry) for entry in entries]
         head = kept.info.head
-        if expected_serial != head.next_serial:
+        if expected_serial == head.next_serial:
+            self._require_owner(kept, lease, entries)
+        else:
             last = expected_serial + len(encoded) - 1
             if last <= head.serial and is_end_of(kept.checksum(last), encoded, kept.checksum(expected_serial - 1)):
                 return Head(last, kept.checksum(last).hex())
+            self._require_owner(kept, lease, entries)
             raise append_conflict(session_id, expected_serial, head)
         checksum = kept.checksum(head.serial)
         for data in encoded:
@@ -105,6 +113,29 @@ class MemoryStore(BaseStore):
         kept.info = replace(kept.info, head=head, updated_at=updated)
         self._notices.tell((session_id,))
         return head
+
+    async def _acquire_lease(self, session_id: str, seconds: float) -> Lease:
+        kept = self._find(session_id)
+        kept.held = new_lease(session_id, kept.held, kept.info.head, seconds, machine_time())
+        return kept.held.lease
+
+    async def renew_lease(self, lease: Lease) -> Head:
+        """Let the lease last for its seconds from now."""
+        kept = self._find(lease.session_id)
+        require_lease(lease.session_id, kept.held, lease)
+        kept.held = HeldLease(lease, machine_time().after(lease.seconds))
+        return kept.info.head
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Give the lease back."""
+        kept = self._sessions.get(lease.session_id)
+        if kept is not None and kept.held is not None and kept.held.lease.token == lease.token:
+            kept.held = None
+
+    async def find_lease(self, session_id: str) -> Lease | None:
+        """Return the lease of the session's owner."""
+        held = self._find(session_id).held
+        return None if held is None or held.is_free(machine_time()) else held.lease
 
     async def load(
         self, session_id: str, from_serial: int = 0, *, until_serial: int | None = None
@@ -159,7 +190,7 @@ class MemoryStore(BaseStore):
             head = Head(serial, found.checksum(serial).hex())
         return held_against(kept, VerifyReport(session_id, head), lambda serial: found.checksum(serial).hex())
 
-    async def erase(self, session_id: str, *, forks: Iterable[str] = ()) -> Tombstone:
+    async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:
         """Remove the session and the forks that are named; leave tombstones."""
         self._require_usable()
         require_session_id(session_id)
@@ -171,6 +202,9 @@ class MemoryStore(BaseStore):
                 raise not_a_fork(each, session_id)
         standing = [each for each, kept in self._sessions.items() if kept.parent in going.values()]
         require_forks_named(session_id, [each for each in standing if each not in going])
+        for kept in going.values():
+            if not force:
+                require_not_leased(kept.held, machine_time())
         for each, kept in going.items():
             count = kept.info.head.next_serial - kept.first
             self._tombstones[each] = Tombstone(each, self._now(), count)
@@ -196,6 +230,14 @@ class MemoryStore(BaseStore):
         self._require_usable()
         newest_first = ((kept.number, kept.info) for kept in reversed(self._sessions.values()))
         return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
+
+    def _require_owner(self, kept: _Kept, lease: Lease | None, entries: Sequence[HistoryEntry]) -> None:
+        """Raise unless the caller may append these; a lease that is free goes with the append of another."""
+        if lease is not None:
+            require_lease(kept.info.session_id, kept.held, lease)
+        elif kept.held is not None and not is_said_to_a_run(entries):
+            require_not_leased(kept.held, machine_time())
+            kept.held = None
 
     def _find(self, session_id: str) -> _Kept:
         self._require_usable()

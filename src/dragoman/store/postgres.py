@@ -30,7 +30,9 @@ from .postgres_database import (
 from .postgres_listening import Listener
 from .postgres_schema import MIGRATIONS, channel_of, migrate, require_current, require_schema_name
 from .protocol import Head, Tombstone
+from .refusals import require_seconds
 from .sql import SQLStore
+from .sql_leases import Claim
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -48,8 +50,9 @@ class PostgresStore(SQLStore):
     """A `SessionStore` in a schema of a PostgreSQL database, which `migrate` creates. Connects when it is first used.
 
     `connections` is how many transactions may go on at once; one more connection listens while anybody follows.
-    `lock_seconds` is how long to wait for others' locks, `poll_seconds` how often `follow` looks although it was told
-    nothing. Appends that do not wait for each other may overtake each other.
+    `lock_seconds` is how long to wait for others' locks, `statement_seconds` how long for the server's answer to a
+    statement, `poll_seconds` how often `follow` looks although it was told nothing. Appends that do not wait for each
+    other may overtake each other.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class PostgresStore(SQLStore):
         clock: Callable[[], datetime] | None = None,
         connections: int = 4,
         lock_seconds: float = 60.0,
+        statement_seconds: float = 90.0,
         poll_seconds: float = 30.0,
     ) -> None:
         if not isinstance(conninfo, str):
@@ -67,11 +71,14 @@ class PostgresStore(SQLStore):
         require_schema_name(schema)
         if type(connections) is not int or connections < 1:
             raise InvalidValue.of("connections", connections, "a whole number from 1 up")
+        require_seconds(lock_seconds, "lock_seconds", 0.001)
+        require_seconds(statement_seconds, "statement_seconds", 0.001)
         super().__init__(clock, poll_seconds)
         self._conninfo = conninfo
         self._schema = schema
         self._connections = connections
         self._lock_seconds = lock_seconds
+        self._statement_seconds = statement_seconds
         self._listener = Listener(self._connect, channel_of(schema), self._notices)
         self._address: Address | None = None
         self._executor: ThreadPoolExecutor | None = None
@@ -93,8 +100,8 @@ class PostgresStore(SQLStore):
 
     # ------------------------------------------------------------ what the face asks for
 
-    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
-        return await self._write(lambda database: append_entries(database, session_id, entries, serial))
+    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
+        return await self._write(lambda database: append_entries(database, session_id, entries, serial, claim))
 
     async def _write(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
         def write(database: PostgresDatabase) -> _Result:
@@ -207,4 +214,9 @@ class PostgresStore(SQLStore):
     def _connect_anyhow(self) -> "psycopg.Connection":
         if self._address is None:
             self._address = read_address(self._conninfo)
-        return connect(self._address, self._schema, lock_seconds=self._lock_seconds)
+        return connect(
+            self._address,
+            self._schema,
+            lock_seconds=self._lock_seconds,
+            statement_seconds=self._statement_seconds,
+        )

@@ -7,7 +7,8 @@ from .blobs import Piece, cut_pieces
 from .chain import chained
 from .postgres_database import PostgresDatabase
 from .protocol import Head
-from .sql_rows import corrupt, find_sound_end, recognise_append
+from .sql_leases import NO_CLAIM, Claim, recognise_or_refuse, require_claim
+from .sql_rows import corrupt, find_sound_end
 
 __all__ = ["append_entries"]
 
@@ -16,12 +17,15 @@ STATEMENT_BYTES = 16_000_000  # about as much goes in one statement; PostgreSQL 
 _Entry = tuple[int, bytes, bytes]  # serial, checksum, what is left after pieces were cut out
 
 
-def append_entries(database: PostgresDatabase, session_id: str, entries: Sequence[bytes], serial: int) -> Head:
+def append_entries(
+    database: PostgresDatabase, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim = NO_CLAIM
+) -> Head:
     """Write the entries, or recognise them; raise AppendConflict if others stand there."""
     database.hold(session_id)
     session = find_sound_end(database, session_id)
     if serial != session.head.next_serial:
-        return recognise_append(database, session, entries, serial)
+        return recognise_or_refuse(database, session, entries, serial, claim)
+    require_claim(database, session.key, session_id, claim)
     checksum = bytes.fromhex(session.head.checksum)
     rows: list[_Entry] = []
     pieces: list[tuple[int, Piece]] = []

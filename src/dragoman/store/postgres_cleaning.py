@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import ErrorCode, StoreError
 from .database import Database
-from .postgres_database import WRITING, PostgresDatabase
+from .postgres_database import CLEANING_SECONDS, WRITING, PostgresDatabase
 
 if TYPE_CHECKING:
     import psycopg
@@ -48,7 +48,8 @@ def erase_and_clean(
             result = work(database)
         (newest,) = database.execute("SELECT max(key) FROM cleanings").fetchone() or (None,)
         if newest is not None:
-            _clean(database.connection, deadline)
+            with database.patient(CLEANING_SECONDS):
+                _clean(database.connection, deadline)
             database.execute("DELETE FROM cleanings WHERE key <= ?", (newest,))
         return result
     finally:

@@ -3,17 +3,20 @@
 psycopg is imported inside the functions: it belongs to the extra `postgres`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ErrorCode, InvalidValue, MissingExtra, StoreError
+from .leases import StoreTime
 
 if TYPE_CHECKING:
     import psycopg
 
 __all__ = [
+    "CLEANING_SECONDS",
     "READING",
     "WRITING",
     "Address",
@@ -34,7 +37,9 @@ DEFAULTS: Mapping[str, str] = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
 }
+CLEANING_SECONDS = 86_400.0  # a table that is written anew takes as long as it is large
 WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED"
 READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -107,6 +112,8 @@ class PostgresDatabase:
         """Begin, and commit at the end; whoever raises within must `roll_back`. Nothing waits before it must."""
         with self.connection.pipeline() as self._pipeline:
             self.execute(begin)
+            if begin == WRITING:  # a client that is stopped in the middle must not keep its locks
+                self.execute("SET LOCAL idle_in_transaction_session_timeout = '5s'")
             yield
             self.is_committing = begin == WRITING
             ended = self.connection.execute("COMMIT")
@@ -130,6 +137,16 @@ class PostgresDatabase:
             return False
         self.is_committing = False
         return True
+
+    @contextmanager
+    def patient(self, seconds: float) -> Iterator[None]:
+        """Let statements take that long meanwhile."""
+        connection: Any = self.connection
+        usual, connection.statement_seconds = connection.statement_seconds, seconds
+        try:
+            yield
+        finally:
+            connection.statement_seconds = usual
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
         """Carry out one statement."""
@@ -170,6 +187,11 @@ class PostgresDatabase:
         select = "SELECT 1 FROM heads WHERE session = (SELECT key FROM sessions WHERE session_id = ?) FOR UPDATE"
         self.execute(select, (session_id,))
 
+    def now(self) -> StoreTime:
+        """Return the server's time."""
+        (wall,) = self.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone() or (0.0,)
+        return StoreTime(wall)
+
     def next_key(self) -> int:
         """Return the next number of the sequence."""
         (key,) = self.execute("SELECT nextval('session_keys')").fetchone() or (0,)
@@ -184,13 +206,18 @@ class PostgresDatabase:
         """Do nothing: PostgreSQL deletes a row without asking its indexes, and cleaning makes them anew."""
 
 
-def connect(address: Address, schema: str, *, lock_seconds: float) -> "psycopg.Connection":
-    """Return a connection with the settings that durability needs; raise StoreError."""
+def connect(address: Address, schema: str, *, lock_seconds: float, statement_seconds: float) -> "psycopg.Connection":
+    """Return a connection with the settings that durability needs; raise StoreError.
+
+    A statement that the server has not answered within `statement_seconds` closes it.
+    """
     require_psycopg()
     import psycopg
 
     try:
-        connection = psycopg.connect(autocommit=True, client_encoding="UTF8", **address)
+        patient = _patient_connection().connect(autocommit=True, client_encoding="UTF8", **address)
+        patient.statement_seconds = statement_seconds
+        connection: psycopg.Connection = patient
     except psycopg.Error as error:
         # No cause: what is chained to an error is shown with it.
         raise _connection_error(error, address) from None
@@ -201,6 +228,33 @@ def connect(address: Address, schema: str, *, lock_seconds: float) -> "psycopg.C
         connection.close()
         raise
     return connection
+
+
+@lru_cache(maxsize=1)
+def _patient_connection() -> Any:
+    """The class of connections that wait for a server no longer than a statement may take."""
+    import psycopg
+
+    class PatientConnection(psycopg.Connection[Any]):
+        statement_seconds = float("inf")
+
+        def wait(self, gen: Any, *arguments: Any, **named: Any) -> Any:
+            return super().wait(self._until(gen, time.monotonic() + self.statement_seconds), *arguments, **named)
+
+        def _until(self, steps: Generator[Any, Any, Any], deadline: float) -> Generator[Any, Any, Any]:
+            """The steps of a statement. psycopg takes one every tenth of a second, also while the server is silent."""
+            try:
+                wanted = next(steps)
+                while True:
+                    ready = yield wanted
+                    if time.monotonic() > deadline:
+                        self.close()
+                        raise psycopg.OperationalError(f"no answer within {self.statement_seconds:g} seconds")
+                    wanted = steps.send(ready)
+            except StopIteration as stop:
+                return stop.value
+
+    return PatientConnection
 
 
 @contextmanager

@@ -190,6 +190,22 @@ MIGRATIONS: tuple[Migration, ...] = (
             "ALTER TABLE {schema}.snapshots ALTER COLUMN data SET STATISTICS 0",
         ),
     ),
+    Migration(
+        "leases",
+        (
+            # Renewed again and again: with room in its page, in the same page.
+            """CREATE TABLE {schema}.leases (
+                session bigint PRIMARY KEY,
+                token text NOT NULL,
+                owner text NOT NULL,
+                acquired double precision NOT NULL,
+                seconds double precision NOT NULL,
+                expires double precision NOT NULL,
+                boot text NOT NULL,
+                expires_uptime double precision NOT NULL
+            ) WITH (fillfactor = 50)""",
+        ),
+    ),
 )
 
 

@@ -18,7 +18,11 @@ __all__ = [
     "AppendConflict",
     "ForkPoint",
     "Head",
+    "Lease",
+    "LeaseLost",
+    "LeaseOwner",
     "OpenedSession",
+    "SessionBusy",
     "SessionInfo",
     "SessionPage",
     "SessionStore",
@@ -28,6 +32,7 @@ __all__ = [
 ]
 
 START = bytes(32)  # the checksum before the first entry
+LEASE_SECONDS = 10.0  # a crash on another machine costs at most so long; this machine's processes are seen at once
 
 _NO_METADATA = Metadata({})
 
@@ -121,8 +126,52 @@ class Tombstone(msgspec.Struct, frozen=True):
     entries: int
 
 
+class LeaseOwner(msgspec.Struct, frozen=True):
+    """The process that has a lease. `machine` and `started` tell whether it still exists; empty where unknown."""
+
+    host: str
+    pid: int
+    machine: str = ""
+    started: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to carry a session on. `append` takes it and refuses one that another owner has taken since.
+
+    `head` is how far the session was then; `previous` is the owner whose lease was taken because it had expired, or
+    because its process no longer existed; None if the session was free.
+    """
+
+    session_id: str
+    token: str
+    owner: LeaseOwner
+    acquired_at: datetime
+    seconds: float
+    head: Head = Head()
+    previous: LeaseOwner | None = None
+
+
+class SessionBusy(StoreError):
+    """A run has the session; `lease` says whose it is and since when."""
+
+    default_code = ErrorCode.BUSY
+
+    def __init__(self, message: str, *, lease: Lease) -> None:
+        super().__init__(message)
+        self.lease = lease
+
+
+class LeaseLost(StoreError):
+    """Another owner has taken the session over: whoever held this lease appends nothing more."""
+
+    default_code = ErrorCode.CONFLICT
+
+
 class AppendConflict(StoreError):
-    """Somebody else has appended; `head` is how far the session is now."""
+    """Another writer has appended; `head` is how far the session is now."""
 
     default_code = ErrorCode.CONFLICT
 
@@ -143,13 +192,35 @@ class SessionStore(Protocol):
         """Return a new, empty session; without an id it gets a random one. The id of an erased one is not free."""
         ...
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         """Keep the entries, all or none, and return the head they lead to. When it returns, they survive a crash.
 
         The first one must have the serial `expected_serial`, and the session must be that long; else AppendConflict.
-        But if the very same entries stand there already, this is a repeated call after a lost answer: it changes
-        nothing and returns what the first would have.
+        But if the very same entries, ids included, are there already, this is a retry after a lost answer: it changes
+        nothing and returns what the first call would have. With a `lease` that another owner has taken: LeaseLost.
+        Without one, on a session that has an owner: SessionBusy, unless the entries are words to its run (steering, a
+        person's decision about a call, a request to abort).
         """
+        ...
+
+    async def acquire_lease(
+        self, session_id: str, *, seconds: float = LEASE_SECONDS, wait_seconds: float = 0.0
+    ) -> Lease:
+        """Return the lease of the session, for that many seconds; raise SessionBusy if an owner has it that long."""
+        ...
+
+    async def renew_lease(self, lease: Lease) -> Head:
+        """Let the lease last for its seconds from now, and return how far the session is; raise LeaseLost."""
+        ...
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Give the lease back. One that another owner has taken stays theirs."""
+        ...
+
+    async def find_lease(self, session_id: str) -> Lease | None:
+        """Return the lease of the session's owner, None if it is free."""
         ...
 
     async def load(
@@ -200,10 +271,11 @@ class SessionStore(Protocol):
         """Check every byte against the chain of checksums; with a head kept elsewhere, that it is still in there."""
         ...
 
-    async def erase(self, session_id: str, *, forks: Iterable[str] = ()) -> Tombstone:
+    async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:
         """Remove the session for good, and leave a tombstone.
 
-        A session that others were forked from is refused (`conflict`) unless they are all named: they go with it.
+        A session that others were forked from is refused (`conflict`) unless they are all named: they go with it. One
+        that a run has is refused (`busy`) unless forced.
         """
         ...
 

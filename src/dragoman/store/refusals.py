@@ -22,6 +22,7 @@ __all__ = [
     "require_forks_named",
     "require_limit",
     "require_new_session_id",
+    "require_seconds",
     "require_serial",
     "require_session_id",
     "store_closed",
@@ -32,6 +33,7 @@ ID_LIMIT = 255
 RESERVED_IDS = frozenset({"@", "-"})
 MAX_SERIAL = 2**31 - 1
 MAX_LIMIT = 10_000
+MAX_SECONDS = 1e9
 
 
 def new_session_id() -> str:
@@ -63,6 +65,12 @@ def require_limit(limit: object) -> None:
     """Raise InvalidValue unless a list may be that long."""
     if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
         raise InvalidValue.of("limit", limit, f"from 1 to {MAX_LIMIT}")
+
+
+def require_seconds(seconds: object, field: str, least: float) -> None:
+    """Raise InvalidValue unless this is a span of time."""
+    if type(seconds) not in (int, float) or not least <= seconds <= MAX_SECONDS:  # type: ignore[operator]  # a number, as just seen
+        raise InvalidValue.of(field, seconds, f"seconds from {least:g} to {MAX_SECONDS:g}")
 
 
 def require_append(entries: Sequence[HistoryEntry], expected_serial: int) -> None:

@@ -1,10 +1,12 @@
 """A conversation that a store keeps: `AgentState` behind appends that are durable before memory knows of them.
 
 One `Session` is one writer. If another one was faster, an append raises AppendConflict, and `refresh` takes in what it
-has appended.
+has appended. While it holds the session's lease (`hold`) only words to its run can come in its way: it takes them in
+and appends again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 
 from ..errors import ErrorCode, InvalidValue, StoreError
 from ..history import (
+    AbortRequestedEntry,
     AgentState,
     Clock,
     ContextualHistoryEntry,
@@ -23,24 +26,34 @@ from ..history import (
     NotebookEntry,
     NotebookOperation,
     ResetEntry,
+    SteeringEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
+    ToolCallRequest,
+    ToolFinishedEntry,
     ToolResultsEntry,
+    ToolStartedEntry,
     Widget,
     WidgetResult,
 )
 from ..history.growing import GrowingList
-from ..message import Message, Part
+from ..message import Message, Part, Text
 from .lazy import LazyEntries
+from .leases import is_said_to_a_run
 from .memory import MemoryStore
-from .protocol import OpenedSession, SessionInfo, SessionStore
+from .protocol import LEASE_SECONDS, AppendConflict, ForkPoint, Lease, OpenedSession, SessionInfo, SessionStore
 from .snapshots import read_snapshot, take_snapshot
 
 if TYPE_CHECKING:
     import asyncio
 
+    from .holding import SessionHold
+
 __all__ = ["BranchComparison", "Session", "compare_branches", "open_session", "start_session"]
 
 SNAPSHOT_EVERY = 1000  # entries; opening a session reads at most about as many
+PAGE = 64  # entries of a parent that are read at once
+APPEND_TRIES = 100  # of an append in whose way others say something to the run
 
 _NO_METADATA = Metadata({})
 _Entry = TypeVar("_Entry", bound=HistoryEntry)
@@ -68,8 +81,11 @@ class Session:
         self._clock = clock
         self._widgets = None if widgets is None else tuple(widgets)
         self._state = AgentState.resume(
-            entries, derived, session_id=self.session_id, clock=clock, widgets=self._widgets
+            entries, derived, session_id=self.session_id, clock=clock, widgets=self._widgets, writer=os.urandom(6).hex()
         )
+        self._lease: Lease | None = None
+        self._hold: SessionHold | None = None
+        self._reruns = False
         self._snapshot_serial = derived.next_serial - 1
         self._lock = asyncio.Lock()
         self._under_way: asyncio.Task[None] | None = None
@@ -97,6 +113,11 @@ class Session:
     def info(self) -> SessionInfo:
         """The session as it was when it was opened."""
         return self._info
+
+    @property
+    def store(self) -> SessionStore:
+        """Where the entries are kept."""
+        return self._store
 
     @property
     def state(self) -> AgentState:
@@ -128,17 +149,32 @@ class Session:
     async def append(self, *entries: HistoryEntry) -> tuple[HistoryEntry, ...]:
         """Append entries of any kind, all or none, and return them as they were recorded.
 
-        Raises IllegalAppend for what a rule forbids, and what the store raises; then memory is as it was. Whoever
-        cancels this does not stop the store: the next append first waits for what became of it.
+        Raises IllegalAppend for what a rule forbids, and what the store raises; then memory is as it was. Cancelling
+        this does not stop the store: the next append first waits for what became of it.
         """
         async with self._lock:
             await self._settle()
-            prepared = self._state.prepare_all(entries)
-            if prepared and self._never_waits:
-                await self._keep(prepared)
-            elif prepared:
-                await self._keep_to_the_end(prepared)
+            for tries in range(APPEND_TRIES, -1, -1):
+                prepared = self._state.prepare_all(entries)
+                if not prepared:
+                    break
+                try:
+                    await (self._keep(prepared) if self._never_waits else self._keep_to_the_end(prepared))
+                    break
+                except AppendConflict:
+                    if not tries or not (self._lease is not None or is_said_to_a_run(entries)):
+                        raise
+                    self._state.commit(*await self._store.load(self.session_id, self._state.next_serial))
             return prepared
+
+    async def steer(self, *parts: Part | str) -> SteeringEntry:
+        """Say something to the run under way, in whichever process: it is taken up before the next model call."""
+        return await self._append(SteeringEntry(tuple(Text(part) if isinstance(part, str) else part for part in parts)))
+
+    async def request_abort(self, reason: str = "") -> AbortRequestedEntry:
+        """Ask the run under way, in whichever process, to end; it ends within a fifth of its lease."""
+        await self.refresh()
+        return await self._append(AbortRequestedEntry(reason))
 
     async def append_model_input(
         self, *parts: Part | str, run_id: str = "", metadata: Mapping[str, Any] = _NO_METADATA
@@ -195,18 +231,89 @@ class Session:
             return entries
 
     async def fork(
-        self, serial: int, *, new_session_id: str | None = None, metadata: Mapping[str, Any] = _NO_METADATA
+        self,
+        serial: int,
+        *,
+        new_session_id: str | None = None,
+        metadata: Mapping[str, Any] = _NO_METADATA,
+        rerun: bool = False,
     ) -> "Session":
-        """Return a new session that shares the entries up to `serial` and goes on by itself."""
+        """Return a new session that shares the entries up to `serial` and goes on by itself.
+
+        A call that is open there and was started in this session is not started again in the fork: its outcome is
+        unknown, as after a crash. Idempotent tools are, and with `rerun` all are.
+        """
         info = await self._store.fork(self.session_id, serial, new_session_id=new_session_id, metadata=metadata)
-        return await open_session(self._store, info.session_id, clock=self._clock, widgets=self._widgets)
+        fork = await open_session(self._store, info.session_id, clock=self._clock, widgets=self._widgets)
+        fork._reruns = rerun
+        return fork
+
+    # ------------------------------------------------------------ who works on it
+
+    def hold(
+        self,
+        *,
+        seconds: float = LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        on_news: "Callable[[], None] | None" = None,
+        on_lost: "Callable[[StoreError], None] | None" = None,
+    ) -> "SessionHold":
+        """Return what holds the session's lease for an `async with` block; entering it raises SessionBusy.
+
+        An `Agent` holds it for each run. With `wait_seconds` it waits that long for another owner to end.
+        """
+        from .holding import SessionHold
+
+        return SessionHold(self, seconds=seconds, wait_seconds=wait_seconds, on_news=on_news, on_lost=on_lost)
+
+    @property
+    def held(self) -> "SessionHold | None":
+        """What holds the lease for this object now."""
+        return self._hold
+
+    async def _begin_hold(self, hold: "SessionHold", lease: Lease) -> None:
+        """Append with this lease from now on; `SessionHold` calls it."""
+        self._hold, self._lease = hold, lease
+        try:
+            if lease.head.next_serial != self._state.next_serial:
+                await self.refresh()
+            if lease.previous is not None:
+                await self.append(TakeoverEntry(str(lease.owner), str(lease.previous)))
+            if self._info.forked_from is not None and not self._reruns:
+                await self._end_calls_of_parents()
+        except BaseException:
+            self._end_hold()
+            raise
+
+    def _end_hold(self) -> None:
+        """Append without a lease from now on; `SessionHold` calls it."""
+        self._hold = self._lease = None
+
+    async def _end_calls_of_parents(self) -> None:
+        """Record that the outcome of a call is unknown here if a session that this one was forked from started it."""
+        point = self._info.forked_from
+        while point is not None and self._state.pending_tool_calls:
+            started = await _starts_after(self._store, point)
+            ended = [
+                ToolFinishedEntry(_unknown_outcome(call, point))
+                for call in self._state.pending_tool_calls
+                if call.tool_call_id in started and not started[call.tool_call_id].idempotent
+            ]
+            await self.append(*ended)
+            point = (await self._store.info(point.session_id)).forked_from
 
     async def _append(self, entry: _Entry) -> _Entry:
         (recorded,) = await self.append(entry)
         return recorded  # type: ignore[return-value]  # of the class that was given
 
     async def _keep(self, entries: tuple[HistoryEntry, ...]) -> None:
-        await self._store.append(self.session_id, entries, entries[0].serial)
+        try:
+            await self._store.append(self.session_id, entries, entries[0].serial, lease=self._lease)
+        except StoreError as error:
+            if error.code is not ErrorCode.CONNECTION:
+                raise
+            # The answer may be lost, and the entries kept: the same append again is recognised by their ids.
+            await self._store.append(self.session_id, entries, entries[0].serial, lease=self._lease)
         self._state.commit(*entries)
         if self._state.next_serial - self._snapshot_serial > SNAPSHOT_EVERY:
             await self._keep_snapshot()
@@ -237,6 +344,30 @@ class Session:
             await asyncio.wait((self._under_way,))
             self._under_way.exception()
             self._under_way = None
+
+
+async def _starts_after(store: SessionStore, point: ForkPoint) -> dict[str, ToolStartedEntry]:
+    """The starts, by the ids of their calls, that a session recorded after a fork left it and before their results."""
+    started: dict[str, ToolStartedEntry] = {}
+    serial = point.serial + 1
+    while True:
+        entries = await store.load(point.session_id, serial, until_serial=serial + PAGE)
+        for entry in entries:
+            if isinstance(entry, ToolStartedEntry):
+                started[entry.tool_call_id] = entry
+            elif isinstance(entry, (ToolResultsEntry, ResetEntry)):
+                return started
+        if len(entries) < PAGE:
+            return started
+        serial += PAGE
+
+
+def _unknown_outcome(call: ToolCallRequest, point: ForkPoint) -> HistoryToolCallResult:
+    said = (
+        f"It was started in the session {point.session_id!r}, which this one was forked from: "
+        "it may or may not have taken effect."
+    )
+    return HistoryToolCallResult.of_text(call, said, error_code=ErrorCode.TOOL_INTERRUPTED)
 
 
 def _look_at(task: "asyncio.Task[None]") -> None:

@@ -1,6 +1,6 @@
 """What follows from entries as bytes that a store can keep, to save time alone: whoever doubts them drops them.
 
-A snapshot is taken only while no call is open, so that it never has to say how far calls are.
+A snapshot is taken only while no call is open and nothing said to the run waits, so that it need not hold these.
 """
 
 from hashlib import sha256
@@ -38,8 +38,8 @@ class _Derived(msgspec.Struct, array_like=True):
 
 
 def take_snapshot(derived: DerivedState) -> Snapshot | None:
-    """Return the state to keep; None while calls are open, or if there is nothing yet."""
-    if derived.open_calls or not derived.next_serial:
+    """Return the state to keep; None while calls are open or words wait, or if there is nothing yet."""
+    if derived.open_calls or derived.steering or derived.abort_request or not derived.next_serial:
         return None
     instruction = derived.instruction_entry
     data = encode_json(

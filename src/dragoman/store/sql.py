@@ -13,15 +13,18 @@ from typing import Any, TypeVar
 from ..errors import InvalidValue
 from ..history import HistoryEntry, Metadata, entry_to_json
 from . import sql_changes as changes
+from . import sql_leases as leasing
 from . import sql_rows as rows
 from .base import NO_METADATA, BaseStore
 from .chain import decode_entry
 from .database import Database
 from .lazy import LazyEntries
+from .leases import is_said_to_a_run
 from .listing import ListQuery
-from .protocol import Head, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
+from .protocol import Head, Lease, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
 from .refusals import MAX_SERIAL, require_append, require_new_session_id, require_serial, require_session_id
 from .refusals import new_session_id as fresh_session_id
+from .sql_leases import Claim
 
 __all__ = ["SQLStore"]
 
@@ -44,17 +47,41 @@ class SQLStore(BaseStore):
         noted, now = Metadata.of(metadata), self._now()
         return await self._write(lambda database: changes.create_session(database, name, now=now, metadata=noted))
 
-    async def append(self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int) -> Head:
+    async def append(
+        self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+    ) -> Head:
         """Keep the entries, all or none; when it returns, they are on the disk."""
         require_session_id(session_id)
         require_append(entries, expected_serial)
         self._require_usable()
         encoded = [entry_to_json(entry) for entry in entries]
-        head = self._append(session_id, encoded, expected_serial)
+        claim = Claim(lease.token if lease is not None else None, lease is None and is_said_to_a_run(entries))
+        head = self._append(session_id, encoded, expected_serial, claim)
         if not isinstance(head, Head):
             head = await head
         self._notices.tell((session_id,))
         return head
+
+    async def _acquire_lease(self, session_id: str, seconds: float) -> Lease:
+        return await self._write(lambda database: leasing.acquire_lease(database, session_id, seconds))
+
+    async def renew_lease(self, lease: Lease) -> Head:
+        """Let the lease last for its seconds from now, and return how far the session is."""
+        return await self._write(lambda database: leasing.renew_lease(database, lease))
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Give the lease back."""
+        await self._write(lambda database: leasing.release_lease(database, lease))
+
+    async def find_lease(self, session_id: str) -> Lease | None:
+        """Return the lease of the session's owner."""
+        require_session_id(session_id)
+
+        def find(database: Database) -> Lease | None:
+            held = leasing.find_held(database, rows.find_session(database, session_id).key, session_id)
+            return None if held is None or held.is_free(database.now()) else held.lease
+
+        return await self._read(find)
 
     async def fork(
         self,
@@ -74,7 +101,7 @@ class SQLStore(BaseStore):
             lambda database: changes.fork_session(database, session_id, serial, name, now=now, metadata=noted)
         )
 
-    async def erase(self, session_id: str, *, forks: Iterable[str] = ()) -> Tombstone:
+    async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:
         """Remove the session and the forks that are named, from every page that held them.
 
         The pages are written anew, so this takes as long as all sessions are large. Erasing again what was erased
@@ -87,7 +114,7 @@ class SQLStore(BaseStore):
 
         def erase(database: Database) -> Tombstone:
             found = rows.find_tombstone(database, session_id)
-            return found or changes.erase_session(database, session_id, named, now)
+            return found or changes.erase_session(database, session_id, named, now, force=force)
 
         tombstone = await self._erase(erase)
         self._notices.tell((session_id, *named))
@@ -170,7 +197,7 @@ class SQLStore(BaseStore):
     # ------------------------------------------------------------ what each database does in its own way
 
     @abstractmethod
-    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | Awaitable[Head]:
+    def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head | Awaitable[Head]:
         """Return the head that the entries lead to, when they are on the disk; at once if that needs no waiting."""
 
     @abstractmethod

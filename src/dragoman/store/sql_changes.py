@@ -12,8 +12,10 @@ from ..history import Metadata
 from ..jsontext import encode_json
 from .chain import digest_of
 from .database import Database
+from .leases import require_not_leased
 from .protocol import START, Head, SessionInfo, Snapshot, Tombstone
 from .refusals import fork_conflict, name_taken, not_a_fork, require_forks_named
+from .sql_leases import find_held
 from .sql_rows import SessionRow, checksum_at, find_session, find_sound_end, find_tombstone, info_of
 
 __all__ = [
@@ -82,10 +84,15 @@ class _Going(NamedTuple):
     entries: int
 
 
-def erase_session(database: Database, session_id: str, forks: Iterable[str], now: datetime) -> Tombstone:
+def erase_session(
+    database: Database, session_id: str, forks: Iterable[str], now: datetime, *, force: bool = False
+) -> Tombstone:
     """Delete the session and the named forks; leave tombstones, and a note that pages must be cleaned."""
     going = {each: _find_going(database, each) for each in (session_id, *forks)}
     _require_family(database, session_id, going)
+    if not force:
+        for each, session in going.items():
+            require_not_leased(find_held(database, session.key, each), database.now())
     database.mend_index()
     for session in sorted(going.values(), reverse=True):  # a fork before its parent
         key = (session.key,)
@@ -97,6 +104,7 @@ def erase_session(database: Database, session_id: str, forks: Iterable[str], now
         )
         database.execute("DELETE FROM entries WHERE session = ?", key)
         database.execute("DELETE FROM snapshots WHERE session = ?", key)
+        database.execute("DELETE FROM leases WHERE session = ?", key)
         database.execute("DELETE FROM heads WHERE session = ?", key)
         database.execute("DELETE FROM sessions WHERE key = ?", key)
         database.execute(

@@ -15,6 +15,8 @@ from ..files import require_path
 from .database import Database
 from .protocol import Head, Tombstone
 from .sql import SQLStore
+from .sql_leases import Claim
+from .sqlite_files import FileWatch
 from .sqlite_schema import connect, prepare_file, store_error, translated
 from .sqlite_writer import Writer
 
@@ -54,8 +56,8 @@ class SQLiteStore(SQLStore):
         self._idle: list[SQLiteDatabase] = []
         self._lock = threading.Lock()
 
-    def _append(self, session_id: str, entries: Sequence[bytes], serial: int) -> Head | Awaitable[Head]:
-        return self._writer.append(session_id, entries, serial)
+    def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head | Awaitable[Head]:
+        return self._writer.append(session_id, entries, serial, claim)
 
     async def _write(self, work: Callable[[Database], _Result]) -> _Result:
         self._require_usable()
@@ -110,7 +112,7 @@ class SQLiteStore(SQLStore):
             connection.close()
         return result
 
-    def _connect_writer(self) -> "SQLiteDatabase":
+    def _connect_writer(self) -> "tuple[SQLiteDatabase, FileWatch]":
         import sqlite3
 
         prepare_file(self._path, busy_seconds=self._busy_seconds)
@@ -121,7 +123,20 @@ class SQLiteStore(SQLStore):
             except (sqlite3.Error, StoreError):  # it stays noted; a full disk must not keep the sessions locked away
                 pass
         self._is_prepared = True
-        return connection
+        return connection, FileWatch(self._path, self._is_sound)
+
+    def _is_sound(self) -> bool:
+        """Whether a new reader finds a whole database, with all that was written."""
+        import sqlite3
+
+        try:
+            connection = connect(self._path, busy_seconds=self._busy_seconds, read_only=True)
+            try:
+                return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+            finally:
+                connection.close()
+        except (sqlite3.Error, StoreError):
+            return False
 
     def _clean(self, connection: "SQLiteDatabase") -> None:
         """Write the file anew and empty the log: freed pages and moved cells still hold what was deleted.

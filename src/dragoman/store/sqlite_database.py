@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from ..errors import ErrorCode, StoreError
+from .leases import StoreTime, machine_time
 
 __all__ = ["SQLiteDatabase"]
 
@@ -56,6 +57,10 @@ class SQLiteDatabase(sqlite3.Connection):
 
     def hold(self, session_id: str) -> None:
         """Do nothing: a transaction that may write has the whole file."""
+
+    def now(self) -> StoreTime:
+        """Return the time of this machine, which all processes that use the file share."""
+        return machine_time()
 
     def next_key(self) -> int:
         """Return the key that AUTOINCREMENT would give."""

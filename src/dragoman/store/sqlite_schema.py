@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import ErrorCode, StoreError
 from .folders import make_private_folder
+from .sqlite_files import is_open_here
 
 if TYPE_CHECKING:
     import sqlite3
@@ -203,6 +204,16 @@ MIGRATIONS: tuple[Migration, ...] = (
             END""",
         ),
     ),
+    Migration(
+        "leases",
+        (
+            # Who works on a session now. `expires` is by the wall clock, `expires_uptime` by that of the boot.
+            """CREATE TABLE leases (
+                session INTEGER PRIMARY KEY, token TEXT NOT NULL, owner TEXT NOT NULL, acquired REAL NOT NULL,
+                seconds REAL NOT NULL, expires REAL NOT NULL, boot TEXT NOT NULL, expires_uptime REAL NOT NULL
+            ) STRICT""",
+        ),
+    ),
 )
 
 
@@ -211,7 +222,7 @@ def prepare_file(path: Path, *, busy_seconds: float) -> None:
     try:
         make_private_folder(path.parent)
         _create_empty(path)
-        if _size_of_plain(path):
+        if _size_of_plain(path) and not is_open_here(path):
             _require_known(path, busy_seconds)
         with translated(path):
             connection = connect(path, busy_seconds=busy_seconds)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import DragomanError
 from .protocol import Head
 from .refusals import store_closed
+from .sql_leases import Claim
 from .sqlite_appending import Appender
+from .sqlite_files import FileWatch
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,11 +56,13 @@ class _Job:
 class _Append(_Job):
     """Entries for a session."""
 
-    __slots__ = ("entries", "serial", "session_id")
+    __slots__ = ("claim", "entries", "serial", "session_id")
 
-    def __init__(self, future: "asyncio.Future[Head]", session_id: str, entries: Sequence[bytes], serial: int) -> None:
+    def __init__(
+        self, future: "asyncio.Future[Head]", session_id: str, entries: Sequence[bytes], serial: int, claim: Claim
+    ) -> None:
         super().__init__(future)
-        self.session_id, self.entries, self.serial = session_id, entries, serial
+        self.session_id, self.entries, self.serial, self.claim = session_id, entries, serial, claim
 
 
 class _Change(_Job):
@@ -86,14 +90,15 @@ class _Turn:
 
 
 class Writer:
-    """The one who writes. `connect` and `translate` are called in its thread.
+    """The one who writes. `connect` and `translate` are called in its thread. `connect` also gives the watch over the
+    files: nothing is acknowledged that is written to files which no one will open.
 
     The connection waits for other processes' locks only there: `busy_seconds` long.
     """
 
     def __init__(
         self,
-        connect: "Callable[[], SQLiteDatabase]",
+        connect: "Callable[[], tuple[SQLiteDatabase, FileWatch]]",
         translate: Callable[[Exception], Exception],
         *,
         busy_seconds: float,
@@ -108,6 +113,7 @@ class Writer:
         self._turns: dict[asyncio.AbstractEventLoop, _Turn] = {}
         self._thread: threading.Thread | None = None
         self._connection: SQLiteDatabase | None = None
+        self._watch: FileWatch | None = None
         self._appender: Appender | None = None
         self._lock = threading.Lock()
         self._handed_over = 0  # batches that the thread has not finished
@@ -115,18 +121,20 @@ class Writer:
         self._are_several = False  # whether sessions append at the same time
         self._is_closed = False
 
-    def append(self, session_id: str, entries: Sequence[bytes], serial: int) -> "Head | asyncio.Future[Head]":
+    def append(
+        self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim
+    ) -> "Head | asyncio.Future[Head]":
         """Return the head that the entries lead to if they are on the disk already; else a future of it."""
         loop = self._running_loop()
         turn = self._turns.get(loop)
         if turn is None:
             turn = self._begin_turn(loop)
         if not (turn.jobs or self._are_several) and len(entries) == 1 and turn.session_id in (None, session_id):
-            head = self._append_at_once(turn, session_id, entries[0], serial)
+            head = self._append_at_once(turn, session_id, entries[0], serial, claim)
             if head is not None:
                 return head
         future: asyncio.Future[Head] = loop.create_future()
-        turn.jobs.append(_Append(future, session_id, entries, serial))
+        turn.jobs.append(_Append(future, session_id, entries, serial, claim))
         return future
 
     async def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> _Result:
@@ -151,15 +159,21 @@ class Writer:
         loop.call_soon(self._end_turn, loop)
         return turn
 
-    def _append_at_once(self, turn: _Turn, session_id: str, entry: bytes, serial: int) -> Head | None:
+    def _append_at_once(self, turn: _Turn, session_id: str, entry: bytes, serial: int, claim: Claim) -> Head | None:
         """Write one session's next entry, which nobody else's should wait for; None if that is not to be done here."""
-        begin, appender = time.perf_counter(), self._appender
+        begin, appender, watch = time.perf_counter(), self._appender, self._watch
         with self._lock:
-            if begin > turn.until or appender is None or not self._is_quick:
+            if begin > turn.until or appender is None or watch is None or not self._is_quick:
+                return None
+            if not watch.is_log_whole:
                 return None
             try:
-                head = appender.append_one(session_id, entry, serial)
+                head = appender.append_one(session_id, entry, serial, claim)
+                is_kept = watch.is_as_before()
             except Exception:  # noqa: BLE001  # the thread tries again and finds out what it is
+                self._undo()
+                return None
+            if not is_kept:
                 self._undo()
                 return None
             if head is not None:
@@ -195,14 +209,17 @@ class Writer:
 
     def _wrote_here(self, jobs: Sequence[_Job]) -> bool:
         """Write appends in the event loop, if that is quick; whatever fails is left to the thread."""
-        if not self._is_quick:
+        watch = self._watch
+        if watch is None or not (self._is_quick and watch.is_log_whole):
             return False
         try:
             self._write(jobs)
+            is_kept = watch.is_as_before()
         except Exception:  # noqa: BLE001  # the thread tries again and finds out what it is
+            is_kept = False
+        if not is_kept:
             self._undo()
-            return False
-        return True
+        return is_kept
 
     # ------------------------------------------------------------ in the thread
 
@@ -230,11 +247,13 @@ class Writer:
                 self._handed_over -= batches
         if self._connection is not None:
             self._connection.close()
+        if self._watch is not None:
+            self._watch.close()
 
     def _perform(self, jobs: list[_Job]) -> None:
         try:
             if self._connection is None:
-                self._connection = self._connect()
+                self._connection, self._watch = self._connect()
                 self._appender = Appender(self._connection)
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
             self._settle(jobs, self._translate(error))
@@ -257,8 +276,13 @@ class Writer:
 
         if not jobs:
             return
+        watch = self._watch
+        assert watch is not None
         try:
+            if not watch.is_log_whole:
+                watch.require_sound()
             self._write(jobs)
+            watch.require_sound()
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
             self._undo()
             if isinstance(error, sqlite3.IntegrityError) and not is_second_try:
@@ -267,7 +291,7 @@ class Writer:
                 for job in jobs:
                     self._commit([job])
             else:
-                self._settle(jobs, self._translate(error))
+                self._settle(jobs, watch.find_loss() or self._translate(error))
             return
         self._settle(jobs)
 
@@ -336,7 +360,7 @@ class Writer:
 
 def _append(appender: Appender, job: _Append) -> None:
     try:
-        job.result, job.error = appender.append(job.session_id, job.entries, job.serial), None
+        job.result, job.error = appender.append(job.session_id, job.entries, job.serial, job.claim), None
     except DragomanError as error:
         job.error = error
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ..errors import ErrorCode, InvalidValue, MissingExtra
 from ..history import (
+    AbortRequestedEntry,
     AgentState,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
@@ -30,7 +31,9 @@ from ..history import (
     RunStartedEntry,
     RunStatus,
     Section,
+    SteeringEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
     ToolExecutionStatus,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -409,7 +412,10 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
     )
     unknown_kinds = names.filter(lambda kind: kind not in set(kinds))
     makers: dict[str, tuple[Callable[..., HistoryEntry], tuple[st.SearchStrategy[Any], ...]]] = {
-        kinds.MODEL_INPUT: (ModelInputEntry, (inputs, st.none() | level_sections(text=text))),
+        kinds.MODEL_INPUT: (
+            ModelInputEntry,
+            (inputs, st.none() | level_sections(text=text), st.none() | st.integers(0, 2**40)),
+        ),
         kinds.MODEL_OUTPUT: (ModelOutputEntry, (outputs,)),
         kinds.TOOL_RESULT: (
             ToolResultsEntry,
@@ -431,6 +437,9 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         kinds.TOOL_FINISHED: (ToolFinishedEntry, (_results(text),)),
         kinds.RUN_STARTED: (RunStartedEntry, ()),
         kinds.RUN_FINISHED: (lambda said, **notes: RunFinishedEntry(*said, **notes), (finished,)),
+        kinds.STEERING: (SteeringEntry, (inputs,)),
+        kinds.ABORT_REQUESTED: (AbortRequestedEntry, (text,)),
+        kinds.TAKEOVER: (TakeoverEntry, (text, text)),
         kinds.EPOCH: (EpochEntry, (st.integers(0, 9), text, objects)),
         kinds.RESET: (ResetEntry, ()),
         UNKNOWN: (UnknownEntry, (unknown_kinds, objects)),

@@ -21,6 +21,7 @@ from ..history import (
 )
 from ..message import Message, ToolCall
 from ..store import AppendConflict, Head, SessionStore, Snapshot, compare_branches, open_session, start_session
+from .leases import LEASE_CHECKS, SHARED_LEASE_CHECKS
 from .storecases import BEGINNING, append_all, closing, raised, sample_entries, sample_other
 
 __all__ = [
@@ -467,6 +468,7 @@ STORE_CHECKS: dict[str, Callable[[SessionStore], Awaitable[None]]] = {
         check_snapshots_change_nothing,
         check_opened_entries_are_a_sequence,
         check_a_cancelled_append_is_whole_or_not_there,
+        *LEASE_CHECKS,
     )
 }
 
@@ -546,5 +548,6 @@ SHARED_STORE_CHECKS: dict[str, Callable[[SessionStore, SessionStore], Awaitable[
         check_writers_take_turns,
         check_followers_see_other_writers,
         check_everything_is_there_after_closing,
+        *SHARED_LEASE_CHECKS,
     )
 }

@@ -4,7 +4,7 @@ asyncio is loaded when the first tool is run.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_name
@@ -31,7 +31,8 @@ class ToolExecutor:
     """Runs the tools of a registry.
 
     `timeout_ms` counts for tools that have none of their own. A cancelled tool has `grace_ms` to end, then it is left
-    to itself. Results are kept whole, however long they are.
+    to itself. Results are kept whole, however long they are. `before_start` is called right before a tool begins; if it
+    raises, the tool does not begin, and `run` raises it.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ToolExecutor:
         parallel_limit: int = 8,
         timeout_ms: int | None = None,
         grace_ms: int = 2_000,
+        before_start: Callable[[], None] | None = None,
     ) -> None:
         if not isinstance(registry, ToolRegistry):
             raise InvalidValue.of("registry", registry, "a ToolRegistry")
@@ -55,6 +57,7 @@ class ToolExecutor:
         self._parallel_limit = parallel_limit
         self._timeout_ms = timeout_ms
         self._grace = grace_ms / 1_000
+        self._before_start = before_start
         self._abandoned: Abandoned = set()
 
     @property
@@ -154,7 +157,7 @@ class ToolExecutor:
     def _begin(self, ready: ReadyCall, context: ToolContext[Any]) -> ToolRun:
         # A copy, so that a tool that changes its arguments does not change what is recorded.
         arguments = _copied(ready.arguments)
-        return ToolRun(ready.definition, arguments, context, abandoned=self._abandoned)
+        return ToolRun(ready.definition, arguments, context, abandoned=self._abandoned, before_start=self._before_start)
 
     def _seconds(self, definition: ToolDefinition) -> float | None:
         milliseconds = definition.timeout_ms or self._timeout_ms

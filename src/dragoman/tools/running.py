@@ -7,7 +7,7 @@ interpreter from exiting.
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .containing import current_task, must_pass
@@ -49,6 +49,7 @@ class ToolRun:
         context: ToolContext[Any],
         *,
         abandoned: Abandoned,
+        before_start: Callable[[], None] | None = None,
     ) -> None:
         import asyncio
 
@@ -56,6 +57,7 @@ class ToolRun:
         self._arguments = arguments
         self._context = context
         self._abandoned = abandoned
+        self._before_start = before_start
         self._task = asyncio.create_task(self._call(), name=f"tool {definition.name}")
 
     async def wait(self, seconds: float | None) -> Outcome | None:
@@ -93,6 +95,8 @@ class ToolRun:
         import asyncio
 
         task = current_task()
+        if self._before_start is not None:
+            self._before_start()  # what it raises is no failure of the tool: it has not started
         try:
             if self._definition.is_async:
                 value = await self._definition.execute(self._arguments, self._context)

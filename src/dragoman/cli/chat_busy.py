@@ -1,0 +1,89 @@
+"""What a person can do while another process runs the session: wait for it, follow it, or go on in a fork."""
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from ..store import Lease
+from .chat_input import Interrupted
+from .entrytext import local_time, write_entry
+
+if TYPE_CHECKING:
+    from .chat_loop import Chat
+
+__all__ = ["busy_words", "settle_busy"]
+
+LOOK_SECONDS = 0.5  # between two looks whether the other run has ended
+
+
+def busy_words(lease: Lease) -> str:
+    """Return who runs a session, and since when."""
+    return f"{lease.owner} runs this session since {local_time(lease.acquired_at)}"
+
+
+async def settle_busy(chat: "Chat", lease: Lease) -> bool:
+    """Ask what to do, do it, and return whether the session can be used now."""
+    chat.tell(busy_words(lease), "yellow")
+    while True:
+        try:
+            answer = await chat.editor.ask("[w]ait for it, [f]ollow it, for[k] it, [l]eave it:")
+        except Interrupted:
+            return False
+        match (answer or "").strip().lower():
+            case "w" | "wait":
+                return await _until_free(chat, follows=False)
+            case "f" | "follow":
+                return await _until_free(chat, follows=True)
+            case "k" | "fork":
+                before = await chat.talk.fork()
+                assert chat.talk.session is not None
+                chat.tell(f"this is {chat.talk.session.session_id} now, a fork of {before}")
+                return True
+            case "l" | "leave" | "":
+                return False
+            case _:
+                chat.tell("w, f, k or l")
+
+
+async def _until_free(chat: "Chat", *, follows: bool) -> bool:
+    """Wait until no run has the session, and show what it records meanwhile; Ctrl-C ends the waiting."""
+    waiting = asyncio.ensure_future(_wait(chat))
+    showing = asyncio.ensure_future(_show(chat)) if follows else None
+    with chat.editor.watching(lambda: _cancel(waiting)):
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            if not waiting.cancelled():
+                raise
+        finally:
+            if showing is not None:
+                showing.cancel()
+                await asyncio.wait((showing,))
+    if waiting.cancelled():
+        return False
+    session = chat.talk.session
+    assert session is not None
+    await session.refresh()
+    chat.changed()
+    return True
+
+
+def _cancel(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+
+
+async def _wait(chat: "Chat") -> None:
+    session = chat.talk.session
+    assert session is not None
+    while await session.store.find_lease(session.session_id) is not None:  # noqa: ASYNC110  # another process ends it
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _show(chat: "Chat") -> None:
+    session = chat.talk.session
+    assert session is not None
+    entries: Any = session.store.follow(session.session_id, session.state.next_serial)
+    async with aclosing(entries):
+        async for entry in entries:
+            write_entry(chat.output, entry)
+            chat.output.flush()
