@@ -25,7 +25,7 @@ from dragoman.context import ContextBuildInput, ContextManager, EstimateCounter,
 from dragoman.context.cutting import cut_text
 from dragoman.context.index import HistoryIndex
 from dragoman.context.lines import argument_lines, key_of, names_in, split_lines
-from dragoman.errors import InvalidValue, UnreadableData, redact
+from dragoman.errors import InvalidValue, Secrets, UnreadableData, redact
 from dragoman.history import (
     AgentState,
     HistoryToolCallResult,
@@ -298,7 +298,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "interop: result_content": result_content,
     "agent: output": lambda text: OutputReader(dict).read(Message.assistant(text)),
     "telemetry: output": lambda text: write_output(Message.assistant(text)),
-    "testing: redaction": lambda text: _Redaction(["secret"]).body(text, "application/json"),
+    "testing: redaction": lambda text: _Redaction(Secrets(["secret-0123456789"])).body(text, "application/json"),
     "cli: printable": output.printable,
     "cli: one_line": output.one_line,
     "cli: safe_json": output.safe_json,

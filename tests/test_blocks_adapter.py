@@ -149,7 +149,7 @@ every_api = pytest.mark.parametrize("name", ANSWERS)
 
 def adapter(name: str, *bodies: bytes, **settings: Any) -> tuple[BlockAdapter, ReplayTransport]:
     transport = ReplayTransport([ReplayedResponse(chunks=(body,)) for body in bodies])
-    return BlockAdapter(model(name, api_key="k", transport=transport), **settings), transport
+    return BlockAdapter(model(name, api_key="key", transport=transport), **settings), transport
 
 
 # ---------------------------------------------------------------- answers
@@ -313,7 +313,7 @@ def test_an_error_inside_a_stream_stops_the_open_block_and_keeps_its_facts() -> 
 
 def test_a_failure_before_any_answer_is_the_only_chunk() -> None:
     transport = ReplayTransport([ModelError("refused", code=ErrorCode.CONNECTION, retry_after=3)] * 2)
-    asked = BlockAdapter(model("anthropic:m-1", api_key="k", transport=transport))
+    asked = BlockAdapter(model("anthropic:m-1", api_key="key", transport=transport))
     chunks, _ = run(read(asked))
     assert chunks == [Error("refused", ErrorCode.CONNECTION, True, 3)]
     with pytest.raises(ModelError, match="refused"):
@@ -436,7 +436,7 @@ class Endless:
 
 def endless(capacity: int) -> tuple[BlockAdapter, Endless]:
     transport = Endless()
-    return BlockAdapter(model("openai-chat:m-1", api_key="k", transport=transport), capacity=capacity), transport
+    return BlockAdapter(model("openai-chat:m-1", api_key="key", transport=transport), capacity=capacity), transport
 
 
 def test_a_slow_reader_holds_the_answer_back_on_the_network() -> None:

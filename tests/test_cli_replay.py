@@ -173,7 +173,7 @@ def test_what_the_recording_transport_writes_can_be_decoded_and_replayed(user: U
 
     async def record() -> None:
         for _ in range(2):
-            await model("groq:a", api_key="x", transport=transport).stream([Message.user("Hi.")]).collect()
+            await model("groq:a", api_key="key", transport=transport).stream([Message.user("Hi.")]).collect()
 
     asyncio.run(record())
     assert [line["parts"][0]["payload"]["text"] for line in user.run("decode", str(path), "--message").json_lines] == [

@@ -175,7 +175,7 @@ class Unending:
 def test_leaving_a_stream_early_leaves_no_body_to_be_closed_by_a_task_of_its_own() -> None:
     async def run() -> bool:
         transport = Unending()
-        async with model("anthropic:m-1", api_key="k", transport=transport).stream(HELLO) as stream:
+        async with model("anthropic:m-1", api_key="key", transport=transport).stream(HELLO) as stream:
             async for delta in stream:
                 if delta.kind == "text":
                     break
@@ -195,7 +195,7 @@ class Unclosable(Unending):
 
 
 def test_a_response_that_cannot_be_closed_does_not_cost_its_answer(caplog: pytest.LogCaptureFixture) -> None:
-    deltas, _ = ask(model("anthropic:m-1", api_key="k", transport=Unclosable()))
+    deltas, _ = ask(model("anthropic:m-1", api_key="key", transport=Unclosable()))
     assert deltas[-1].kind == "done"
     assert "OSError" in caplog.text
 
@@ -252,7 +252,7 @@ def test_a_callers_error_mapper_comes_first() -> None:
         return ModelError("ours", code=ErrorCode.QUOTA_EXCEEDED) if status == 418 else None
 
     client = ProviderClient(
-        find_dialect("anthropic"), api_key="k", transport=replayed(b"{}", status=418, kind="text/plain")
+        find_dialect("anthropic"), api_key="key", transport=replayed(b"{}", status=418, kind="text/plain")
     )
     deltas, _ = ask(Model(client, ModelConfig("m-1"), None, own))
     assert deltas[0].error_code is ErrorCode.QUOTA_EXCEEDED  # type: ignore[union-attr]
@@ -317,7 +317,7 @@ def test_the_cost_is_computed_from_the_catalogues_prices() -> None:
     register_model(
         ModelInfo(provider="anthropic", model_id="priced-1", prices=Prices(1.0, 10.0), abilities=frozenset({"tools"}))
     )
-    asked = model("anthropic:priced-1", api_key="k", transport=replayed(events(*ANSWER)))
+    asked = model("anthropic:priced-1", api_key="key", transport=replayed(events(*ANSWER)))
     _, stream = ask(asked)
     assert stream.assembly.usage.cost == pytest.approx((10 * 1.0 + 5 * 10.0) / 1_000_000)
 
@@ -346,7 +346,7 @@ def test_an_answer_that_used_its_limit_is_cut_where_the_server_does_not_say(
         {"type": "response.output_item.done", "item": item},
         {"type": "response.completed", "response": ended},
     )
-    asked = model(f"{provider}:m", base_url="http://127.0.0.1:9/v1", api_key="k", transport=replayed(stream))
+    asked = model(f"{provider}:m", base_url="http://127.0.0.1:9/v1", api_key="key", transport=replayed(stream))
     _, answer = ask(asked, max_tokens=limit)
     assert answer.assembly.error is None
     assert answer.assembly.finish_reason is reason
@@ -378,7 +378,7 @@ def test_the_cost_counts_what_earlier_reports_said() -> None:
     register_model(ModelInfo(provider="anthropic", model_id="m-pieces", prices=Prices(2.0, 3.0)))
     codec = msgspec.structs.replace(find_codec("anthropic-messages"), open_decoder=PiecemealDecoder)
     client = ProviderClient(
-        find_dialect("anthropic"), codec=codec, api_key="k", transport=replayed(events({"any": "event"}))
+        find_dialect("anthropic"), codec=codec, api_key="key", transport=replayed(events({"any": "event"}))
     )
     _, stream = ask(Model(client, ModelConfig("m-pieces", max_tokens=9)))
     assert stream.assembly.usage.cost == pytest.approx(5.0)
@@ -437,7 +437,7 @@ def test_the_system_prompt_content_goes_before_the_prompt_and_that_before_system
 
 def test_another_model_for_one_call_is_held_to_its_own_limits() -> None:
     register_model(ModelInfo(provider="anthropic", model_id="small-1", output_limit=77, prices=Prices(1.0, 10.0)))
-    asked = model("anthropic:claude-opus-4-5", api_key="k", transport=replayed(events(*ANSWER)))
+    asked = model("anthropic:claude-opus-4-5", api_key="key", transport=replayed(events(*ANSWER)))
     assert [body_of(asked, **params)["max_tokens"] for params in ({}, {"model_id": "small-1"})] == [64_000, 77]
     with pytest.raises(ModelError, match="anthropic:small-1 cannot do reasoning"):
         asked.render(HELLO, model_id="small-1", reasoning=Reasoning(effort="low"))
@@ -447,7 +447,7 @@ def test_another_model_for_one_call_is_held_to_its_own_limits() -> None:
 
 def test_what_a_model_can_do_is_asked_for_every_call() -> None:
     register_model(ModelInfo(provider="anthropic", model_id="mute-1", abilities=frozenset({"streaming"})))
-    asked = model("anthropic:mute-1", api_key="k", max_tokens=9)
+    asked = model("anthropic:mute-1", api_key="key", max_tokens=9)
     for _ in range(2):
         asked.render(HELLO)
         with pytest.raises(ModelError, match="anthropic:mute-1 cannot do tools"):
@@ -499,7 +499,7 @@ def test_caching_can_be_turned_off() -> None:
 def test_what_a_known_model_cannot_do_is_refused_before_the_network() -> None:
     register_model(ModelInfo(provider="anthropic", model_id="plain-1", abilities=frozenset({"streaming"})))
     transport = replayed(b"")
-    plain = model("anthropic:plain-1", api_key="k", transport=transport)
+    plain = model("anthropic:plain-1", api_key="key", transport=transport)
     wishes: list[dict[str, Any]] = [
         {"tool_specs": [LOOK]},
         {"output_schema": {}},
@@ -510,7 +510,7 @@ def test_what_a_known_model_cannot_do_is_refused_before_the_network() -> None:
             plain.stream(HELLO, **arguments)
         assert refused.value.code is ErrorCode.UNSUPPORTED
     with pytest.raises(ModelError, match="cannot read"):
-        model("deepseek:deepseek-chat", api_key="k").stream([Message.user(Image("image/png", b"x"))])
+        model("deepseek:deepseek-chat", api_key="key").stream([Message.user(Image("image/png", b"x"))])
     assert not transport.requests
 
 
@@ -622,11 +622,12 @@ def test_every_provider_has_a_record_a_codec_and_a_name_of_its_own() -> None:
 def test_a_rendered_request_has_the_whole_path_and_the_headers_that_are_sent() -> None:
     rendered = render_request("openai-chat:gpt-4o", HELLO, headers={"x-team": "blue"})
     assert rendered.path == "/v1/chat/completions"
-    assert rendered.headers == {"content-type": "application/json", "x-team": "blue"}
+    assert rendered.headers == {"content-type": "application/json", "x-team": "[redacted]"}
     transport = replayed(b"")
-    ask(model("openai-chat:gpt-4o", api_key="k", transport=transport, headers={"x-team": "blue"}))
+    ask(model("openai-chat:gpt-4o", api_key="key", transport=transport, headers={"x-team": "blue"}))
     assert transport.requests[0].url == "https://api.openai.com/v1/chat/completions"
     assert transport.requests[0].body == rendered.body
+    assert transport.requests[0].headers["x-team"] == "blue"
 
 
 @pytest.mark.parametrize(

@@ -261,11 +261,11 @@ def test_a_recording_of_a_binary_stream_holds_no_key(tmp_path: Path) -> None:
 
 
 def test_a_recording_of_a_signed_request_holds_no_part_of_the_signature(tmp_path: Path) -> None:
-    keys = AwsKeys("AKIDPLANTED", "secret-planted", "token-planted")
+    keys = AwsKeys("AKIDPLANTED", "secret-planted", "token-planted-0123456789")
 
     async def main() -> tuple[HttpRequest, str]:
         request = await AwsSigner("eu-west-1", keys=keys).sign(HttpRequest("POST", "http://h/x", {}, b"{}"))
-        echo = request.headers["authorization"].encode() + b" token-planted"
+        echo = request.headers["authorization"].encode() + b" token-planted-0123456789"
         exchange = ReplayedResponse(chunks=(echo,), headers={"content-type": "text/plain"})
         return request, await record_one(ReplayTransport([exchange]), request, tmp_path / "x.jsonl")
 

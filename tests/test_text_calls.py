@@ -238,7 +238,7 @@ def whole_answer(text: str) -> ReplayedResponse:
 
 def ask(name: str, response: ReplayedResponse, tools: Sequence[ToolSpec] = (LOOK,), **settings: Any) -> Assembly:
     asked = model(
-        name, base_url="http://host.invalid/v1", api_key="k", transport=ReplayTransport([response]), **settings
+        name, base_url="http://host.invalid/v1", api_key="key", transport=ReplayTransport([response]), **settings
     )
     return asyncio.run(asked.stream([Message.user("Hi")], tools).collect())
 

@@ -17,10 +17,11 @@ Knows nothing of messages, providers or the network.
 """
 
 import re
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from enum import StrEnum
-from functools import cache
-from typing import ClassVar, NamedTuple
+from functools import cache, wraps
+from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
 
 __all__ = [
     "RETRYABLE_CODES",
@@ -138,6 +139,93 @@ def redact_provider_message(text: str) -> str:
     return redact(text[: 32 * PROVIDER_MESSAGE_LIMIT])[:PROVIDER_MESSAGE_LIMIT]
 
 
+class Secrets:
+    """Texts that were given for one receiver alone, such as keys: hides them in what comes back, and shows none.
+
+    Only what is long enough to be one is hidden: placeholders such as `EMPTY`, `none` or `not-needed` are words of
+    ordinary text. What has no letter may be part of a number.
+    """
+
+    __slots__ = ("_words",)
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        # Also the parts of a value: `Bearer abc` is told by `abc`.
+        found = {word for value in values for word in (value, *_SEPARATORS.split(value)) if _may_be_secret(word)}
+        self._words = sorted(found, key=len, reverse=True)
+
+    def __repr__(self) -> str:
+        return f"<Secrets {len(self._words)}>"
+
+    def __bool__(self) -> bool:
+        return bool(self._words)
+
+    def learn(self, others: "Secrets") -> None:
+        """Hide these too."""
+        self._words = sorted({*self._words, *others._words}, key=len, reverse=True)
+
+    def hide(self, text: str) -> str:
+        """Return words for people without them, and without whatever else looks like a secret."""
+        return redact(self.hide_exactly(text))
+
+    def hide_exactly(self, text: str) -> str:
+        """Return a text without them, and otherwise as it is."""
+        for word in self._words:
+            text = text.replace(word, _REDACTED)
+        return text
+
+    def hide_in(self, data: bytes) -> bytes:
+        """Return data without them, JSON included; the very same data if it holds none."""
+        for word in self._words:
+            for form in {word.encode(), _escaped(word).encode()}:
+                if form in data:
+                    data = data.replace(form, _REDACTED.encode())
+        return data
+
+
+_SEPARATORS = re.compile(r"[\s,;=]+")
+
+
+def _may_be_secret(word: str) -> bool:
+    has_letter = any(map(str.isalpha, word))
+    return has_letter and (len(word) >= 16 or (len(word) >= 8 and any(map(str.isdigit, word))))
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace('"', '\\"')
+
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+
+def forget_arguments(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """Return the function such that what it raises holds no argument: error reporters collect local variables."""
+
+    @wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            del args, kwargs
+            _clear_frames(error)
+            raise
+
+    return call
+
+
+def _clear_frames(error: BaseException) -> None:
+    import traceback
+
+    chain: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while chain:
+        link = chain.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            traceback.clear_frames(link.__traceback__)
+            chain += [link.__cause__, link.__context__]
+
+
 class DragomanError(Exception):
     """Root of every error raised here. `str(error)` holds neither keys nor the provider's words."""
 
@@ -157,7 +245,7 @@ class DragomanError(Exception):
         self.code = code or self.default_code
         self.retryable = self.code in RETRYABLE_CODES if retryable is None else retryable
         self.retry_after = retry_after
-        self.request_id = request_id
+        self.request_id = redact(request_id) if request_id else request_id
         self.provider_message = redact_provider_message(provider_message) if provider_message else None
 
 

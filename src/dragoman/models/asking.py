@@ -13,7 +13,7 @@ import msgspec
 
 from ..catalogue import find_model_info
 from ..delta import DoneDelta, MessageDelta, ToolCallStartDelta, UsageDelta
-from ..errors import ErrorCode, InvalidValue, ModelError
+from ..errors import ErrorCode, InvalidValue, ModelError, Secrets, forget_arguments
 from ..history import HandedOff
 from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Text
 from ..providers import PROVIDERS, find_dialect
@@ -37,6 +37,7 @@ _CLIENT_SETTINGS = ("api_key", "base_url", "transport", "timeouts", "headers", "
 _SETTINGS = (*ModelConfig.__struct_fields__, *_CLIENT_SETTINGS)
 
 
+@forget_arguments
 def model(
     name: str,
     *,
@@ -83,6 +84,7 @@ def model(
     return Model(client, _changed(ModelConfig(model_id), config), CacheConfig() if cache else None)
 
 
+@forget_arguments
 def render_request(
     model_name: str,
     messages: Sequence[Message],
@@ -191,6 +193,7 @@ class Model:
         text_calls = None
         if self.client.dialect.text_calls and handed.tools and (tool_choice or config.tool_choice) != "none":
             text_calls = TextCallReader(handed.tools)
+        secrets = Secrets()
         return ModelStream(
             self.client.call_model(
                 wire,
@@ -198,11 +201,13 @@ class Model:
                 error_mapper=self.error_mapper,
                 on_answer=readers.append,
                 text_calls=text_calls,
+                secrets=secrets,
             ),
             request=wire,
             invocation=invocation,
             rewrite=_rewrites(handed.original_names, info.prices, None if dialect.says_cut else config.max_tokens),
             readers=readers,
+            secrets=secrets,
             invocation_state=invocation_state,
             trace_id=metadata.get("trace_id"),
         )

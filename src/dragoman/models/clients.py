@@ -9,17 +9,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..delta import ErrorDelta, MessageDelta
-from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, redact
+from ..delta import MessageDelta
+from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, Secrets, forget_arguments
 from ..providers import find_codec
 from ..request import ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
 from ..stream.textcalls import TextCallReader
 from ..target import Dialect
 from ..transport import default_transport
-from ..transport.protocol import HttpRequest, Timeouts, require_headers
+from ..transport.protocol import PUBLIC_HEADERS, HttpRequest, Timeouts, require_headers, require_key, secrets_of
 from .preparing import Preparations
-from .streams import close_quietly, log_bug
+from .streams import close_quietly, log_bug, without_secrets
 
 if TYPE_CHECKING:
     from ..transport import HttpResponse, Signer, TokenSource, Transport
@@ -39,6 +39,7 @@ class ProviderClient:
     costs time, and neither messages nor entries hold it.
     """
 
+    @forget_arguments
     def __init__(
         self,
         dialect: Dialect,
@@ -63,6 +64,8 @@ class ProviderClient:
         self._host = address.removesuffix(self._path)
         if not (api_key is None or isinstance(api_key, str) or callable(api_key) or hasattr(api_key, "sign")):
             raise InvalidValue(f"api_key must be a key, a function or a signer, got a {type(api_key).__name__}")
+        if isinstance(api_key, str) and api_key:
+            require_key(api_key, _key_header(dialect))
         if transport is not None and not hasattr(transport, "send"):
             raise InvalidValue.of("transport", transport, "a Transport")
         if timeouts is not None and not isinstance(timeouts, Timeouts):
@@ -74,14 +77,20 @@ class ProviderClient:
         self._transport = transport
         self._timeouts = timeouts or Timeouts()
         self._headers = dict(headers or {})
+        self._shown_headers = {
+            name: value if name.lower() in PUBLIC_HEADERS else "[redacted]" for name, value in self._headers.items()
+        }
 
     def __repr__(self) -> str:
         return f"ProviderClient({self.dialect.provider!r}, {self.dialect.specification!r})"
 
     def encode(self, request: ModelRequest) -> WireRequest:
-        """Return the request as this vendor gets it, all but the credentials; its path is the whole one."""
+        """Return the request as this vendor gets it, without secrets; its path is the whole one.
+
+        Header fields that the caller gave are named; their values are put in when the request is sent.
+        """
         encoded = self.codec.encode_request(request, self.dialect)
-        headers = {"content-type": "application/json", **encoded.headers, **self._headers}
+        headers = {"content-type": "application/json", **encoded.headers, **self._shown_headers}
         return msgspec.structs.replace(encoded, path=self._path + encoded.path, headers=headers)
 
     async def call_model(
@@ -92,20 +101,25 @@ class ProviderClient:
         error_mapper: ErrorMapper | None = None,
         on_answer: Callable[[ResponseReader], None] | None = None,
         text_calls: TextCallReader | None = None,
+        secrets: Secrets | None = None,
     ) -> AsyncGenerator[list[MessageDelta], None]:
         """Send the request and yield the deltas of each network read; together they are a legal stream.
 
         `on_answer` is given the reader once the answer begins, which counts the wire events that nobody knows.
+        `secrets` learns what the request tells the provider alone; the last deltas are free of it.
         Failures arrive as the closing `error`; only cancellation is raised. The connection is closed in any case.
         """
         response: HttpResponse | None = None
         reader: ResponseReader | None = None
         chunks: AsyncIterator[bytes] | None = None
         cause: Exception | None = None
+        told = Secrets() if secrets is None else secrets
         try:
             transport = self._transport or default_transport()
-            response = await transport.send(await self._signed(request), self._timeouts)
-            reader = self._reader(response.status, response.headers, run_id, error_mapper, text_calls)
+            signed = await self._signed(request)
+            told.learn(secrets_of(signed))
+            response = await transport.send(signed, self._timeouts)
+            reader = self._reader(response, run_id, error_mapper, text_calls, told)
             if on_answer is not None:
                 on_answer(reader)
             chunks = response.chunks()
@@ -113,7 +127,7 @@ class ProviderClient:
                 deltas = reader.feed(chunk, datetime.now(UTC))
                 finished = reader.finished
                 if deltas:
-                    yield self._without_key(deltas) if finished else deltas
+                    yield _without_secrets(deltas, told) if finished else deltas
                 if finished:
                     await _read_out(chunks)
                     return
@@ -131,15 +145,15 @@ class ProviderClient:
             last = [closing] if closing else []
         if cause is not None and not isinstance(cause, DragomanError):
             log_bug(cause)
-        yield self._without_key(last)
+        yield _without_secrets(last, told)
 
     def _reader(
         self,
-        status: int,
-        headers: Mapping[str, str],
+        response: "HttpResponse",
         run_id: str,
         error_mapper: ErrorMapper | None,
         text_calls: TextCallReader | None,
+        told: Secrets,
     ) -> ResponseReader:
         codec = self.codec
         if error_mapper is not None:
@@ -149,39 +163,28 @@ class ProviderClient:
             codec,
             self.dialect,
             run_id=run_id,
-            status=status,
-            headers=headers,
+            status=response.status,
+            headers=response.headers,
             text_calls=text_calls,
-            redact_raw=self._redacted if self._provider_raw else None,
+            redact_raw=told.hide if self._provider_raw else None,
         )
 
-    def _redacted(self, text: str) -> str:
-        """The text without this client's key and without whatever looks like one."""
-        key = self._known_key()
-        return redact(text.replace(key, "[redacted]") if key else text)
-
-    def _known_key(self) -> str | None:
-        return self._api_key if isinstance(self._api_key, str) else _from_environment(self.dialect.key_variables)
-
-    def _without_key(self, deltas: list[MessageDelta]) -> list[MessageDelta]:
-        """The last deltas without the key, which a provider may quote back in whatever shape it has."""
-        key = self._known_key()
-        error = deltas[-1] if deltas else None
-        if not key or not isinstance(error, ErrorDelta) or key not in (error.provider_message or ""):
-            return deltas
-        said = (error.provider_message or "").replace(key, "[redacted]")
-        return [*deltas[:-1], msgspec.structs.replace(error, provider_message=said)]
-
     async def _signed(self, request: WireRequest) -> HttpRequest:
-        unsigned = HttpRequest(request.method, self._host + request.path, request.headers, request.body)
+        # No local variable of this function shows a secret: error reporters collect them.
+        unsigned = HttpRequest(
+            request.method,
+            self._host + request.path,
+            {**request.headers, **self._headers} if self._headers else request.headers,
+            request.body,
+        )
         signer = self._given_signer or self._signer()
         return unsigned if signer is None else await signer.sign(unsigned)
 
+    @forget_arguments
     def _signer(self) -> "Signer | None":
         from ..transport import AwsSigner, KeySigner, TokenSigner, google_token_source
 
-        given, auth = self._api_key, self.dialect.auth
-        header = auth if auth.endswith("key") else "authorization"
+        given, auth, header = self._api_key, self.dialect.auth, _key_header(self.dialect)
         if isinstance(given, str):
             self._given_signer = KeySigner(given, header) if given else None
         elif given is not None:
@@ -201,6 +204,15 @@ class ProviderClient:
         variables = " or ".join(self.dialect.key_variables)
         where = f"set {variables}, or pass api_key=" if variables else "pass api_key="
         raise ModelError(f"no key for {self.dialect.provider}: {where}", code=ErrorCode.AUTHENTICATION)
+
+
+def _key_header(dialect: Dialect) -> str:
+    return dialect.auth if dialect.auth.endswith("key") else "authorization"
+
+
+def _without_secrets(deltas: list[MessageDelta], secrets: Secrets) -> list[MessageDelta]:
+    """The deltas of the last read, the closing one without what the provider may quote back in any of its fields."""
+    return [*deltas[:-1], without_secrets(deltas[-1], secrets)] if secrets and deltas else deltas
 
 
 async def _read_out(chunks: AsyncIterator[bytes]) -> None:

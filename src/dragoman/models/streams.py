@@ -4,15 +4,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from datetime import UTC, datetime
 from operator import length_hint
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from ..delta import MessageDelta
-from ..errors import DragomanError, report_raised
-from ..message import ModelInvocationDescriptor
+from ..errors import DragomanError, Secrets, report_raised
+from ..jsonform import from_json, to_json
+from ..message import Message, ModelInvocationDescriptor
 from ..request import WireRequest
 from ..stream import Assembler, Assembly, Guard, ResponseReader
 
-__all__ = ["ModelStream", "close_quietly", "guard_stream", "log_bug"]
+__all__ = ["ModelStream", "close_quietly", "guard_stream", "log_bug", "without_secrets"]
+
+_Told = TypeVar("_Told", bound=Message | MessageDelta | None)
 
 
 class ModelStream:
@@ -29,6 +34,7 @@ class ModelStream:
         invocation: ModelInvocationDescriptor,
         rewrite: Mapping[type, Callable[[Any], MessageDelta]],
         readers: Sequence[ResponseReader] = (),
+        secrets: Secrets | None = None,
         invocation_state: Any = None,
         trace_id: str | None = None,
     ) -> None:
@@ -36,6 +42,7 @@ class ModelStream:
         self.invocation = invocation
         self.invocation_state = invocation_state
         self._readers = readers
+        self._secrets = Secrets() if secrets is None else secrets  # filled when the request is sent
         self._assembler = Assembler(invocation=invocation, trace_id=trace_id)
         self._batch: list[MessageDelta] = []  # the deltas of the last network read
         self._rest: Iterator[MessageDelta] = iter(self._batch)  # those of them that nobody has been given yet
@@ -45,9 +52,21 @@ class ModelStream:
 
     @property
     def assembly(self) -> Assembly:
-        """What has arrived: the message once the stream is done, else the partial, with the error that ended it."""
+        """What has arrived: the message once the stream is done, else the partial, with the error that ended it.
+
+        It is free of the request's credentials, wherever a provider may repeat them: it is what gets recorded.
+        """
         self._assemble()
-        return self._assembler.result()
+        arrived, secrets = self._assembler.result(), self._secrets
+        if not secrets:
+            return arrived
+        return msgspec.structs.replace(
+            arrived,
+            message=without_secrets(arrived.message, secrets),
+            partial=without_secrets(arrived.partial, secrets),
+            error=without_secrets(arrived.error, secrets),
+            raw_finish_reason=secrets.hide_exactly(arrived.raw_finish_reason or "") or None,
+        )
 
     @property
     def unknown_events(self) -> int:
@@ -102,6 +121,15 @@ class ModelStream:
         handed_out = len(self._batch) - length_hint(self._rest)
         self._assembler.feed_all(self._batch[self._assembled : handed_out])
         self._assembled = handed_out
+
+
+def without_secrets(value: _Told, secrets: Secrets) -> _Told:
+    """Return a message or delta without what must not be told; itself, nearly always."""
+    if value is None:
+        return value
+    written = to_json(value)
+    clean = secrets.hide_in(written)
+    return value if clean is written else cast("_Told", from_json(clean))
 
 
 async def guard_stream(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, forget_arguments
 from ..history import HistoryEntry
 from .database import Database
 from .postgres_appending import append_entries
@@ -55,6 +55,7 @@ class PostgresStore(SQLStore):
     other may overtake each other.
     """
 
+    @forget_arguments
     def __init__(
         self,
         conninfo: str,

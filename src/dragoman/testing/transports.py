@@ -9,17 +9,18 @@ import gzip
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from ..errors import InvalidValue, ModelError, UnreadableData, redact
+from ..errors import InvalidValue, ModelError, Secrets, UnreadableData
 from ..files import read_file
 from ..stream import EventStreamParser
 from ..transport import HttpRequest, HttpResponse, Timeouts, Transport
+from ..transport.protocol import secrets_of
 
 __all__ = ["RecordingTransport", "ReplayTransport", "ReplayedResponse", "read_recording"]
 
@@ -32,10 +33,8 @@ _SECRET_FIELD = re.compile(
     r"|authorization$|secret$|password$|credentials?$",
     re.IGNORECASE,
 )
-_AWS_WORDS = frozenset({"Bearer", "Credential", "SignedHeaders", "Signature", "AWS4-HMAC-SHA256"})
 # One that is never closed reaches to the end: to look for its end again at each further quote would take for ever.
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
-_LEAST_SECRET = 6  # shorter ones would blank out ordinary words
 
 
 class ReplayedResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +197,7 @@ class _Recorded:
 
 
 def _record(request: HttpRequest, response: HttpResponse, body: bytes) -> dict[str, Any]:
-    hide = _Redaction(_sent_secrets(request))
+    hide = _Redaction(secrets_of(request))
     content_type = response.headers.get("content-type", "")
     binary = "vnd.amazon.eventstream" in content_type
     written: dict[str, Any] = {"status": response.status, "content_type": content_type}
@@ -230,39 +229,20 @@ def _binary_events(hide: "_Redaction", body: bytes) -> list[dict[str, Any]]:
         return []
 
 
-def _sent_secrets(request: HttpRequest) -> list[str]:
-    """What this request sent as a credential, in each form in which it could come back."""
-    secrets: list[str] = []
-    for name, value in request.headers.items():
-        if _SECRET_HEADER.search(name):
-            secrets += [value, *re.split(r"[\s,;=]+", value)]
-    secrets += [value for name, value in _query(request.url) if _SECRET_HEADER.search(name)]
-    userinfo, at, _ = urlsplit(request.url).netloc.rpartition("@")
-    if at:
-        secrets += userinfo.split(":")
-    told = {secret for secret in secrets if len(secret) >= _LEAST_SECRET} - _AWS_WORDS
-    return sorted(told, key=len, reverse=True)
-
-
 class _Redaction:
     """Blanks out what was sent as a credential, wherever it stands, and what looks like one. Counts what it changed."""
 
-    def __init__(self, secrets: Sequence[str]) -> None:
+    def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
         self.count = 0
 
     def exact(self, data: bytes) -> bytes:
-        clean = data
-        for secret in self._secrets:
-            clean = clean.replace(secret.encode(), REDACTED.encode())
+        clean = self._secrets.hide_in(data)
         self.count += clean != data
         return clean
 
     def text(self, text: str) -> str:
-        clean = text
-        for secret in self._secrets:
-            clean = clean.replace(secret, REDACTED)
-        clean = redact(clean)
+        clean = self._secrets.hide(text)
         self.count += clean != text
         return clean
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypedDict, Unpack
 
-from ..errors import ErrorCode, InvalidValue, MissingExtra, ToolError
+from ..errors import ErrorCode, InvalidValue, MissingExtra, ToolError, forget_arguments
 from .definition import Approval, Execute, ToolDefinition, ToolOutput
 from .mcp_endpoints import Endpoint, HttpEndpoint, StdioEndpoint
 from .mcp_listing import Listing, ToolPolicy, as_names, read_listing
@@ -88,6 +88,7 @@ class McpServer:
         self._keeper: Keeper | None = None
 
     @classmethod
+    @forget_arguments
     def stdio(
         cls,
         command: str,
@@ -105,6 +106,7 @@ class McpServer:
         return cls(StdioEndpoint(command, args, env=env, cwd=cwd, stderr=stderr), **options)
 
     @classmethod
+    @forget_arguments
     def http(cls, url: str, headers: Mapping[str, str] | None = None, **options: Unpack[_Options]) -> "McpServer":
         """Return a server that is reached over streamable HTTP; `headers` go with every request, and nowhere else."""
         return cls(HttpEndpoint(url, headers), **options)

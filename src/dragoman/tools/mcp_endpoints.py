@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-from ..errors import InvalidValue
-from .mcp_wire import EXCHANGE, Link, Secrets
+from ..errors import InvalidValue, Secrets
+from .mcp_wire import EXCHANGE, Link
 
 if TYPE_CHECKING:
     import httpx2

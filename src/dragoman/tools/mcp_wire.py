@@ -5,10 +5,8 @@ plain one, and is read here, one by one. Knows nothing of tools as such.
 """
 
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from ..errors import redact
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,13 +17,12 @@ if TYPE_CHECKING:
 
     Item: TypeAlias = SessionMessage | Exception
 
-__all__ = ["EXCHANGE", "Exchange", "Link", "Secrets", "raw_tools"]
+__all__ = ["EXCHANGE", "Exchange", "Link", "raw_tools"]
 
 _LUGGAGE = "dragoman/raw"
 # How servers say that they do not know a session (any more): as the specification wants it, and as some do it, the
 # reference server in TypeScript among them.
 _FORGOTTEN = frozenset({404, 400})
-_LEAST_SECRET = 6  # characters; shorter ones stand in too many words
 
 
 class Exchange:
@@ -43,20 +40,6 @@ class Exchange:
 
 # The request that a task is making. The SDK sends each request in a copy of its caller's context.
 EXCHANGE: contextvars.ContextVar[Exchange | None] = contextvars.ContextVar("dragoman_mcp_exchange", default=None)
-
-
-class Secrets:
-    """What a caller gave for the server's eyes alone: blanked out wherever it turns up."""
-
-    def __init__(self, values: Sequence[str] = ()) -> None:
-        words = {word for value in values for word in (value, value.rpartition(" ")[2]) if len(word) >= _LEAST_SECRET}
-        self._words = sorted(words, key=len, reverse=True)
-
-    def hide(self, text: str) -> str:
-        """Return the text without them, and without whatever else looks like a secret."""
-        for word in self._words:
-            text = text.replace(word, "[redacted]")
-        return redact(text)
 
 
 class Link:

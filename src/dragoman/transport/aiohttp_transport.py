@@ -9,7 +9,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ..errors import ErrorCode, InvalidValue, ModelError
+from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments
 from .body import readable_chunks
 from .protocol import NETWORK, HttpRequest, Timeouts, host_of, require_headers
 from .watch import BodyWatch, HeadWatch
@@ -51,6 +51,7 @@ class AiohttpTransport:
     certificate authorities. The pool closes with its event loop (`asyncio.run` sees to that) or by `close`.
     """
 
+    @forget_arguments
     def __init__(
         self,
         *,

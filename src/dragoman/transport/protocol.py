@@ -8,13 +8,35 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from ..errors import ErrorCode, InvalidValue, ModelError
+from ..errors import ErrorCode, InvalidValue, ModelError, Secrets
 
-__all__ = ["HttpRequest", "HttpResponse", "Timeouts", "Transport", "host_of", "is_header_value", "require_headers"]
+__all__ = [
+    "PUBLIC_HEADERS",
+    "HttpRequest",
+    "HttpResponse",
+    "Timeouts",
+    "Transport",
+    "host_of",
+    "is_header_value",
+    "require_headers",
+    "require_key",
+    "secrets_of",
+]
+
+# Header fields that say nothing of who sends them. The value of every other one may be a secret.
+PUBLIC_HEADERS = frozenset(
+    {
+        "accept", "accept-encoding", "anthropic-beta", "anthropic-version", "content-length", "content-type", "host",
+        "http-referer", "openai-beta", "user-agent", "x-amz-date", "x-title",
+    }
+)  # fmt: skip
+_SECRET_PARAMETER = re.compile(r"auth|key$|token$|secret|password|credential|signature|^sig$", re.IGNORECASE)
+_SIGNATURE_WORDS = re.compile(r"AWS4-HMAC-SHA256|SignedHeaders=[^,\s]*")
+_LONGEST_KEY = 16_384
 
 _METHOD = re.compile(r"[A-Z]{1,16}")
 _URL = re.compile(r"https?://[!-~]+")
@@ -141,6 +163,28 @@ def require_headers(headers: object) -> None:
             f"header {refused[0]!r} must be printable ASCII without line breaks or space at its ends"
             " (a key read from a file often ends in a line break)"
         )
+
+
+def require_key(key: str, header: str) -> None:
+    """Refuse a key that no vendor can have given, without quoting it."""
+    is_key = 2 <= len(key) <= _LONGEST_KEY and _fits_header(key) and not key.lower().startswith("bearer ")
+    del key  # error reporters collect local variables
+    if not is_key:
+        raise InvalidValue(
+            f"the key for header {header!r} must be printable ASCII of 2 to {_LONGEST_KEY} characters, without"
+            " line breaks or space at its ends (a key read from a file often ends in a line break) and without 'Bearer'"
+        )
+
+
+def secrets_of(request: HttpRequest) -> Secrets:
+    """Return what a request sends for the server's eyes alone: credentials in headers, query and address."""
+    fields = [value for name, value in request.headers.items() if name.lower() not in PUBLIC_HEADERS]
+    values = [_SIGNATURE_WORDS.sub("", value) for value in fields]
+    if "?" in request.url or "@" in request.url:
+        parts = urlsplit(request.url)
+        values += [value for name, value in parse_qsl(parts.query) if _SECRET_PARAMETER.search(name)]
+        values += parts.netloc.rpartition("@")[0].split(":")
+    return Secrets(values)
 
 
 def is_header_value(value: object) -> bool:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import force_setattr
 
-from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra, ModelError
-from .protocol import HttpRequest, is_header_value, require_headers
+from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra, ModelError, forget_arguments
+from .protocol import HttpRequest, is_header_value, require_headers, require_key
 
 __all__ = [
     "AZURE_SCOPE",
@@ -49,16 +49,11 @@ class KeySigner:
 
     __slots__ = ("_headers",)
 
+    @forget_arguments
     def __init__(self, key: str, header: str = "authorization") -> None:
         name = header.lower()
+        require_key(key, header)
         self._headers = {name: f"Bearer {key}" if name == "authorization" else key}
-        if not key or not is_header_value(key):
-            del key  # error reporters collect local variables
-            raise InvalidValue(
-                f"the key for header {header!r} must be printable ASCII, not empty, without line breaks or space at"
-                " its ends (a key read from a file often ends in a line break)"
-            )
-        del key
         require_headers(self._headers)
 
     def __repr__(self) -> str:
