@@ -394,13 +394,13 @@ def test_a_picture_comes_whole_with_the_start_of_its_block() -> None:
 
 def test_an_adapter_is_made_of_a_model_a_name_or_an_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     named = adapter_for("anthropic:claude-opus-4-5")
-    assert (named.model_name, named.supports_streaming) == ("anthropic:claude-opus-4-5", True)
+    assert (named.model_name(), named.supports_streaming()) == ("anthropic:claude-opus-4-5", True)
     assert repr(named) == "BlockAdapter(anthropic:claude-opus-4-5)"
     assert adapter_for(named) is named
     asked: Model = model("openai:gpt-5")
-    assert adapter_for(asked).model_name == "openai:gpt-5"
-    assert adapter_for(Player([])).model_name == "Player"
-    assert BlockAdapter(Player([]), name="mine").model_name == "mine"
+    assert adapter_for(asked).model_name() == "openai:gpt-5"
+    assert adapter_for(Player([])).model_name() == "Player"
+    assert BlockAdapter(Player([]), name="mine").model_name() == "mine"
     for wrong in (3, None, object()):
         with pytest.raises(InvalidValue, match="model must be a Model"):
             adapter_for(wrong)  # type: ignore[arg-type]

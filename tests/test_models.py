@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from dragoman import (
+    AgentState,
     CacheConfig,
     DoneDelta,
     ErrorCode,
@@ -24,6 +25,7 @@ from dragoman import (
     Model,
     ModelConfig,
     ModelError,
+    ModelInvocationDescriptor,
     OneTool,
     Prices,
     ProviderClient,
@@ -42,6 +44,7 @@ from dragoman import (
 from dragoman.catalogue import register_model
 from dragoman.providers import PROVIDERS, find_codec, find_dialect
 from dragoman.request import ModelInfo
+from dragoman.router import LlmRequest
 from dragoman.stream import DeltaWriter, WireEvent
 from dragoman.target import Dialect
 from dragoman.testing import ReplayedResponse, ReplayTransport
@@ -239,7 +242,7 @@ def test_the_client_itself_hides_the_key_that_a_provider_quotes() -> None:
     client = ProviderClient(find_dialect("anthropic"), api_key="my-own-form-of-key", transport=transport)
 
     async def run() -> list[MessageDelta]:
-        return [delta async for batch in client.call_model(WireRequest(path="/", body=b"{}")) for delta in batch]
+        return [delta async for batch in client.send(WireRequest(path="/", body=b"{}")) for delta in batch]
 
     *_, error = asyncio.run(run())
     assert isinstance(error, ErrorDelta)
@@ -581,6 +584,27 @@ def test_a_raw_event_holds_no_key_and_reaches_no_message() -> None:
     deltas, stream = ask(model("groq:m", api_key=key, transport=transport, provider_raw=True))
     assert deltas[1].provider_raw["echo"] == "[redacted]"
     assert b"providerRaw" not in to_json(stream.assembly.partial)
+
+
+def test_a_client_answers_a_request_of_context_messages() -> None:
+    transport = replayed(events(*ANSWER))
+    client = claude(transport).client
+    state = AgentState.create_default("Be brief.")
+    state.append_model_input("Hi")
+    wanted = ModelInvocationDescriptor("anthropic", "anthropic-messages", "m-1")
+    request = LlmRequest(context=state.render_live_context(), tools=(LOOK,), invocation=wanted)
+    message = asyncio.run(client.call_model(request).collect()).message
+    assert message is not None
+    assert message.meta is not None
+    assert (message.text, message.meta.invocation) == ("Hello", wanted)
+    body = json.loads(transport.requests[0].body)
+    assert (body["model"], body["system"][0]["text"], body["tools"][0]["name"]) == ("m-1", "Be brief.", "look")
+
+
+@pytest.mark.parametrize("wanted", [None, ModelInvocationDescriptor("openai", "openai-responses", "gpt-5")])
+def test_a_client_refuses_a_request_for_another_provider(wanted: ModelInvocationDescriptor | None) -> None:
+    with pytest.raises(InvalidValue, match="must have provider 'anthropic'"):
+        claude().client.call_model(LlmRequest(invocation=wanted))
 
 
 # ---------------------------------------------------------------- rendering

@@ -7,11 +7,9 @@ the invocation of the one that answered.
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import msgspec
-
 from .delta import MessageDelta
 from .errors import InvalidValue
-from .history import ContextMessage
+from .history.llmrequest import LlmRequest
 from .message import Message, ModelInvocationDescriptor
 from .request import ModelInfo
 from .stream import Assembly
@@ -74,15 +72,6 @@ class AnyModel(Protocol):
 
 
 Route: TypeAlias = AnyModel | Sequence[AnyModel]
-
-
-class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a router looks at: what is said, which tools there are, what the call is for, and who is wanted."""
-
-    context: Sequence[ContextMessage] = ()
-    tools: tuple[ToolSpec, ...] = ()
-    strategy: str = ""
-    invocation: ModelInvocationDescriptor | None = None
 
 
 class ProviderRouter:

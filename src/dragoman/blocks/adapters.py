@@ -22,11 +22,9 @@ __all__ = ["BlockAdapter", "ModelAdapter", "StreamingModel", "adapter_for"]
 class ModelAdapter(Protocol):
     """A model that is sent blocks and answers in blocks."""
 
-    @property
     def model_name(self) -> str:
         """What the model is called."""
 
-    @property
     def supports_streaming(self) -> bool:
         """Whether `stream_message` gives an answer before it is whole."""
 
@@ -79,9 +77,8 @@ class BlockAdapter:
         self._capacity = require_capacity(capacity)
 
     def __repr__(self) -> str:
-        return f"BlockAdapter({self.model_name})"
+        return f"BlockAdapter({self.model_name()})"
 
-    @property
     def model_name(self) -> str:
         """The name given, else `provider:model` as the model's invocation says it, else the name of its class."""
         if self._name is not None:
@@ -91,7 +88,6 @@ class BlockAdapter:
             return f"{invocation.provider}:{invocation.model}"
         return type(self._model).__name__
 
-    @property
     def supports_streaming(self) -> bool:
         """True: every model here streams."""
         return True
@@ -166,7 +162,7 @@ class BlockAdapter:
             raise ModelError("the answer ended before it was whole", code=ErrorCode.STREAM_TRUNCATED)
         (said,) = from_core((message,))
         model_id = message.meta.model_id if message.meta else None
-        return ModelResponse(said, _usage(assembly.usage), model_id or self.model_name, assembly.finish_reason)
+        return ModelResponse(said, _usage(assembly.usage), model_id or self.model_name(), assembly.finish_reason)
 
 
 def adapter_for(model: "StreamingModel | ModelAdapter | str") -> ModelAdapter:

@@ -195,7 +195,7 @@ class Model:
             text_calls = TextCallReader(handed.tools)
         secrets = Secrets()
         return ModelStream(
-            self.client.call_model(
+            self.client.send(
                 wire,
                 run_id=run_id,
                 error_mapper=self.error_mapper,

@@ -12,7 +12,7 @@ import msgspec
 from ..delta import MessageDelta
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, Secrets, forget_arguments
 from ..providers import find_codec
-from ..request import ModelRequest, WireRequest
+from ..request import CacheConfig, ModelConfig, ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
 from ..stream.textcalls import TextCallReader
 from ..target import Dialect
@@ -22,7 +22,9 @@ from .preparing import Preparations
 from .streams import close_quietly, log_bug, without_secrets
 
 if TYPE_CHECKING:
+    from ..history.llmrequest import LlmRequest
     from ..transport import HttpResponse, Signer, TokenSource, Transport
+    from .streams import ModelStream
 
 __all__ = ["ErrorMapper", "ProviderClient"]
 
@@ -93,7 +95,22 @@ class ProviderClient:
         headers = {"content-type": "application/json", **encoded.headers, **self._shown_headers}
         return msgspec.structs.replace(encoded, path=self._path + encoded.path, headers=headers)
 
-    async def call_model(
+    def call_model(self, request: "LlmRequest") -> "ModelStream":
+        """Ask the model that the request's invocation names, with default settings, and return its answer as it comes.
+
+        The invocation must be of this client's provider and wire API. Use a `Model` for settings.
+        """
+        from ..history import to_messages
+        from .asking import Model
+
+        wanted, dialect = request.invocation, self.dialect
+        if wanted is None or (wanted.provider, wanted.specification) != (dialect.provider, dialect.specification):
+            here = f"provider {dialect.provider!r} and specification {dialect.specification!r}"
+            raise InvalidValue(f"request.invocation must have {here}, got {wanted!r}")
+        messages = to_messages(request.context, screen_in_result=not dialect.rules.user_after_tool)
+        return Model(self, ModelConfig(wanted.model), CacheConfig()).stream(messages, request.tools)
+
+    async def send(
         self,
         request: WireRequest,
         *,
