@@ -76,7 +76,8 @@ def test_the_request_has_the_system_instruction() -> None:
     conversation = Conversation(4_000, instruction="Be brief.")
     conversation.manager = conversation.fresh_manager(compactor=ModelCompactor())
     conversation.say("go")
-    go_on(conversation, 20)
+    while not updates(conversation).compaction:
+        go_on(conversation)
     assert asked(conversation).system == "Be brief."
 
 
@@ -108,7 +109,7 @@ def test_what_earlier_epochs_folded_is_asked_about_as_the_model_was_shown_it() -
     conversation.manager = conversation.fresh_manager(compactor=ModelCompactor())
     conversation.say("Rename settle_account.")
     for _ in range(20):
-        go_on(conversation, 20)
+        go_on(conversation, 17)
         conversation.wait(400)
         assert conversation.build().stats.epoch == "cache expired"
     while not updates(conversation).compaction:

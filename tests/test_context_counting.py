@@ -1,6 +1,9 @@
 """What a context counts for the model that it is for: thinking that goes back, and what reported usage has taught."""
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from dragoman import (
     ErrorCode,
@@ -14,7 +17,8 @@ from dragoman import (
     TokenUsage,
     ToolCall,
 )
-from dragoman.context import ContextBuildResult, ContextManager, EstimateCounter, TokenCounter, count_message
+from dragoman.context import ContextBuildResult, ContextManager, EstimateCounter, TokenCounter
+from dragoman.context.timeline import Aim
 from dragoman.history import InterruptionEntry, hand_off
 from dragoman.providers import find_dialect
 from dragoman.target import TargetRules
@@ -28,6 +32,7 @@ FOUR = EstimateCounter(4)
 
 LONG = Thinking("so then, " * 400, provider_data={"signature": "s"})
 LONG_TOKENS = FOUR.count(LONG.text)
+CLAUDE_AIM = Aim(CLAUDE)
 
 
 def said(*parts: Part, by: ModelInvocationDescriptor | None, used: int | None = None) -> Message:
@@ -47,7 +52,11 @@ def thoughtful(by: ModelInvocationDescriptor | None = CLAUDE, budget: int = 20_0
 def thinking_counted(conversation: Conversation, **fields: object) -> int:
     """How much of an estimate is thinking."""
     result = conversation.manager.build_context(conversation.given(**fields))
-    return result.estimate - conversation.manager.estimate_tokens(result.messages, tools=result.tool_specs)
+    answered = [message.meta.invocation for message in result.messages if message.meta is not None]
+    target: Any = fields.get("invocation", answered[-1] if answered else None)
+    # Nobody's thinking counts nothing.
+    nobodys = [replace(message, meta=None) for message in result.messages]
+    return result.estimate - conversation.manager.estimate_tokens(nobodys, tools=result.tool_specs, invocation=target)
 
 
 # ---------------------------------------------------------------- thinking
@@ -115,7 +124,7 @@ def test_a_conversation_full_of_thinking_fits_its_budget_with_all_that_is_sent()
         think_and_read(conversation, turn)
         result = conversation.build(invocation=CLAUDE)
         epochs += result.stats.epoch is not None
-        assert sum(count_message(message, FOUR, include_thinking=True) for message in result.messages) <= 4_000
+        assert sum(CLAUDE_AIM.count(message, FOUR) for message in result.messages) <= 4_000
     assert epochs > 2
 
 

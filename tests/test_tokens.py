@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from dragoman.catalogue import list_models
 from dragoman.context import tokens
 from dragoman.context.tokens import (
+    LARGEST_OVERHEAD,
     MEDIA_TOKENS,
-    MESSAGE_OVERHEAD,
-    TOOL_OVERHEAD,
+    OVERHEADS,
     EstimateCounter,
+    Overhead,
     TokenCounter,
     UsageCorrection,
     count_message,
@@ -378,13 +379,18 @@ def test_no_tokenizer_is_loaded_before_it_is_asked_for() -> None:
 # Messages.
 
 
+NO_OVERHEAD = Overhead(0, 0, 0, 0, 0)
+
+
 def tokens_of(*parts: Part, **options: bool) -> int:
     """Return what an assistant's message of these parts counts beside its overhead, a character a token."""
-    return count_message(Message.assistant(*parts), EstimateCounter(1), **options) - MESSAGE_OVERHEAD
+    return count_message(Message.assistant(*parts), EstimateCounter(1), overhead=NO_OVERHEAD, **options)
 
 
 def test_an_empty_message_is_its_overhead() -> None:
-    assert count_message(Message.user(), ESTIMATE) == MESSAGE_OVERHEAD
+    assert count_message(Message.user(), ESTIMATE) == LARGEST_OVERHEAD.message
+    for overhead in OVERHEADS.values():
+        assert count_message(Message.user(), ESTIMATE, overhead=overhead) == overhead.message
 
 
 def test_texts_count_each_by_itself() -> None:
@@ -396,12 +402,12 @@ def test_thinking_counts_only_where_it_is_asked_for() -> None:
     assert tokens_of(Thinking("hm"), Text("yes"), include_thinking=True) == 5
 
 
-def test_a_call_counts_its_name_and_its_argument_text_as_written() -> None:
-    assert tokens_of(ToolCall.parse("a-long-identifier", "read", '{ "n" : 1 }')) == TOOL_OVERHEAD + 4 + 11
+def test_a_call_counts_its_id_its_name_and_its_argument_text_as_written() -> None:
+    assert tokens_of(ToolCall.parse("a-long-identifier", "read", '{ "n" : 1 }')) == 17 + 4 + 11
 
 
 def test_a_call_whose_arguments_did_not_parse_counts_what_was_written() -> None:
-    assert tokens_of(ToolCall.parse("c1", "read", '{"n": ')) == TOOL_OVERHEAD + 4 + 6
+    assert tokens_of(ToolCall.parse("c1", "read", '{"n": ')) == 2 + 4 + 6
 
 
 @pytest.mark.parametrize(
@@ -416,7 +422,7 @@ def test_a_call_whose_arguments_did_not_parse_counts_what_was_written() -> None:
 )
 def test_a_result_counts_what_it_says(content: Any, count: int) -> None:
     message = Message.tool(ToolResult("c1", content))
-    assert count_message(message, EstimateCounter(1)) == MESSAGE_OVERHEAD + TOOL_OVERHEAD + count
+    assert count_message(message, EstimateCounter(1), overhead=NO_OVERHEAD) == 2 + count
 
 
 @pytest.mark.parametrize(
@@ -435,7 +441,7 @@ def test_a_result_counts_what_it_says(content: Any, count: int) -> None:
     ],
 )
 def test_media_count_by_their_kind(part: Part, count: int) -> None:
-    assert count_message(Message.user(part), EstimateCounter(1)) == MESSAGE_OVERHEAD + count
+    assert count_message(Message.user(part), EstimateCounter(1), overhead=NO_OVERHEAD) == count
 
 
 def test_a_provider_item_counts_its_text_or_else_its_json() -> None:
@@ -450,7 +456,7 @@ def test_a_part_of_a_later_version_counts_its_json() -> None:
 @given(messages(text=ANY_TEXT))
 def test_any_message_is_counted(message: Message) -> None:
     without, whole = (count_message(message, ESTIMATE, include_thinking=thinking) for thinking in (False, True))
-    assert MESSAGE_OVERHEAD <= without <= whole
+    assert LARGEST_OVERHEAD.message <= without <= whole
 
 
 # The correction by reported usage.

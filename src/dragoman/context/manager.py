@@ -32,7 +32,7 @@ from .compaction import CompactionRequest, Compactor, plan_compaction
 from .projection import PROJECTION_VERSION, Projection, Settings, find_epoch_reason, read_projection, start_epoch
 from .recall import RECALL_TOOL
 from .timeline import COUNTER_KEY, ESTIMATE_KEY, Aim, Timeline
-from .tokens import MESSAGE_OVERHEAD, TOOL_OVERHEAD, TokenCounter, find_counter
+from .tokens import LARGEST_OVERHEAD, TokenCounter, find_counter
 
 __all__ = [
     "ContextBuildInput",
@@ -45,6 +45,8 @@ __all__ = [
 # Where nobody knows a model's window: small enough for nearly all of them.
 UNKNOWN_WINDOW = 32_768
 LEAST_BUDGET = 1_000
+# What messages get where instruction and tools leave less: enough for one that was cut as far as it can be.
+LEAST_ROOM = 200
 # A request that was refused as too long is next tried at this share of its size.
 OVERFLOW_SHARE = 0.75
 # A provider looks back over so many content blocks for what it has cached.
@@ -236,7 +238,7 @@ class ContextManager:
         budget = int(self._total(given.model_info) / timeline.correction.ratio) - fixed
         if projection.limit is not None:
             budget = min(budget, projection.limit)
-        return _Moment(timeline, projection, _settings(given, max(budget, LEAST_BUDGET)), fixed, tools)
+        return _Moment(timeline, projection, _settings(given, max(budget, LEAST_ROOM)), fixed, tools)
 
     def _counter_for(self, target: ModelInvocationDescriptor | None) -> TokenCounter:
         return self._counter or find_counter(*((target.provider, target.model) if target else (None, None)))
@@ -391,12 +393,13 @@ def _settings(given: ContextBuildInput, budget: int) -> Settings:
 def _frame_tokens(tools: Iterable[ToolSpec], system: str | None, counter: TokenCounter) -> int:
     """What a request holds beside its messages."""
     size = sum(_tool_tokens(tool, counter) for tool in tools)
-    return size + (counter.count(system) + MESSAGE_OVERHEAD if system else 0)
+    around = LARGEST_OVERHEAD.message + LARGEST_OVERHEAD.part
+    return size + (counter.count(system) + around if system else 0)
 
 
 def _tool_tokens(tool: ToolSpec, counter: TokenCounter) -> int:
     schema = encode_json(tool.parameter_schema).decode()
-    return TOOL_OVERHEAD + counter.count(f"{tool.name}\n{tool.description or ''}\n{schema}")
+    return LARGEST_OVERHEAD.tool + counter.count(f"{tool.name}\n{tool.description or ''}\n{schema}")
 
 
 def _anchors(messages: Sequence[Message], ledger: int) -> tuple[int, ...]:

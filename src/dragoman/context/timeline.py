@@ -29,7 +29,7 @@ from ..message import Message, ModelInvocationDescriptor, Thinking
 from ..target import TargetRules
 from .index import HistoryIndex
 from .limiting import limit_results
-from .tokens import TokenCounter, UsageCorrection, count_message
+from .tokens import LARGEST_OVERHEAD, OVERHEADS, Overhead, TokenCounter, UsageCorrection, count_message, count_overhead
 
 __all__ = ["COUNTER_KEY", "ESTIMATE_KEY", "Aim", "Timeline", "Unit"]
 
@@ -39,7 +39,10 @@ COUNTER_KEY = "context_counter"
 
 
 class Aim(msgspec.Struct, frozen=True):
-    """Whom a request is for, which decides whose thinking goes back. Without rules all of one provider's does."""
+    """Whom a request is for, which decides whose thinking goes back, and what is written around each message.
+
+    Without rules all thinking of one provider goes back.
+    """
 
     invocation: ModelInvocationDescriptor | None = None
     rules: TargetRules | None = None
@@ -54,9 +57,14 @@ class Aim(msgspec.Struct, frozen=True):
             return (origin.provider, origin.specification) == (target.provider, target.specification)
         return self.rules.thinking and self.rules.takes_opaque_from(origin, target.specification, target.model)
 
+    @property
+    def overhead(self) -> Overhead:
+        """What the target writes around what is said."""
+        return OVERHEADS.get(self.invocation.specification, LARGEST_OVERHEAD) if self.invocation else LARGEST_OVERHEAD
+
     def count(self, message: Message, counter: TokenCounter) -> int:
         """Return what a message adds to the request."""
-        return count_message(message, counter, include_thinking=self.takes_thinking_of(message))
+        return count_message(message, counter, include_thinking=self.takes_thinking_of(message), overhead=self.overhead)
 
 
 class Unit:
@@ -119,7 +127,7 @@ class Timeline:
         self.serials: list[int] = []  # each unit's first serial
         self.index = HistoryIndex()
         self._indexed = 0
-        self._said: list[int] = []  # each unit's tokens without thinking: the same whomever a request is for
+        self._said: list[int] = []  # each unit's text without thinking: the same whomever a request is for
         self._thoughtful: list[tuple[int, int]] = []  # where messages with thinking are: the unit, the place in it
         self.limited: dict[int, ToolResultsEntry] = {}  # by their serials, results as they are shown where that is less
         self.epoch: EpochEntry | None = None
@@ -148,7 +156,12 @@ class Timeline:
         if aim == self._aim:
             return
         before, self._aim = self._aim, aim
-        changed = False
+        changed = before.overhead != aim.overhead
+        if changed:
+            for unit in self.units:
+                for place, message in enumerate(unit.messages):
+                    unit.sizes[place] += count_overhead(message, aim.overhead)
+                    unit.sizes[place] -= count_overhead(message, before.overhead)
         for number, place in self._thoughtful:
             unit = self.units[number]
             message = unit.messages[place]
@@ -282,8 +295,9 @@ class Timeline:
     def _put(self, unit: Unit, entry: HistoryEntry, messages: Sequence[Message]) -> None:
         if not unit.entries:
             self.serials.append(entry.serial)
-        sizes = [count_message(message, self.counter) for message in messages]
-        self._said[-1] += sum(sizes)
+        overhead = self._aim.overhead
+        sizes = [count_message(message, self.counter, overhead=overhead) for message in messages]
+        self._said[-1] += sum(sizes) - sum(count_overhead(message, overhead) for message in messages)
         for place, message in enumerate(messages):
             if any(isinstance(part, Thinking) for part in message.parts):
                 self._thoughtful.append((len(self.units) - 1, len(unit.messages) + place))

@@ -1,7 +1,7 @@
 """Text and messages in, numbers of tokens out: by a model's own vocabulary where one is at hand, else by an estimate.
 
 Counting is pure. `find_counter` alone looks at what is installed and reads files; it never touches the network.
-Knows no provider's wire format, so what a request adds around its messages is left to `UsageCorrection`.
+Of a wire API it knows how many tokens that writes around what is said, and nothing more.
 """
 
 import math
@@ -18,19 +18,42 @@ from ..message import FileRef, Image, Message, Part, ProviderItem, Text, Thinkin
 from .lines import file_text
 
 __all__ = [
+    "LARGEST_OVERHEAD",
     "MEDIA_TOKENS",
-    "MESSAGE_OVERHEAD",
-    "TOOL_OVERHEAD",
+    "OVERHEADS",
     "EstimateCounter",
+    "Overhead",
     "TokenCounter",
     "UsageCorrection",
     "count_message",
+    "count_overhead",
     "find_counter",
 ]
 
-# What a provider writes around a message (role, separators), and around a call or a result (id, JSON around it).
-MESSAGE_OVERHEAD = 4
-TOOL_OVERHEAD = 8
+
+class Overhead(msgspec.Struct, frozen=True):
+    """The tokens that a wire API writes around a message, each of its parts, a call, a result, and a tool's spec."""
+
+    message: int
+    part: int
+    call: int
+    result: int
+    tool: int
+
+
+# By specification: what stands around the texts in a request, measured by encoding messages and counting their JSON
+# with the vocabulary o200k. The ids of calls are counted as they are.
+OVERHEADS: dict[str, Overhead] = {
+    "openai-chat": Overhead(message=7, part=2, call=18, result=6, tool=14),
+    "openai-responses": Overhead(message=7, part=18, call=18, result=12, tool=14),
+    "anthropic-messages": Overhead(message=9, part=8, call=14, result=14, tool=12),
+    "gemini": Overhead(message=9, part=5, call=16, result=16, tool=12),
+    "bedrock-converse": Overhead(message=9, part=5, call=16, result=16, tool=16),
+}
+# For a target that is not known.
+LARGEST_OVERHEAD = Overhead(
+    *(max(getattr(each, name) for each in OVERHEADS.values()) for name in Overhead.__struct_fields__)
+)
 
 # What is no text counts as one figure per kind, because size in bytes says little about tokens: an image as large as
 # Anthropic lets one be at normal resolution, three pages of a PDF, a minute of sound or of video as Gemini counts them.
@@ -226,15 +249,35 @@ def find_counter(provider: str | None = None, model: str | None = None) -> Token
     return _load_splintr(vocabulary) or _load_tiktoken(vocabulary) or EstimateCounter()
 
 
-def count_message(message: Message, counter: TokenCounter, *, include_thinking: bool = False) -> int:
+def count_message(
+    message: Message,
+    counter: TokenCounter,
+    *,
+    include_thinking: bool = False,
+    overhead: Overhead = LARGEST_OVERHEAD,
+) -> int:
     """Return what a message adds to a request, as `counter` sees it.
 
     Counted are text; the name and the argument text of a call; what a result says; the text of a provider's item, or
     its JSON where it has no text. Thinking counts only if it is asked for: to most targets it is not sent back. A text
-    file with its data counts as its text, other media as `MEDIA_TOKENS` says, wherever their bytes are. Each message
-    has `MESSAGE_OVERHEAD` beside that, each call and each result `TOOL_OVERHEAD`. Opaque provider data counts nothing.
+    file with its data counts as its text, other media as `MEDIA_TOKENS` says, wherever their bytes are. What the target
+    writes around all that is `overhead`. Opaque provider data counts nothing.
     """
-    return MESSAGE_OVERHEAD + sum(_count_part(part, counter, include_thinking) for part in message.parts)
+    said = sum(_count_part(part, counter, include_thinking) for part in message.parts)
+    return said + count_overhead(message, overhead)
+
+
+def count_overhead(message: Message, overhead: Overhead) -> int:
+    """Return how many of a message's tokens the target writes around what it says."""
+    size = overhead.message
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            size += overhead.call
+        elif isinstance(part, ToolResult):
+            size += overhead.result + (overhead.part * len(part.content) if isinstance(part.content, tuple) else 0)
+        else:
+            size += overhead.part
+    return size
 
 
 # A report outside these bounds is mostly about something that was not counted: a conversation that the provider keeps,
@@ -284,9 +327,10 @@ def _count_part(part: Part, counter: TokenCounter, include_thinking: bool) -> in
         case Thinking():
             return counter.count(part.text) if include_thinking else 0
         case ToolCall():
-            return TOOL_OVERHEAD + counter.count(part.tool_name) + counter.count(part.raw_args_text)
+            said = counter.count(part.tool_name) + counter.count(part.raw_args_text)
+            return said + counter.count(part.tool_call_id)
         case ToolResult():
-            return TOOL_OVERHEAD + _count_result(part, counter)
+            return counter.count(part.tool_call_id) + _count_result(part, counter)
         case Image() | FileRef():
             return _count_media(part, counter)
         case ProviderItem():
