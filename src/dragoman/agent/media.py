@@ -6,6 +6,7 @@ that has changed since it was recorded, is a line of text in the request: it nev
 
 import hashlib
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -69,7 +70,8 @@ class MediaReader:
         self.folder = None if config.root is None else ConfinedFolder(config.root)
         self._limit = config.file_limit_bytes
         self._blind: set[ModelInvocationDescriptor] = set()  # models whose servers have refused media
-        self._last: dict[ModelInvocationDescriptor, list[_Fitted]] = {}  # the last request to each model
+        # The last request to each model: what was given, and what became of the messages that have media.
+        self._last: dict[ModelInvocationDescriptor, tuple[Sequence[Message], dict[int, _Fitted]]] = {}
 
     # ------------------------------------------------------------ before it is recorded
 
@@ -115,29 +117,31 @@ class MediaReader:
 
     # ------------------------------------------------------------ before a call
 
-    async def fit(self, messages: Sequence[Message], model: AnyModel) -> tuple[tuple[Message, ...], list[Unshown]]:
+    async def fit(self, messages: tuple[Message, ...], model: AnyModel) -> tuple[tuple[Message, ...], list[Unshown]]:
         """Return the messages with their files read and unreadable media as text; and which media those are."""
-        last = self._last.get(model.invocation, [])
-        same = 0
-        while same < min(len(last), len(messages)) and last[same].given is messages[same]:
-            same += 1
+        last, known = self._last.get(model.invocation, ((), {}))
+        matches = list(map(is_, last, messages))
+        same = matches.index(False) if False in matches else len(matches)
+        new = {index: messages[index] for index in range(same, len(messages)) if _has_media(messages[index])}
+        known = {index: one for index, one in known.items() if index < same}
 
-        def work() -> list[_Fitted]:
-            known = [self._fitted(one.given, model, one) if one.states else one for one in last[:same]]
-            return known + [self._fitted(message, model) for message in messages[same:]]
+        def work() -> dict[int, _Fitted]:
+            before = {index: self._fitted(one.given, model, one) if one.states else one for index, one in known.items()}
+            return before | {index: self._fitted(message, model) for index, message in new.items()}
 
-        if any(one.states for one in last[:same]) or any(_paths(message) for message in messages[same:]):
+        if any(one.states for one in known.values()) or any(map(_paths, new.values())):
             import asyncio
 
             fitted = await asyncio.to_thread(work)
         else:
             fitted = work()
-        self._last[model.invocation] = fitted
-        return tuple(one.sent for one in fitted), [each for one in fitted for each in one.unshown]
+        self._last[model.invocation] = (messages, fitted)
+        sent = list(messages)
+        for index, one in fitted.items():
+            sent[index] = one.sent
+        return tuple(sent) if fitted else messages, [each for one in fitted.values() for each in one.unshown]
 
     def _fitted(self, given: Message, model: AnyModel, before: _Fitted | None = None) -> _Fitted:
-        if not any(isinstance(part, (Image, FileRef, ToolResult)) for part in given.parts):
-            return _Fitted(given, given)
         states = tuple(self._state(part) for part in _paths(given))
         if before is not None and before.states == states:
             return before  # the very message, so that what was encoded of it is used again
@@ -158,7 +162,8 @@ class MediaReader:
         What a server reads is known only when it is asked: a local one may have a model without eyes. From now on the
         model gets a line of text for each medium, and new ones are refused.
         """
-        sent = [part for one in self._last.get(model.invocation, []) for part in _parts(one.sent)]
+        _, fitted = self._last.get(model.invocation, ((), {}))
+        sent = [part for one in fitted.values() for part in _parts(one.sent)]
         if model.invocation in self._blind or not any(isinstance(part, (Image, FileRef)) for part in sent):
             return False
         self._blind.add(model.invocation)
@@ -230,6 +235,13 @@ def _parts(message: Message) -> list[object]:
         is_result = isinstance(part, ToolResult) and isinstance(part.content, tuple)
         parts += part.content if is_result else (part,)  # type: ignore[union-attr]  # a result has content
     return parts
+
+
+def _has_media(message: Message) -> bool:
+    for part in message.parts:
+        if isinstance(part, (Image, FileRef)) or (isinstance(part, ToolResult) and isinstance(part.content, tuple)):
+            return True
+    return False
 
 
 def _paths(message: Message) -> list[FileRef]:
