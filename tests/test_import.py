@@ -30,7 +30,9 @@ def test_importing_the_package_loads_the_values_alone() -> None:
 
 def test_asking_for_a_model_loads_the_handoff_and_nothing_of_the_record() -> None:
     loaded = loaded_by("import dragoman; dragoman.model('openai:gpt-4o', api_key='sk-fake')")
-    assert {name for name in loaded if name.startswith("dragoman.history.")} == {f"dragoman.history.{name}" for name in ("handoff", "media")}
+    assert {name for name in loaded if name.startswith("dragoman.history.")} == {
+        f"dragoman.history.{name}" for name in ("handoff", "media")
+    }
     assert loaded.isdisjoint(HEAVY)
 
 
