@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..delta import DoneDelta
 from ..errors import InvalidValue, UnreadableData
 from ..jsontext import encode_json
-from ..message import Message, MessageMeta, ModelInvocationDescriptor
+from ..message import FinishReason, Message, MessageMeta, ModelInvocationDescriptor
 from ..providers import find_codec, find_dialect
 from ..stream import Assembler, ResponseReader
 from .reading import Node, reading
@@ -41,8 +42,10 @@ def read_answer(
     reader = ResponseReader(find_codec(specification), find_dialect(provider, model))
     assembler = Assembler(invocation=invocation)
     with reading(where):
-        assembler.feed_all(reader.feed(encode_json(body)))
-        assembler.feed_all(reader.end())
+        for delta in (*reader.feed(encode_json(body)), *reader.end()):
+            if isinstance(delta, DoneDelta) and delta.raw_finish_reason is None:
+                delta = replace(delta, finish_reason=FinishReason.STOP)  # noqa: PLW2901  # a stored answer is whole
+            assembler.feed(delta)
         assembly = assembler.result()
     if assembly.message is None:
         said = assembly.error.message if assembly.error is not None else "it has no end"
