@@ -21,6 +21,8 @@ Candidate = tuple[int, Sequence[int]]
 _CHARACTERS_PER_TOKEN = 4
 _HEADER_TOKENS = 4.0
 _GAP_TOKENS = 0.5
+# How much of the room gists that were given may take.
+GIST_SHARE = 0.5
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,8 @@ def choose(
     room: float,
 ) -> Zone:
     """Return what is kept in at most `room` tokens of the candidates and of names that were listed already."""
+    gists, gist_tokens = _choose_gists(index, candidates, room=GIST_SHARE * room)
+    room -= gist_tokens
     listed = rates.names_share * room
     chosen, covered, used = _choose_lines(index, judge, candidates, shown, rates=rates, room=room - listed)
     hidden = set(listed_names)
@@ -70,7 +74,22 @@ def choose(
     hidden -= covered
     hidden -= shown.names
     names = _choose_names(judge, hidden, rates=rates, room=min(listed, room - used))
-    return Zone(picks_in_order(chosen, index.blocks), names)
+    # An entry of which a line is kept says more than its gist.
+    furthest = tuple((index.blocks[number].serial, index.blocks[number].place) for number in gists - chosen.keys())
+    return Zone(picks_in_order(chosen, index.blocks), names, gists=tuple(sorted(furthest)))
+
+
+def _choose_gists(index: HistoryIndex, candidates: Sequence[Candidate], *, room: float) -> tuple[set[int], float]:
+    """The blocks whose given gists fit, the newest first, and their tokens."""
+    chosen: set[int] = set()
+    used = 0.0
+    for number in sorted({number for number, _ in candidates}, reverse=True):
+        gist = index.blocks[number].gist
+        cost = _HEADER_TOKENS + _cost(gist) if gist is not None else 0.0
+        if gist is not None and used + cost <= room:
+            chosen.add(number)
+            used += cost
+    return chosen, used
 
 
 def _choose_lines(

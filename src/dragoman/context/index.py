@@ -12,6 +12,7 @@ from ..history import (
     HistoryToolCallResult,
     InterruptionEntry,
     LevelOfDetail,
+    LevelOfDetailSections,
     ModelInputEntry,
     ModelOutputEntry,
     ToolExecutionStatus,
@@ -57,11 +58,25 @@ _PATH = re.compile(r"(?=.*[/.])\S{1,300}")
 class Block:
     """One part's lines. `serial` and `place` say where it stands in the history, `position` how many tokens before."""
 
-    __slots__ = ("failed", "keys", "kind", "lines", "names", "place", "position", "serial", "subject", "tokens", "tool")
+    __slots__ = (
+        "failed",
+        "gist",
+        "keys",
+        "kind",
+        "lines",
+        "names",
+        "place",
+        "position",
+        "serial",
+        "subject",
+        "tokens",
+        "tool",
+    )
 
     def __init__(self, serial: int, place: int, kind: str, tool: str, subject: str | None) -> None:
         self.serial, self.place, self.kind, self.tool, self.subject = serial, place, kind, tool, subject
         self.failed = False
+        self.gist: str | None = None  # as a tool or host gave it
         self.position = self.tokens = 0
         self.lines: list[str] = []
         self.keys: list[str] = []
@@ -130,6 +145,7 @@ class HistoryIndex:
         text = to_plain_text(without_live_screen(entry.sections.get_sections(LevelOfDetail.SUMMARY))[0])
         kind = "host" if entry.metadata.get(INJECTED_KEY) else "user"
         block = Block(entry.serial, 0, kind, "", None)
+        block.gist = _given_gist(entry.sections)
         self._add(block, split_lines(text))
         if kind == "user":
             weight = 1.0 if self.requested else FIRST_REQUEST_WEIGHT
@@ -165,6 +181,7 @@ class HistoryIndex:
         kind = call.kind.replace("call", "result") if call else "result:other"
         block = Block(serial, place, kind, result.tool_name, call.subject if call else None)
         block.failed = result.status is not ToolExecutionStatus.SUCCESS
+        block.gist = _given_gist(result.result)
         self._add(block, split_lines(text))
 
     def _add(self, block: Block, lines: list[str]) -> None:
@@ -200,6 +217,13 @@ class HistoryIndex:
                 if is_said:
                     use.said += 1
         self.position += block.tokens
+
+
+def _given_gist(levels: LevelOfDetailSections) -> str | None:
+    """The gist, if it is one of its own: where none was given, the summary or the whole stands for it."""
+    if levels.gist in (levels.summary, without_live_screen(levels.live)[0]):
+        return None
+    return to_plain_text(levels.gist) or None
 
 
 def _subjects(call: ToolCall) -> Iterator[str]:

@@ -46,11 +46,15 @@ class Pick(msgspec.Struct, frozen=True):
 
 
 class Zone(msgspec.Struct, frozen=True):
-    """What one message of the ledger shows; `summary` is the serial of a compaction entry that it begins with."""
+    """What one message of the ledger shows; `summary` is the serial of a compaction entry that it begins with.
+
+    `gists` are blocks, by serial and place, of which the given gist is shown and no line.
+    """
 
     picks: tuple[Pick, ...] = ()
     names: tuple[str, ...] = ()
     summary: int | None = None
+    gists: tuple[tuple[int, int], ...] = ()
 
     def written(self) -> dict[str, Any]:
         """Return the zone as an epoch entry keeps it: picks as `serial.place:first-last,line …`."""
@@ -59,7 +63,8 @@ class Zone(msgspec.Struct, frozen=True):
             + ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pick.ranges)
             for pick in self.picks
         )
-        return {"picks": " ".join(picks), "names": " ".join(self.names), "summary": self.summary}
+        gists = " ".join(f"{serial}.{place}" for serial, place in self.gists)
+        return {"picks": " ".join(picks), "names": " ".join(self.names), "summary": self.summary, "gists": gists}
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> "Zone":
@@ -69,7 +74,15 @@ class Zone(msgspec.Struct, frozen=True):
             tuple(_read_pick(pick) for pick in data["picks"].split()),
             tuple(data["names"].split()),
             None if summary is None else int(summary),
+            tuple(_read_place(place) for place in data["gists"].split()),
         )
+
+
+def _read_place(text: str) -> tuple[int, int]:
+    serial, _, place = text.partition(".")
+    if int(place) < 0:
+        raise ValueError("no such place")
+    return int(serial), int(place)
 
 
 def _read_pick(text: str) -> Pick:
@@ -97,9 +110,12 @@ def write_zone(zone: Zone, index: HistoryIndex, *, is_first: bool, summary: str 
     lines = [_OPENING] if is_first else []
     if summary is not None:
         lines += (f"{MARKER} summary", summary)
-    for pick in zone.picks:
+    told = [*zone.picks, *(Pick(serial, place, ()) for serial, place in zone.gists)]
+    for pick in sorted(told, key=lambda each: (each.serial, each.place)):
         block = _block(index, pick)
         lines.append(" ".join((f"{MARKER}#{block.serial}", *block.tool.split())))
+        if not pick.ranges and block.gist is not None:
+            lines.append(block.gist)
         shown = -1
         for first, last in pick.ranges:
             if first > shown + 1:

@@ -334,6 +334,7 @@ class ContextManager:
             picked = {pick.serial for zone in projection.zones for pick in zone.zone.picks}
             uses = (index.names[name] for zone in projection.zones for name in zone.zone.names if name in index.names)
             named = {index.blocks[use.block].serial for use in uses}
+            named |= {serial for zone in projection.zones for serial, _ in zone.zone.gists}
             self._folded_levels = (projection, len(picked), len(named - picked))
         return {
             LevelOfDetail.LIVE: timeline.count_entries_from(projection.live_from),

@@ -330,6 +330,8 @@ class _Epoch:
                 number = self._index.block_at(pick.serial, pick.place)
                 if number not in returning:
                     candidates.append((number, pick.lines))
+            gists = (self._index.block_at(*gist) for gist in zone.zone.gists)
+            candidates += [(number, ()) for number in gists if number not in returning]
         for unit in self._timeline.units[folded[0] : folded[1]]:
             candidates += self._whole(unit.entries)
         listed = [name for zone in renewed for name in zone.zone.names]
@@ -347,7 +349,7 @@ class _Epoch:
             zone = choose(
                 self._index, self._judge, candidates, shown, listed_names=listed, rates=self._rates, room=limit
             )
-            is_empty = not zone.picks and not zone.names
+            is_empty = not zone.picks and not zone.names and not zone.gists
             if is_empty and not is_first:
                 return None
             text = _zone_text(self._timeline, self._index, zone, {}, is_first=is_first)
