@@ -55,8 +55,8 @@ class Contexts:
     async def _work(self, work: Callable[[ContextBuildInput], _Result], given: ContextBuildInput) -> _Result:
         if self._size(given.entries) <= THREAD_SIZE:
             return work(given)
-        # What is appended meanwhile belongs to the next context.
-        return await _in_thread(partial(work, msgspec.structs.replace(given, entries=tuple(given.entries))))
+        # Entries are a view of what was there, all of it read by now: what is appended meanwhile is not in it.
+        return await _in_thread(partial(work, given))
 
     def _size(self, entries: Sequence[HistoryEntry]) -> int:
         """About how many characters the entries say; each is measured once."""
