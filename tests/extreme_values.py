@@ -30,6 +30,7 @@ from dragoman import (
 )
 from dragoman.history import (
     LIVE_SCREEN,
+    AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
@@ -47,7 +48,9 @@ from dragoman.history import (
     RunStartedEntry,
     RunStatus,
     Section,
+    SteeringEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
     ToolExecutionStatus,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -121,6 +124,10 @@ ENTRIES: tuple[HistoryEntry, ...] = (
     ToolFinishedEntry(RESULT, **_PLACE),
     RunStartedEntry(**_PLACE),
     RunFinishedEntry(RunStatus.FAILED, ErrorCode.TIMEOUT, "late", **_PLACE),
+    ModelInputEntry((Text("hello"),), steering_serial=3, **_PLACE),
+    SteeringEntry((Text("hello"),), **_PLACE),
+    AbortRequestedEntry("enough", **_PLACE),
+    TakeoverEntry("process 2", "process 1", **_PLACE),
     EpochEntry(1, "budget", {"a": 1}, **_PLACE),
     ResetEntry(**_PLACE),
     UnknownEntry("omen", {"a": 1}, **_PLACE),

@@ -1,14 +1,12 @@
-"""`Agent`: what a user holds. A model, tools and a session, and runs that carry the session on."""
+"""`Agent`: what a user holds. A model, tools and a session; `agentrun` has the runs that carry the session on."""
 
 import copy
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
-
-import msgspec
+from typing import Any, Generic, TypedDict, Unpack, overload
 
 from ..context import RECALL_TOOL, Compactor
 from ..errors import (
@@ -16,7 +14,6 @@ from ..errors import (
     ErrorCode,
     IllegalAppend,
     InvalidValue,
-    Raised,
     StoreError,
     ToolError,
     report_raised,
@@ -27,9 +24,8 @@ from ..history import (
     ApprovalAnsweredEntry,
     MemoryNotebookWidget,
     ModelInputEntry,
-    ToolCallRequest,
 )
-from ..message import FinishReason, Message, Part
+from ..message import FinishReason
 from ..models import model as named_model
 from ..request import AgentConfig
 from ..router import AnyModel, ProviderRouter
@@ -38,12 +34,13 @@ from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
 from ..tools.containing import current_task, must_pass
 from ..usage import TokenUsage
 from .actions import Ending, RunError
+from .agentrun import AgentRun, OutputT, Prompt, RunResult, as_input
 from .answers import finish_of, last_message, owes_answer
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
 from .calling import ModelCaller
 from .contexts import Contexts
-from .events import ErrorEvent, EventLog, FinishedEvent, RunEvent
+from .events import ErrorEvent, FinishedEvent
 from .hooks import Hooks
 from .media import MediaReader, model_at_hand
 from .observing import observers
@@ -52,164 +49,7 @@ from .runner import Runner
 from .scope import Scope
 from .tooling import ToolRunner, own_tools
 
-if TYPE_CHECKING:
-    import asyncio
-
 __all__ = ["Agent", "AgentRun", "Prompt", "RunResult"]
-
-OutputT = TypeVar("OutputT")
-
-Prompt: TypeAlias = str | Part | Sequence[Part | str] | ModelInputEntry
-
-
-class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """How a run ended. `message` is the model's last one, `output` what it says, as the type that was asked for.
-
-    An answer that was cut and went on is one message. A refusal completes a run: `finish_reason` tells it, and an
-    output of another type than text is None.
-
-    `raised` is what code of yours raised: tools, hooks, widgets, policies, types. The log has the tracebacks.
-    With the status `awaiting_human`, `approvals` are the calls that somebody must answer before the run goes on.
-    """
-
-    session_id: str
-    run_id: str
-    status: AgentStatus
-    message: Message | None = None
-    output: OutputT | None = None
-    usage: TokenUsage = TokenUsage()
-    error: RunError | None = None
-    approvals: tuple[ToolCallRequest, ...] = ()
-    raised: tuple[Raised, ...] = ()
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Why the message ended; None where there is no message, or nobody said why."""
-        return finish_of(self.message)
-
-
-class AgentRun(Generic[OutputT]):
-    """A run under way: iterate it for its events, await `result()` for its end. It goes on if nobody looks.
-
-    Leaving an `async with` block aborts it if it has not ended.
-    """
-
-    def __init__(self, agent: "Agent[OutputT]", run_id: str, *, keeps_events: bool, strategy: str = "") -> None:
-        self.run_id = run_id
-        self._agent = agent
-        self._log = EventLog() if keeps_events else None
-        self._strategy = strategy
-        self._is_aborted = False
-        self._is_waiting = False  # for another run to end
-        self._runner: Runner | None = None
-        self._task: asyncio.Task[RunResult[OutputT]] | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it has ended, or waits for a person."""
-        return self._task is not None and self._task.done()
-
-    @property
-    def status(self) -> AgentStatus:
-        """What the agent is doing."""
-        return self._runner.status if self._runner is not None else AgentStatus.PREPARING
-
-    async def result(self) -> RunResult[OutputT]:
-        """Return how it ended. Whoever is cancelled here aborts the run, and it is closed before this returns."""
-        import asyncio
-
-        assert self._task is not None
-        try:
-            return await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            if not self._task.done():
-                self._abort()
-                await asyncio.wait((self._task,))
-                self._task.exception()  # the one who was cancelled does not hear of it
-            raise
-
-    def events(self, after: int = -1) -> AsyncIterator[RunEvent]:
-        """Yield the events after that `seq`: whoever lost the connection catches up, while this object lives."""
-        if self._log is None:
-            raise InvalidValue("run() keeps no events: use stream()")
-        return self._log.follow(after, self._tell_error)
-
-    def _tell_error(self) -> None:
-        """Mark the task's exception as told: else asyncio logs it, unless the reader asks for the result too."""
-        assert self._task is not None
-        self._task.add_done_callback(lambda task: task.exception())
-
-    def __aiter__(self) -> AsyncIterator[RunEvent]:
-        return self.events()
-
-    async def __aenter__(self) -> "AgentRun[OutputT]":
-        return self
-
-    async def __aexit__(self, *_raised: object) -> None:
-        if not self.is_done:
-            await self.abort()
-
-    async def abort(self) -> RunResult[OutputT]:
-        """End the run now; what has arrived is recorded, and every call has its result."""
-        self._abort()
-        return await self.result()
-
-    def steer(self, prompt: Prompt) -> None:
-        """Say something to the agent while it works; it is taken up before the next model call.
-
-        What comes too late for this run is taken up by the next one.
-        """
-        if self.is_done:
-            raise InvalidValue("the run has ended: say it in the next one")
-        self._agent._said.append(self._agent._admitted(as_input(prompt), self._strategy))
-
-    def _abort(self) -> None:
-        self._is_aborted = True
-        if self._runner is not None:
-            self._runner.abort()
-        elif self._is_waiting and self._task is not None:
-            self._task.cancel()
-
-    async def _enter(self, stack: AsyncExitStack, hold: Callable[[float], SessionHold], wait_seconds: float) -> bool:
-        """Hold the session until the stack is left; return False if the run was aborted while another one had it."""
-        import asyncio
-
-        try:
-            await stack.enter_async_context(hold(0.0))
-        except SessionBusy:
-            if wait_seconds <= 0:
-                raise
-        else:
-            return True
-        if self._is_aborted:
-            return False
-        self._is_waiting = True
-        try:
-            await stack.enter_async_context(hold(wait_seconds))
-        except asyncio.CancelledError:
-            if not self._is_aborted:
-                raise
-            task = asyncio.current_task()
-            assert task is not None
-            if task.uncancel():
-                raise
-            return False
-        finally:
-            self._is_waiting = False
-        return True
-
-    def _begin(self, runner: Runner) -> None:
-        self._runner = runner
-        if self._is_aborted:  # before there was a runner
-            runner.abort()
-
-    def _take_news(self) -> None:
-        if self._runner is not None:
-            self._runner.take_news()
-
-    def _stop_lost(self, error: StoreError) -> None:
-        if self._runner is not None:
-            self._runner.stop_lost(error)
 
 
 class _Options(TypedDict, total=False):
@@ -606,16 +446,6 @@ class Agent(Generic[OutputT]):
     def _require_idle(self) -> None:
         if self._run is not None and not self._run.is_done:
             raise InvalidValue("a run is under way: await it, steer it or abort it first")
-
-
-def as_input(prompt: Prompt) -> ModelInputEntry:
-    """Return what is said as an entry; raise InvalidValue for what nobody can say."""
-    if isinstance(prompt, ModelInputEntry):
-        if prompt.serial != -1:
-            raise InvalidValue(f"this input is recorded already, at serial {prompt.serial}: say it in a new one")
-        return prompt
-    parts = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else (prompt,)
-    return ModelInputEntry.of(*parts)
 
 
 def _new_run_id() -> str:

@@ -155,6 +155,7 @@ if not TYPE_CHECKING:
             "sections",
             "toolresults",
             "metadata",
+            "entrybase",
             "entries",
             "entryform",
             "contextmessages",

@@ -5,9 +5,7 @@ Contextual entries give messages; the others are facts that never reach a provid
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from enum import StrEnum
-from functools import cache
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -29,17 +27,15 @@ from ..message import (
     UnknownPart,
     as_word,
     repair_names,
-    require_extra,
     require_name,
     require_part,
     require_text,
-    shape_of,
-    utc_time,
 )
 from ..usage import TokenUsage, require_count
-from .metadata import NO_METADATA, Metadata
+from .entrybase import ContextMessageRole, ContextualHistoryEntry, HistoryEntry, HistoryEntryKind
+from .metadata import NO_METADATA
 from .sections import LevelOfDetail, LevelOfDetailSections, Section, Sections, to_plain_text, without_live_screen
-from .toolresults import SECTIONS_SHAPE, Attachment, HistoryToolCallResult, ToolCallRequest
+from .toolresults import Attachment, HistoryToolCallResult, ToolCallRequest
 
 __all__ = [
     "AbortRequestedEntry",
@@ -70,38 +66,6 @@ __all__ = [
 ]
 
 
-class HistoryEntryKind(StrEnum):
-    """The word that stands for each kind of entry in JSON and logs."""
-
-    MODEL_INPUT = "model_input"
-    MODEL_OUTPUT = "model_output"
-    TOOL_RESULT = "tool_result"
-    SYSTEM_INSTRUCTION = "system_instruction"
-    NOTEBOOK = "notebook"
-    COMPACTION = "compaction"
-    INTERRUPTION = "interruption"
-    APPROVAL_ASKED = "approval_asked"
-    APPROVAL_ANSWERED = "approval_answered"
-    TOOL_STARTED = "tool_started"
-    TOOL_FINISHED = "tool_finished"
-    RUN_STARTED = "run_started"
-    RUN_FINISHED = "run_finished"
-    STEERING = "steering"
-    ABORT_REQUESTED = "abort_requested"
-    TAKEOVER = "takeover"
-    EPOCH = "epoch"
-    RESET = "reset"
-
-
-class ContextMessageRole(StrEnum):
-    """Who speaks in a context, in no provider's words."""
-
-    SYSTEM = "system"
-    MODEL_INPUT = "model_input"
-    MODEL_OUTPUT = "model_output"
-    TOOL_RESULT = "tool_result"
-
-
 class NotebookOperation(StrEnum):
     """How the notebook was changed: by one of the model's tools, or by the host."""
 
@@ -117,48 +81,6 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     ABORTED = "aborted"
-
-
-class HistoryEntry(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
-    """What every entry has. `serial`, `entry_id` and `timestamp` are given by `AgentState`, which alone appends.
-
-    `extra` holds the fields of a later version, in the JSON's own layout, and is written back as read.
-    """
-
-    kind: ClassVar[HistoryEntryKind]
-
-    serial: int = -1
-    entry_id: str = ""
-    timestamp: datetime | None = None
-    run_id: str = ""
-    metadata: Mapping[str, Any] = NO_METADATA
-    extra: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        require_count("serial", self.serial, -1)  # -1: none yet
-        require_text("entryId", self.entry_id)
-        require_text("runId", self.run_id)
-        if not self.run_id.isascii():
-            force_setattr(self, "run_id", join_surrogates(self.run_id))
-        if self.timestamp is not None:
-            force_setattr(self, "timestamp", utc_time(self.timestamp))
-        if type(self.metadata) is not Metadata:
-            force_setattr(self, "metadata", Metadata.of(self.metadata))
-        if self.extra is not None:
-            require_extra(self, entry_shape(type(self)))
-
-
-class ContextualHistoryEntry(HistoryEntry, frozen=True, kw_only=True):
-    """An entry that a model sees."""
-
-    @property
-    def role(self) -> ContextMessageRole:
-        """Who speaks."""
-        raise NotImplementedError
-
-    def messages(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> tuple[Message, ...]:
-        """Return what the entry says at a level of detail, without the LiveScreen."""
-        raise NotImplementedError
 
 
 class ModelInputEntry(ContextualHistoryEntry, frozen=True):
@@ -185,8 +107,8 @@ class ModelInputEntry(ContextualHistoryEntry, frozen=True):
         elif not parts and (live := without_live_screen(self.sections.live)[0]):
             parts = (Text(to_plain_text(live)),)
         force_setattr(self, "parts", parts)
-        if self.steering_serial is not None and (type(self.steering_serial) is not int or self.steering_serial < 0):
-            raise InvalidValue.of("model_input.steeringSerial", self.steering_serial, "a whole number from 0 up")
+        if self.steering_serial is not None:
+            require_count("model_input.steeringSerial", self.steering_serial)
         _require_words(parts)
 
     @classmethod
@@ -502,7 +424,7 @@ class EpochEntry(HistoryEntry, frozen=True):
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.EPOCH
     version: int
     reason: str
-    choices: dict[str, Any] = {}
+    choices: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
@@ -554,20 +476,6 @@ ENTRY_CLASSES: dict[str, type[HistoryEntry]] = {
         ResetEntry,
     )
 }
-
-
-@cache
-def entry_shape(entry_class: type[HistoryEntry]) -> dict[str, Any]:
-    """Return the known fields of an entry's JSON; those of an object inside stand inside."""
-    payload = None
-    if entry_class is not UnknownEntry:
-        payload = shape_of(entry_class, frozenset(HistoryEntry.__struct_fields__))
-        if "sections" in payload:
-            payload["sections"] = SECTIONS_SHAPE
-    envelope: dict[str, Any] = dict.fromkeys(
-        ("serial", "id", "kind", "timestamp", "runId", "metadata", "schemaVersion")
-    )
-    return {**envelope, "payload": payload}
 
 
 def text_sections(parts: Iterable[Part]) -> LevelOfDetailSections:

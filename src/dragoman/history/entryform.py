@@ -37,8 +37,8 @@ from .entries import (
     ToolFinishedEntry,
     ToolResultsEntry,
     UnknownEntry,
-    entry_shape,
 )
+from .entrybase import entry_shape
 from .metadata import NO_METADATA, Metadata
 from .sections import LevelOfDetailSections, Section, Sections, without_live_screen
 from .toolresults import RESULT_SHAPE, HistoryToolCallResult
