@@ -44,7 +44,7 @@ class Overhead(msgspec.Struct, frozen=True):
 # By specification: what stands around the texts in a request, measured by encoding messages and counting their JSON
 # with the vocabulary o200k. The ids of calls are counted as they are.
 OVERHEADS: dict[str, Overhead] = {
-    "openai-chat": Overhead(message=7, part=2, call=18, result=6, tool=14),
+    "openai-chat": Overhead(message=7, part=4, call=22, result=8, tool=14),
     "openai-responses": Overhead(message=7, part=18, call=18, result=12, tool=14),
     "anthropic-messages": Overhead(message=9, part=8, call=14, result=14, tool=12),
     "gemini": Overhead(message=9, part=5, call=16, result=16, tool=12),
