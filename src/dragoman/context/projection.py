@@ -21,7 +21,7 @@ from .cutting import cut_text, cut_unit
 from .index import HistoryIndex
 from .ledger import Zone, ZoneText, shown_in, write_zone
 from .timeline import Timeline, Unit
-from .tokens import count_message
+from .tokens import count_message, count_overhead
 from .worth import Judge
 
 __all__ = ["PROJECTION_VERSION", "Projection", "Settings", "find_epoch_reason", "read_projection", "start_epoch"]
@@ -240,14 +240,16 @@ class _Epoch:
 
     def first_kept(self) -> int:
         """The first unit of the newest ones that stay whole: at least the last one."""
-        units, room = self._timeline.units, TAIL_SHARE * self._budget
+        timeline, units, room = self._timeline, self._timeline.units, TAIL_SHARE * self._budget
         kept, size = len(units), 0
         while kept > 0:
             unit = units[kept - 1]
             # A unit whose last message lies within reach stays, however long its first one is.
-            if kept < len(units) and size + unit.sizes[-1] > room:
+            last = unit.sizes[-1] - count_overhead(unit.messages[-1], timeline.overhead)
+            if kept < len(units) and size + last > room:
                 break
-            size += unit.tokens
+            # By what they say: how many stay whole does not depend on what the target writes around them.
+            size += timeline.said_in(kept - 1)
             kept -= 1
         return kept
 

@@ -188,6 +188,15 @@ class Timeline:
         """Return the tokens of all units from this one on."""
         return self.ends[-1] - self.ends[unit]
 
+    @property
+    def overhead(self) -> Overhead:
+        """What the target that is aimed at writes around what is said."""
+        return self._aim.overhead
+
+    def said_in(self, unit: int) -> int:
+        """Return the tokens of what a unit says, without thinking and without what is written around it."""
+        return self._said[unit]
+
     def messages_from(self, unit: int) -> list[Message]:
         """Return the messages of all units from this one on."""
         return self._messages[self._message_ends[unit] :]
