@@ -24,6 +24,7 @@ from dragoman import (
     ModelInvocationDescriptor,
     ProviderRouter,
     Role,
+    SessionBusy,
     ToolsConfig,
 )
 from dragoman.agent import TRANSITIONS, Agent
@@ -216,17 +217,21 @@ def test_a_context_that_is_too_long_is_made_smaller_once() -> None:
 # ---------------------------------------------------------------- two at a time
 
 
-def test_two_runs_at_once_are_refused() -> None:
+def test_a_second_run_of_an_agent_is_refused_or_waits() -> None:
     async def use() -> None:
         gate = Gate(0)
-        agent = Agent(ScriptedModel("Hello.", between=gate))
+        agent = Agent(ScriptedModel("Hello.", "Hello again.", between=gate))
         first = agent.stream("Hi.")
-        with pytest.raises(InvalidValue, match="a run is under way"):
+        with pytest.raises(SessionBusy):
             await agent.run("Me too.")
+        with pytest.raises(SessionBusy):
+            agent.stream("Me too.")
+        patient = asyncio.ensure_future(agent.run("And me.", wait_seconds=60))
         with pytest.raises(InvalidValue, match="a run is under way"):
             agent.use(ScriptedModel("Hello."))
         gate.opened.set()
         assert (await first.result()).output == "Hello."
+        assert (await patient).output == "Hello again."
 
     run(use())
 

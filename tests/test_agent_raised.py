@@ -343,15 +343,10 @@ def test_a_store_may_raise_anything_before_the_run(error: type[BaseException]) -
     class Shaky(MemoryStore):
         is_broken = False
 
-        async def load(self, *given: Any, **more: Any) -> Any:
+        async def _acquire_lease(self, *given: Any, **more: Any) -> Any:
             if self.is_broken:
                 raise error
-            return await super().load(*given, **more)
-
-        async def head(self, *given: Any, **more: Any) -> Any:
-            if self.is_broken:
-                raise error
-            return await super().head(*given, **more)
+            return await super()._acquire_lease(*given, **more)
 
     async def main() -> None:
         store = Shaky()

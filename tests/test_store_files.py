@@ -156,3 +156,22 @@ def test_two_stores_of_one_process_keep_the_log_from_being_deleted(tmp_path: Pat
             return await store.head("s")
 
     assert asyncio.run(look()) == head
+
+
+def test_a_store_stays_where_it_was_made_when_the_working_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+
+    async def use() -> None:
+        monkeypatch.chdir(tmp_path / "first")
+        async with SQLiteStore("s.db") as store:
+            monkeypatch.chdir(tmp_path / "second")
+            await store.create("s")
+            monkeypatch.chdir(tmp_path)
+            await store.append("s", sample_entries("s", 3), 0)
+
+    asyncio.run(use())
+    assert (tmp_path / "first" / "s.db").is_file()
+    assert list((tmp_path / "second").iterdir()) == []

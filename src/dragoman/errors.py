@@ -73,9 +73,9 @@ class ErrorCode(StrEnum):
     INVALID_OUTPUT = "invalid_output"
 
     CONFLICT = "conflict"
-    BUSY = "busy"
     CORRUPT = "corrupt"
     TOO_NEW = "too_new"
+    BUSY = "busy"
 
 
 # The same request, sent again unchanged, may succeed.

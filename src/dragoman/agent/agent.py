@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any, Generic, TypedDict, Unpack, overload
 
 from ..context import RECALL_TOOL, Compactor
@@ -29,7 +30,8 @@ from ..message import FinishReason
 from ..models import model as named_model
 from ..request import AgentConfig
 from ..router import AnyModel, ProviderRouter
-from ..store import MemoryStore, Session, SessionBusy, SessionHold, start_session
+from ..store import Lease, MemoryStore, Session, SessionBusy, SessionHold, start_session
+from ..store.leases import session_busy, this_process
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
 from ..tools.containing import current_task, must_pass
 from ..usage import TokenUsage
@@ -140,7 +142,8 @@ class Agent(Generic[OutputT]):
         `wait_seconds`; nothing else. On a session with an unfinished run it goes on exactly where that stopped; a
         prompt is then taken up before the next model call.
         """
-        return await self._start(prompt, strategy, keeps_events=False, wait_seconds=wait_seconds).result()
+        left = await self._wait_for_own_run(wait_seconds)
+        return await self._start(prompt, strategy, keeps_events=False, wait_seconds=left).result()
 
     def run_sync(
         self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
@@ -163,7 +166,8 @@ class Agent(Generic[OutputT]):
     ) -> AgentRun[OutputT]:
         """Start a run and return it; iterate it for its events. Needs a running event loop.
 
-        The iteration and `result()` raise what `run` raises.
+        The iteration and `result()` raise what `run` raises. While a run of this very agent is under way it raises
+        SessionBusy at once.
         """
         return self._start(prompt, strategy, keeps_events=True, wait_seconds=wait_seconds)
 
@@ -277,7 +281,8 @@ class Agent(Generic[OutputT]):
     ) -> AgentRun[OutputT]:
         import asyncio
 
-        self._require_idle()
+        if self._run is not None and not self._run.is_done:
+            raise session_busy(self._own_lease())
         entry = None if prompt is None else as_input(prompt)
         session = self._session
         if session is None and entry is None:
@@ -442,6 +447,23 @@ class Agent(Generic[OutputT]):
             approvals=tuple(waiting),
             raised=tuple(runner.raised),
         )
+
+    async def _wait_for_own_run(self, wait_seconds: float) -> float:
+        """Wait for the run of this agent that is under way, as for another owner's; return how long is left to wait."""
+        import asyncio
+
+        run, begin = self._run, time.monotonic()
+        if wait_seconds > 0 and run is not None and run._task is not None and not run.is_done:
+            await asyncio.wait((run._task,), timeout=wait_seconds)
+        return max(0.0, wait_seconds - (time.monotonic() - begin))
+
+    def _own_lease(self) -> Lease:
+        """The lease of the run that is under way; what it will say if it has not got it yet."""
+        hold = self._session.held if self._session is not None else None
+        if hold is not None and hold.lease is not None:
+            return hold.lease
+        session_id = self._session.session_id if self._session is not None else ""
+        return Lease(session_id=session_id, token="", owner=this_process(), acquired_at=datetime.now(UTC), seconds=0.0)
 
     def _require_idle(self) -> None:
         if self._run is not None and not self._run.is_done:

@@ -88,14 +88,23 @@ class BaseStore(ABC):
         """Acquire the lease; one that comes after the caller was cancelled is given back."""
         import asyncio
 
-        acquiring = asyncio.ensure_future(self._acquire_lease(session_id, seconds))
+        async def acquire() -> Lease | BaseException:
+            try:
+                return await self._acquire_lease(session_id, seconds)
+            except BaseException as error:  # noqa: BLE001  # raised below: out of a task, SystemExit would end the loop
+                return error
+
+        acquiring = asyncio.ensure_future(acquire())
         try:
-            return await asyncio.shield(acquiring)
+            outcome = await asyncio.shield(acquiring)
         except asyncio.CancelledError:
             await asyncio.wait((acquiring,))
-            if not acquiring.cancelled() and acquiring.exception() is None:
-                await self.release_lease(acquiring.result())
+            if not acquiring.cancelled() and isinstance(lease := acquiring.result(), Lease):
+                await self.release_lease(lease)
             raise
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     @abstractmethod
     async def _acquire_lease(self, session_id: str, seconds: float) -> Lease: ...

@@ -42,7 +42,7 @@ class SessionHold:
         self._wait_seconds = wait_seconds
         self._on_news = on_news
         self._on_lost = on_lost
-        self._lease: Lease | None = None
+        self.lease: Lease | None = None  # while it is held
         self._expires = machine_time()
         self._timer: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -56,7 +56,7 @@ class SessionHold:
         lease = await store.acquire_lease(
             self._session.session_id, seconds=self._seconds, wait_seconds=self._wait_seconds
         )
-        self._lease = lease
+        self.lease = lease
         # The lease was given after the last look of a wait: count from the moment before it is known to be given.
         self._expires = (machine_time() if self._wait_seconds else begin).after(self._seconds)
         try:
@@ -79,9 +79,9 @@ class SessionHold:
             self._renewing.cancel()
             await asyncio.wait((self._renewing,))
         self._session._end_hold()
-        assert self._lease is not None
+        assert self.lease is not None
         try:
-            await asyncio.shield(self._session.store.release_lease(self._lease))
+            await asyncio.shield(self._session.store.release_lease(self.lease))
         except StoreError:
             pass
 
@@ -94,9 +94,9 @@ class SessionHold:
 
     async def renew(self) -> None:
         """Let the lease last for its seconds from now; raise LeaseLost."""
-        assert self._lease is not None
+        assert self.lease is not None
         begin = machine_time()
-        head = await self._session.store.renew_lease(self._lease)
+        head = await self._session.store.renew_lease(self.lease)
         self._expires = begin.after(self._seconds)
         if head.next_serial > self._session.state.next_serial:
             await self._session.refresh()

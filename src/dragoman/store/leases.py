@@ -24,6 +24,7 @@ __all__ = [
     "new_lease",
     "require_lease",
     "require_not_leased",
+    "session_busy",
     "this_process",
 ]
 

@@ -48,7 +48,8 @@ class SQLiteStore(SQLStore):
         poll_seconds: float = 0.1,
     ) -> None:
         super().__init__(clock, poll_seconds)
-        self._path = Path(require_path("SQLiteStore: the path", path))
+        # Absolute, because a program may change its working folder.
+        self._path = Path(require_path("SQLiteStore: the path", path)).absolute()
         self._busy_seconds = busy_seconds
         self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
         self._is_prepared = False
