@@ -230,6 +230,35 @@ def test_a_name_repeated_on_every_piece_is_one_call() -> None:
     assert calls(read(stream(*map(chunk, pieces), chunk({}, "tool_calls")))) == [("x", "f", {"a": {}})]
 
 
+@pytest.mark.parametrize("index", [0, None])
+@pytest.mark.parametrize("first", [None, ""])
+@pytest.mark.parametrize("further", [{}, {"type": "function"}, {"id": ""}, {"id": "x"}])
+@pytest.mark.parametrize("wire_id", ["x", None])
+def test_a_name_without_a_new_id_goes_on_with_the_name_before(
+    index: int | None, first: str | None, further: dict[str, Any], wire_id: str | None
+) -> None:
+    pieces = [call_piece(index, first, id=wire_id, name="delete_all")]
+    pieces.append(call_piece(index, '{"older": 1}', name="_drafts", **further))
+    read_calls = calls(read(stream(*map(chunk, pieces), chunk({}, "tool_calls"))))
+    assert [call[1:] for call in read_calls] == [("delete_all_drafts", {"older": 1})]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [call_piece(0, '{"a"', id="x", name="f"), call_piece(0, ": 1}", name="_g")],
+        [call_piece(0, '{"a"', name="f"), call_piece(0, ": 1}", name="_g")],
+        [call_piece(0, '{"a": 1}', id="x", name="f"), call_piece(0, "{}", name="_g")],
+        [call_piece(0, id="x", name="f"), {"content": "so"}, call_piece(0, "{}", name="_g")],
+        [call_piece(0, name="f"), {"content": "so"}, call_piece(0, "{}", name="_g")],
+    ],
+)
+def test_another_name_for_a_call_that_has_begun_is_a_protocol_violation(pieces: list[dict[str, Any]]) -> None:
+    error = read(stream(*map(chunk, pieces), chunk({}, "tool_calls"))).error
+    assert error is not None
+    assert error.error_code is ErrorCode.PROTOCOL_VIOLATION
+
+
 def test_sparse_indexes_are_calls_in_the_order_of_their_arrival() -> None:
     pieces = [call_piece(7, "{}", id="x", name="f"), call_piece(3, "{}", id="y", name="g")]
     assert [call[0] for call in calls(read(stream(*map(chunk, pieces), chunk({}, "tool_calls"))))] == ["x", "y"]

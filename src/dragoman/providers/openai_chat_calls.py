@@ -189,22 +189,26 @@ class ToolCallJoiner:
         """The call that a piece goes on with; None where it begins one.
 
         Only a name begins a call: ids may be missing, empty or new on every piece; an index may be missing or always 0.
+        A name without a new id goes on with the call; only where all ids are missing, it begins one after a whole call.
         """
         last = self._calls[-1] if self._calls else None
         call = last if piece.index is None else self._calls_by_index.get(piece.index)
         if piece.id and piece.index is None:
-            call = next((known for known in self._calls if known.wire_id == piece.id), None if name else call)
+            is_other = name and call is not None and (call.id or call.wire_id)
+            call = next((known for known in self._calls if known.wire_id == piece.id), None if is_other else call)
         if call is None and not name and not piece.id:
             call = last  # its first piece had no index, or another one
         if call is None or not name or not call.name:
             return call
         if piece.id and call.wire_id:
             return call if piece.id == call.wire_id else None
-        if not call.id and call.wire_id and piece.type is None and not arguments:
-            return call  # another piece of its name
-        if name != call.name or (arguments and arguments.lstrip().startswith("{") and call.is_whole()):
-            return None
-        return call
+        if not call.id:
+            return call  # it has no arguments yet: another piece of its name
+        if name == call.name and not (arguments and arguments.lstrip().startswith("{") and call.is_whole()):
+            return call
+        if call.wire_id or not call.is_whole():
+            raise ModelError("two names came for one tool call", code=ErrorCode.PROTOCOL_VIOLATION)
+        return None
 
     def _open_call(self, call: _Call) -> None:
         call.id = self._ids.claim(call.wire_id or "")
