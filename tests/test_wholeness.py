@@ -90,9 +90,19 @@ def test_a_call_that_was_not_closed_before_the_message_ended_is_not_used() -> No
     assert call.parse_error
 
 
-def test_a_call_that_was_not_closed_is_whole_with_a_whole_object() -> None:
+def test_a_call_that_was_not_closed_is_not_used_with_a_whole_object_either() -> None:
     *unclosed, _ = block(0, TOOL_USE, {"type": "input_json_delta", "partial_json": '{"at": 1}'})
-    assert call_of(anthropic(BEGUN, *unclosed, *ended("tool_use"))).arguments == {"at": 1}
+    call = call_of(anthropic(BEGUN, *unclosed, *ended("tool_use")))
+    assert (call.arguments, call.raw_args_text) == (None, '{"at": 1}')
+    assert call.parse_error
+
+
+def test_a_call_is_not_closed_by_another_block_at_its_index() -> None:
+    *unclosed, _ = block(0, TOOL_USE, {"type": "input_json_delta", "partial_json": '{"at": 1}'})
+    closed = block(0, {**TOOL_USE, "id": "u"}, {"type": "input_json_delta", "partial_json": '{"at": 2}'})
+    message = anthropic(BEGUN, *unclosed, *closed, *ended("tool_use")).message
+    assert message is not None
+    assert [call.arguments for call in message.tool_calls] == [None, {"at": 2}]
 
 
 def test_a_call_that_was_closed_without_arguments_has_none() -> None:
@@ -146,6 +156,12 @@ def test_a_call_of_bedrock_before_the_message_start_opens_the_message() -> None:
 def test_a_call_of_bedrock_that_was_not_closed_is_not_used() -> None:
     answer = bedrock(("messageStart", {}), STARTED_CALL, ("messageStop", {"stopReason": "tool_use"}))
     assert call_of(answer).parse_error
+
+
+def test_a_call_of_bedrock_that_was_not_closed_is_not_used_with_a_whole_object_either() -> None:
+    piece = ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"toolUse": {"input": '{"at": 1}'}}})
+    call = call_of(bedrock(("messageStart", {}), STARTED_CALL, piece, ("messageStop", {"stopReason": "tool_use"})))
+    assert (call.arguments, call.raw_args_text) == (None, '{"at": 1}')
 
 
 def test_a_block_of_bedrock_of_a_kind_that_is_not_known_leaves_nothing_and_is_counted() -> None:
@@ -318,6 +334,27 @@ def test_a_call_that_nothing_closed_is_not_used() -> None:
     assert call_of(responses(opened, completed())).parse_error
 
 
+def test_a_call_that_nothing_closed_is_not_used_with_a_whole_object_either() -> None:
+    opened = {
+        "type": "response.output_item.added",
+        "output_index": 0,
+        "item": call_item(arguments="", status="in_progress"),
+    }
+    place = {"item_id": "fc_1", "output_index": 0}
+    piece = {"type": "response.function_call_arguments.delta", **place, "delta": '{"at": 1}'}
+    call = call_of(responses(opened, piece, completed()))
+    assert (call.arguments, call.raw_args_text) == (None, '{"at": 1}')
+    assert call.parse_error
+
+
+@pytest.mark.parametrize("kind", ["response.completed", "response.incomplete", "response.failed"])
+def test_a_response_with_an_error_has_failed(kind: str) -> None:
+    last = completed(text_item("hi"), error={"code": "server_error", "message": "x"})
+    answer = responses(text_piece("hi"), item_done(text_item("hi")), {**last, "type": kind})
+    assert error_of(answer) is ErrorCode.SERVER_ERROR
+    assert error_of(read_body("openai-responses", last["response"])) is ErrorCode.SERVER_ERROR
+
+
 def test_a_message_that_its_provider_calls_unfinished_finishes_no_answer() -> None:
     cut = text_item("Hel", status="incomplete")
     answer = responses(text_piece("Hel"), item_done(cut), completed(cut))
@@ -355,6 +392,83 @@ def test_an_answer_that_finished_for_a_call_and_has_none_is_an_error(answer: Ass
 )
 def test_a_finish_word_that_is_not_known_to_be_good_is_other(answer: Assembly) -> None:
     assert answer.finish_reason is FinishReason.OTHER
+
+
+def gemini_finishes(*words: str) -> Assembly:
+    return read("gemini", sse(*({"candidates": [{"content": {}, "finishReason": word}]} for word in words)))
+
+
+def anthropic_finishes(*words: str) -> Assembly:
+    return anthropic(BEGUN, *(ended(word)[0] for word in words), STOPPED)
+
+
+def bedrock_finishes(*words: str) -> Assembly:
+    return bedrock(("messageStart", {}), *(("messageStop", {"stopReason": word}) for word in words))
+
+
+def chat_finishes(*words: str) -> Assembly:
+    return chat(chunk({"content": "hi"}), *(chunk({}, word) for word in words))
+
+
+CUT, FILTERED, OTHER = FinishReason.LENGTH, FinishReason.CONTENT_FILTER, FinishReason.OTHER
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("finishes", "good", "bad", "reason"),
+    [
+        (chat_finishes, "stop", "length", CUT),
+        (chat_finishes, "tool_calls", "length", CUT),
+        (chat_finishes, "stop", "content_filter", FILTERED),
+        (chat_finishes, "length", "content_filter", FILTERED),
+        (chat_finishes, "stop", "refusal", FinishReason.REFUSAL),
+        (chat_finishes, "stop", "a_new_word", OTHER),
+        (anthropic_finishes, "end_turn", "max_tokens", CUT),
+        (anthropic_finishes, "tool_use", "max_tokens", CUT),
+        (anthropic_finishes, "end_turn", "pause_turn", FinishReason.PAUSE),
+        (bedrock_finishes, "end_turn", "max_tokens", CUT),
+        (bedrock_finishes, "end_turn", "guardrail_intervened", FILTERED),
+        (gemini_finishes, "STOP", "MAX_TOKENS", CUT),
+        (gemini_finishes, "STOP", "SAFETY", FILTERED),
+    ],
+)
+def test_of_two_finish_words_the_worse_one_counts(
+    finishes: Any, good: str, bad: str, reason: FinishReason, order: int
+) -> None:
+    answer = finishes(*(good, bad)[::order])
+    assert (answer.finish_reason, answer.raw_finish_reason) == (reason, bad)
+
+
+@pytest.mark.parametrize("words", [("error", "stop"), ("stop", "error")])
+def test_a_word_that_says_failure_is_an_error_beside_a_good_one(words: tuple[str, str]) -> None:
+    assert error_of(chat_finishes(*words)) is ErrorCode.SERVER_ERROR
+
+
+def test_a_blocked_prompt_of_gemini_is_not_taken_back() -> None:
+    blocked = {"promptFeedback": {"blockReason": "SAFETY"}}
+    answer = read("gemini", sse(blocked, {"candidates": [{"content": {}, "finishReason": "STOP"}]}))
+    assert answer.finish_reason is FILTERED
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "details", "reason"),
+    [
+        ("completed", "completed", "max_output_tokens", CUT),
+        ("completed", None, "max_output_tokens", CUT),
+        ("completed", "completed", "content_filter", FILTERED),
+        ("completed", "completed", "a_new_word", OTHER),
+        ("incomplete", "completed", None, OTHER),
+        ("incomplete", "completed", "max_output_tokens", CUT),
+        ("completed", "incomplete", "max_output_tokens", CUT),
+        ("cancelled", "completed", None, OTHER),
+    ],
+)
+def test_a_response_is_as_good_as_the_worst_that_its_end_says(
+    kind: str, status: str | None, details: str | None, reason: FinishReason
+) -> None:
+    last = completed(text_item("hi"), status=status, incomplete_details=details and {"reason": details})
+    answer = responses(text_piece("hi"), item_done(text_item("hi")), {**last, "type": f"response.{kind}"})
+    assert answer.finish_reason is reason
 
 
 def test_a_call_without_argument_text_in_an_answer_that_ended_otherwise_is_not_used() -> None:

@@ -374,7 +374,7 @@ def anthropic(*events: Object | bytes) -> Assembly:
     return read("anthropic-messages", sse(*events))
 
 
-def test_kimi_does_not_close_its_blocks() -> None:
+def test_text_and_thinking_of_kimi_are_whole_without_their_end_and_a_call_is_not_used() -> None:
     answer = anthropic(
         begun(),
         opened(0, type="thinking", thinking=""),
@@ -387,7 +387,7 @@ def test_kimi_does_not_close_its_blocks() -> None:
         *ended("tool_use"),
     )
     assert parts_of(answer)[:2] == [Thinking("so", provider_data={"signature": "s"}), Text("hi")]
-    assert calls_of(answer) == [("t", "look", {})]
+    assert calls_of(answer) == [("t", "look", None)]
 
 
 def test_kimi_repeats_the_start_of_the_message() -> None:

@@ -22,7 +22,7 @@ from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
 from .lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, required_object, text_of
-from .wholeness import WHOLE_FINISHES, input_of, lost, require_call, why_unusable
+from .wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
 
 __all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
 
@@ -399,7 +399,7 @@ class _Decoder:
         self._close_block(index)
 
     def _close_block(self, index: int, *, ended: bool = True) -> None:
-        """Write what remains of a block. One without an end event of its own is a call only if its input is whole."""
+        """Write what remains of a block. A call without an end event of its own is not used."""
         block = self._blocks.pop(index)
         opened, written_input = block.opened, "".join(block.json_pieces)
         match block.kind:
@@ -416,8 +416,7 @@ class _Decoder:
                     whole_input = opened["input"]  # an object; of some hosts its text
                     text = whole_input if isinstance(whole_input, str) else encode_json(whole_input).decode()
                     self._writer.call_args(block.call_id, text)
-                    written_input = text
-                self._writer.call_end(block.call_id, None, None if ended else why_unusable(written_input))
+                self._writer.call_end(block.call_id, None, None if ended else NOT_CLOSED)
             case "compaction":
                 summary = opened.get("content")
                 self._writer.item("compaction", opened, summary if isinstance(summary, str) else None)
@@ -429,7 +428,7 @@ class _Decoder:
 
     def _note_message(self, message: dict[str, Any], usage: Any) -> None:
         self._note_usage(usage)
-        self._reason = text_of(message.get("stop_reason")) or self._reason
+        self._reason = worst_word(self._reason, text_of(message.get("stop_reason")), _reason_of)
         self._message_data.update(
             {name: value for name, value in message.items() if name not in _OWN_FIELDS and value is not None}
         )
@@ -458,7 +457,7 @@ class _Decoder:
         )
 
     def _finish(self) -> None:
-        reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
+        reason = _reason_of(self._reason or "")
         if self._call_ids and reason is FinishReason.STOP:  # hosts of other models say so beside a call
             reason = FinishReason.TOOL_CALLS
         if reason in WHOLE_FINISHES and self._cut_input:
@@ -466,6 +465,10 @@ class _Decoder:
         require_call(reason, self._call_ids)
         data = {**self._message_data, **({"usage": self._usage} if self._usage else {})}
         self._writer.done(reason, self._reason, data or None)
+
+
+def _reason_of(word: str) -> FinishReason:
+    return FINISH_REASONS.get(word, FinishReason.OTHER)
 
 
 CODEC = Codec(

@@ -21,7 +21,7 @@ from .bedrock_request import encode_request
 from .callids import CallIds
 from .failures import error_from_response, error_from_words, error_words
 from .lenient import LenientJson, broken, required_object, text_of
-from .wholeness import WHOLE_FINISHES, input_of, lost, require_call, why_unusable
+from .wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
 
 __all__ = ["CODEC", "DIALECTS", "BedrockDialect", "family_dialect"]
 
@@ -252,7 +252,7 @@ class _Decoder:
             self._close_block(index)
 
     def _close_block(self, index: int, *, ended: bool = True) -> None:
-        """Write what remains of a block. One without an end event of its own is a call only if its input is whole."""
+        """Write what remains of a block. A call without an end event of its own is not used."""
         block = self._blocks.pop(index)
         opened = block.opened
         match block.kind:
@@ -263,7 +263,7 @@ class _Decoder:
                 self._cut_input = self._cut_input or not whole
                 self._writer.item(_SERVER_TOOL, {"toolUse": {**opened, "input": arguments}})
             case "toolUse":
-                self._writer.call_end(block.call_id, None, None if ended else why_unusable("".join(block.pieces)))
+                self._writer.call_end(block.call_id, None, None if ended else NOT_CLOSED)
             case "toolResult" | "image" if not block.pieces and opened.keys().isdisjoint(_CONTENTS):
                 raise lost("a content block has no content")
             case "toolResult":
@@ -326,7 +326,7 @@ class _Decoder:
     # ------------------------------------------------------------ the message
 
     def _stop(self, value: dict[str, Any]) -> None:
-        self._reason = text_of(value.get("stopReason"))
+        self._reason = worst_word(self._reason, text_of(value.get("stopReason")), _reason_of)
 
     def _note(self, value: dict[str, Any]) -> None:
         self._message_data.update(
@@ -342,13 +342,17 @@ class _Decoder:
         self._done = True
         for index in tuple(self._blocks):
             self._close_block(index, ended=False)
-        reason = FINISH_REASONS.get(self._reason or "", FinishReason.OTHER)
+        reason = _reason_of(self._reason or "")
         if self._call_ids and reason is FinishReason.STOP:  # some families say so beside a call
             reason = FinishReason.TOOL_CALLS
         if reason in WHOLE_FINISHES and self._cut_input:
             raise lost("the input of a server tool does not parse")
         require_call(reason, self._call_ids)
         self._writer.done(reason, self._reason or None, self._message_data or None)
+
+
+def _reason_of(word: str) -> FinishReason:
+    return FINISH_REASONS.get(word, FinishReason.OTHER)
 
 
 def _token_usage(usage: dict[str, Any]) -> TokenUsage:

@@ -24,7 +24,7 @@ from .gemini_arguments import FunctionCall, StreamedCall
 from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
 from .hosts import VERTEX_VARIABLES
 from .lenient import broken, decode_unlabelled, mended
-from .wholeness import NOT_CLOSED, lost, require_call
+from .wholeness import NOT_CLOSED, lost, require_call, worst_word
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
@@ -256,7 +256,7 @@ class _Decoder:
         further = {name: value[name] for name in value if name not in ("candidates", "usageMetadata") and value[name]}
         self._data.update(further)
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
-            self._reason = BLOCKED + chunk.prompt_feedback.block_reason
+            self._reason = worst_word(self._reason, BLOCKED + chunk.prompt_feedback.block_reason, _reason_of)
         named = value.get("candidates")
         wire_candidates = [entry for entry in (named if isinstance(named, list) else [named]) if entry is not None]
         for candidate, fields in zip(chunk.candidates or (), wire_candidates, strict=False):
@@ -277,7 +277,7 @@ class _Decoder:
                 self._part_index += 1
             self._write_part({name: value for name, value in part.items() if value is not None})
         if candidate.finish_reason != _UNFINISHED:
-            self._reason = candidate.finish_reason or self._reason
+            self._reason = worst_word(self._reason, candidate.finish_reason, _reason_of)
         for name, value in fields.items():
             if name not in ("content", "index", "finishReason") and value not in (None, {}, []):
                 self._data[name] = _merged(self._data.get(name), value, name in CONTINUED_METADATA)
@@ -372,10 +372,7 @@ class _Decoder:
         if self._totals.reports > 1:
             self._writer.usage(self._totals.usage())
         raw = self._reason
-        if raw is not None and raw.startswith(BLOCKED):
-            reason = FinishReason.CONTENT_FILTER
-        else:
-            reason = FINISH_REASONS.get(raw or "", FinishReason.OTHER)
+        reason = _reason_of(raw or "")
         if reason is FinishReason.STOP and self._call_ids:  # the API has no finish reason of its own for calls
             reason = FinishReason.TOOL_CALLS
         require_call(reason, self._call_ids)
@@ -384,6 +381,10 @@ class _Decoder:
             usage = _read(_ANY_CHUNK, usage)["usageMetadata"]
         data = {**self._data, **({"usage": usage} if usage else {})}
         self._writer.done(reason, raw, data or None)
+
+
+def _reason_of(word: str) -> FinishReason:
+    return FinishReason.CONTENT_FILTER if word.startswith(BLOCKED) else FINISH_REASONS.get(word, FinishReason.OTHER)
 
 
 def _merged(before: Any, value: Any, continued: bool) -> Any:

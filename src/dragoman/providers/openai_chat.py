@@ -21,7 +21,7 @@ from .failures import error_from_response, error_from_words, error_words
 from .lenient import UNREADABLE, LenientJson, decode_unlabelled, text_of
 from .openai_chat_calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
-from .wholeness import require_call
+from .wholeness import require_call, worst_word
 
 __all__ = ["CODEC", "ChatDialect"]
 
@@ -240,7 +240,7 @@ class _Decoder:
         for choice in chunk.choices or ():
             if not choice.index:
                 self._add_choice(choice)
-                self._reason = choice.finish_reason
+                self._reason = self._reason or choice.finish_reason  # Snowflake's is empty
         self._finish()
 
     def end(self) -> None:
@@ -365,7 +365,7 @@ class _Decoder:
                 if isinstance(entries, list):
                     self._logprobs.setdefault(name, []).extend(entries)
         if reason:
-            self._reason = reason
+            self._reason = worst_word(self._reason, reason, _reason_of)
             self._watching = True
 
     def _add_thinking(self, thought: str | None, details: Sequence[Any]) -> None:
@@ -489,12 +489,16 @@ class _Decoder:
     def _finish_reason(self) -> FinishReason:
         """Ours for the provider's word. Several vendors say `stop`, or nothing, after tool calls and refusals."""
         if self._reason:
-            reason = FINISH_REASONS.get(self._reason.lower(), FinishReason.OTHER)
+            reason = _reason_of(self._reason)
         else:
             reason = FinishReason.STOP if self._dialect.finish_optional else FinishReason.OTHER
         if self._calls and reason is FinishReason.STOP:
             return FinishReason.TOOL_CALLS
         return FinishReason.REFUSAL if self._refused and reason is FinishReason.STOP else reason
+
+
+def _reason_of(word: str) -> FinishReason:
+    return FINISH_REASONS.get(word.lower(), FinishReason.OTHER)
 
 
 def _continue_detail(details: list[Any], detail: Any) -> bool:

@@ -46,7 +46,7 @@ from .openai_responses_items import (
     without,
 )
 from .openai_responses_request import DIALECTS, SPECIFICATION, ResponsesDialect, encode_request
-from .wholeness import WHOLE_FINISHES, lost, why_unusable
+from .wholeness import NOT_CLOSED, WHOLE_FINISHES, lost, worst_word
 
 __all__ = ["CODEC", "DIALECTS", "ResponsesDialect"]
 
@@ -57,6 +57,8 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "incomplete:max_output_tokens": FinishReason.LENGTH,
     "incomplete:content_filter": FinishReason.CONTENT_FILTER,
 }
+
+_UNEXPLAINED = frozenset({"completed", "complete", "incomplete", "", None})  # `incomplete_details` say more than these
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -390,7 +392,7 @@ class _Decoder:
         if rest := rest_of_arguments(written, item.latest.get("arguments")):
             self._writer.call_args(item.call_id or "", rest)
         data = without(item.latest, "type", "call_id", "name", "arguments")
-        self._writer.call_end(item.call_id or "", data, _why_unusable(item, written + rest))
+        self._writer.call_end(item.call_id or "", data, _why_unusable(item))
 
     def _write_custom_call(self, item: OutputItem) -> None:
         """A tool of free text: the text is its one argument."""
@@ -400,7 +402,7 @@ class _Decoder:
         whole = encode_json({"input": text_in(item.latest, "input")}).decode()
         self._writer.call_args(call_id, whole)
         data = without(item.latest, "call_id", "name", "input")
-        self._writer.call_end(call_id, data, _why_unusable(item, whole if item.final is not None else ""))
+        self._writer.call_end(call_id, data, _why_unusable(item))
 
     def _write_picture(self, item: dict[str, Any]) -> None:
         """The picture as an image, its item without the bytes."""
@@ -418,7 +420,7 @@ class _Decoder:
     def _end_response(self, response: dict[str, Any], word: str | None) -> None:
         if not response:
             raise lost("the last event holds no response")
-        status = text_in(response, "status") or word
+        status = _status_of(response, word)
         if status == "failed":
             self._note_usage(response)
             self._writer.error(error_from_words(*error_words({"error": None, **response})))
@@ -426,10 +428,7 @@ class _Decoder:
         self._start(response)
         data = self._settle(objects_in(response, "output"))
         self._note_usage(response)
-        details = response.get("incomplete_details")
-        if status == "incomplete" and isinstance(details, dict) and details.get("reason"):
-            status = f"{status}:{details['reason']}"
-        reason = FINISH_REASONS.get(status or "", FinishReason.OTHER)
+        reason = _reason_of(status or "")
         if status is None and response.get("object") == "response.compaction":
             reason = FinishReason.STOP
         if reason is FinishReason.STOP and (self._call_ids or self._refused):
@@ -527,11 +526,24 @@ class _Decoder:
         )
 
 
-def _why_unusable(item: OutputItem, arguments: str) -> str | None:
-    """Why a call is not used: the provider calls it unfinished, or has not ended it with whole arguments."""
-    if item.is_unfinished and item.final is not None:
-        return f"the provider calls the call {text_in(item.latest, 'status')!r}"
-    return None if item.final is not None else why_unusable(arguments)
+def _why_unusable(item: OutputItem) -> str | None:
+    """Why a call is not used: the provider has not ended it, or calls it unfinished."""
+    if item.final is None:
+        return NOT_CLOSED
+    return f"the provider calls the call {text_in(item.final, 'status')!r}" if item.is_unfinished else None
+
+
+def _reason_of(status: str) -> FinishReason:
+    return FINISH_REASONS.get(status, FinishReason.OTHER)
+
+
+def _status_of(response: dict[str, Any], word: str | None) -> str | None:
+    """The worst that a response and its last event's own word say: its status, why it is incomplete, its error."""
+    if response.get("error"):
+        return "failed"
+    status = worst_word(word, text_in(response, "status") or None, _reason_of)
+    details = text_in(object_in(response, "incomplete_details"), "reason")
+    return f"incomplete:{details}" if details and status in _UNEXPLAINED else status
 
 
 def _decode_object(data: bytes) -> dict[str, Any]:

@@ -3,20 +3,36 @@
 A finish word alone is not enough: a provider may finish with a call still open, or announce a call and send none.
 """
 
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Any
 
 from ..errors import ErrorCode, ModelError
 from ..jsontext import parse_arguments
 from ..message import FinishReason
 
-__all__ = ["NOT_CLOSED", "WHOLE_FINISHES", "input_of", "lost", "require_call", "why_unusable"]
+__all__ = ["NOT_CLOSED", "WHOLE_FINISHES", "input_of", "lost", "require_call", "worst_word"]
 
 # After these the provider had nothing more to say; the others cut an answer, or are not known to be good.
 WHOLE_FINISHES = frozenset({FinishReason.STOP, FinishReason.TOOL_CALLS, FinishReason.PAUSE})
 
-# The `parse_error` of a call whose arguments the provider has not said to be whole.
-NOT_CLOSED = "the answer ended before the arguments of the call were whole"
+# The `parse_error` of a call that the provider has not closed. Its text may be an object and still not be all of it.
+NOT_CLOSED = "the answer ended before the call was closed"
+
+# The reasons from good to bad: of two in one answer the worse one counts.
+_BADNESS = {
+    reason: badness
+    for badness, reason in enumerate(
+        [
+            FinishReason.STOP,
+            FinishReason.TOOL_CALLS,
+            FinishReason.PAUSE,
+            FinishReason.REFUSAL,
+            FinishReason.LENGTH,
+            FinishReason.CONTENT_FILTER,
+            FinishReason.OTHER,
+        ]
+    )
+}
 
 
 def lost(what: str) -> ModelError:
@@ -30,12 +46,11 @@ def require_call(reason: FinishReason, calls: Sized) -> None:
         raise lost("the provider finished for a tool call, and none came")
 
 
-def why_unusable(arguments_text: str) -> str | None:
-    """Return why a call that no event closed is not used; None where its arguments are a whole object already.
-
-    Nothing can follow a whole object; Kimi (Messages) and older versions of Bifrost (Converse) close no call.
-    """
-    return NOT_CLOSED if parse_arguments(arguments_text).arguments is None else None
+def worst_word(before: str | None, word: str | None, reason_of: Callable[[str], FinishReason]) -> str | None:
+    """Return the finish word that counts where an answer has two: a later word does not take back that it was cut."""
+    if not before or not word:
+        return before or word
+    return before if _BADNESS[reason_of(before)] > _BADNESS[reason_of(word)] else word
 
 
 def input_of(written: str) -> tuple[dict[str, Any], bool]:
