@@ -105,6 +105,26 @@ def test_a_call_is_not_closed_by_another_block_at_its_index() -> None:
     assert [call.arguments for call in message.tool_calls] == [None, {"at": 2}]
 
 
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"type": "text_delta2", "text": "00"},
+        {"type": "text_delta", "text": None},
+        {"type": "text_delta"},
+        {"type": "thinking_delta", "thinking": None},
+        {"type": "input_json_delta", "partial_json": None},
+        {"type": "signature_delta", "signature": None},
+    ],
+)
+def test_a_delta_of_which_nothing_is_read_is_counted(delta: Object) -> None:
+    dialect = find_dialect("anthropic")
+    reader = ResponseReader(find_codec(dialect.specification), dialect, headers={"content-type": SSE})
+    text = block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "5"}, delta)
+    deltas = reader.feed(b"".join(sse(BEGUN, *text, *ended("end_turn"))))
+    assert assemble([*deltas, *reader.end()]).finish_reason is FinishReason.STOP
+    assert reader.unknown_events == 1
+
+
 def test_a_call_that_was_closed_without_arguments_has_none() -> None:
     assert call_of(anthropic(BEGUN, *block(0, TOOL_USE), *ended("tool_use"))).arguments == {}
 

@@ -142,10 +142,10 @@ DIALECTS: tuple[AnthropicDialect, ...] = (
 
 class _Delta(msgspec.Struct, gc=False):
     type: str = ""
-    text: str = ""
-    partial_json: str = ""
-    thinking: str = ""
-    signature: str = ""
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -368,15 +368,15 @@ class _Decoder:
             self._open_block(index, {"type": _KINDS.get(delta.type, "text")})
         block = self._blocks[index]
         match delta.type:
-            case "text_delta":
+            case "text_delta" if delta.text is not None:
                 self._writer.text(delta.text, index)
-            case "input_json_delta":
+            case "input_json_delta" if delta.partial_json is not None:
                 if block.kind == "tool_use" and delta.partial_json:
                     self._writer.call_args(block.call_id, delta.partial_json)
                 block.json_pieces.append(delta.partial_json)
-            case "thinking_delta":
+            case "thinking_delta" if delta.thinking is not None:
                 self._writer.thinking(delta.thinking, index)
-            case "signature_delta":
+            case "signature_delta" if delta.signature is not None:
                 block.signature = delta.signature
             case "citations_delta":
                 block.citations.append(required_object(_BODY.read(data), "delta").get("citation"))
@@ -384,7 +384,7 @@ class _Decoder:
                 further = required_object(_BODY.read(data), "delta")
                 block.opened = {**block.opened, **{name: further[name] for name in further if name != "type"}}
                 block.summarised = True
-            case _:
+            case _:  # of a type that is not known, or without what its type promises
                 self.unknown_events += 1
 
     def _end_block(self, index: int) -> None:
