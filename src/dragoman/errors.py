@@ -17,7 +17,7 @@ Knows nothing of messages, providers or the network.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import cache, wraps
@@ -168,10 +168,22 @@ class Secrets:
         return redact(self.hide_exactly(text))
 
     def hide_exactly(self, text: str) -> str:
-        """Return a text without them, and otherwise as it is."""
-        for word in self._words:
-            text = text.replace(word, _REDACTED)
-        return text
+        """Return a text without them, and without most of one where the text may be cut; otherwise as it is."""
+        return self.hide_pieces((text,))[0]
+
+    def hide_pieces(self, texts: Sequence[str]) -> list[str]:
+        """Return texts that are read joined, each without its share of a secret.
+
+        A text may be cut inside a secret, so that most of one is hidden too: its beginning where a text ends, its end
+        where a text begins. The first share becomes `[redacted]`, the further shares become empty.
+        """
+        joined = "".join(texts)
+        spans = [span for word in self._words for span in _spans(word, joined)]
+        start = 0
+        for text in texts if len(texts) > 1 else ():
+            spans += [(start + first, start + end) for word in self._words for first, end in _cut_spans(word, text)]
+            start += len(text)
+        return _blanked(texts, _merged(spans)) if spans else list(texts)
 
     def hide_in(self, data: bytes) -> bytes:
         """Return data without them, JSON included; the very same data if it holds none."""
@@ -183,6 +195,51 @@ class Secrets:
 
 
 _SEPARATORS = re.compile(r"[\s,;=]+")
+_SHORTEST_PIECE = 12  # characters of a secret that was cut; a shorter piece may be ordinary text
+
+
+def _spans(word: str, text: str) -> list[tuple[int, int]]:
+    """Where a secret is in a text, and where most of it is at one of the text's ends."""
+    found = [(at.start(), at.end()) for at in re.finditer(re.escape(word), text)] if word in text else []
+    return found + _cut_spans(word, text)
+
+
+def _cut_spans(word: str, text: str) -> list[tuple[int, int]]:
+    least = max(_SHORTEST_PIECE, len(word) // 2 + 1)
+    lengths = range(len(word) - 1, least - 1, -1)
+    found = []
+    if word[:least] in text[-len(word) :]:
+        found = [(len(text) - length, len(text)) for length in lengths if text.endswith(word[:length])][:1]
+    if word[-least:] in text[: len(word)]:
+        found += [(0, length) for length in lengths if text.startswith(word[-length:])][:1]
+    return found
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(spans):
+        if merged and first < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged
+
+
+def _blanked(texts: Sequence[str], spans: list[tuple[int, int]]) -> list[str]:
+    """The texts without these spans of the joined text. The spans are in order, and none overlap."""
+    blanked, start, index = [], 0, 0
+    for text in texts:
+        kept, at, end = [], start, start + len(text)
+        while index < len(spans) and spans[index][0] < end:
+            first, last = spans[index]
+            kept += [text[at - start : max(first, at) - start], _REDACTED if first >= start else ""]
+            at = min(last, end)
+            if last > end:
+                break  # the next text has its rest
+            index += 1
+        blanked.append("".join(kept) + text[at - start :])
+        start = end
+    return blanked
 
 
 def _may_be_secret(word: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from ..delta import MessageDelta
 from ..errors import DragomanError, Secrets, report_raised
 from ..jsonform import from_json, to_json
-from ..message import Message, ModelInvocationDescriptor
+from ..message import Message, ModelInvocationDescriptor, Part, Text, Thinking, ToolCall
 from ..request import WireRequest
 from ..stream import Assembler, Assembly, Guard, ResponseReader
 
@@ -127,9 +127,29 @@ def without_secrets(value: _Told, secrets: Secrets) -> _Told:
     """Return a message or delta without what must not be told; itself, nearly always."""
     if value is None:
         return value
-    written = to_json(value)
+    whole = _without_pieces(value, secrets) if isinstance(value, Message) else value
+    written = to_json(whole)
     clean = secrets.hide_in(written)
-    return value if clean is written else cast("_Told", from_json(clean))
+    return cast("_Told", whole if clean is written else from_json(clean))
+
+
+def _without_pieces(message: Message, secrets: Secrets) -> Message:
+    """Hide a secret that is spread over parts which are read joined, and one inside which the stream was cut."""
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    thoughts = [part.text for part in message.parts if isinstance(part, Thinking)]
+    clean = {Text: iter(secrets.hide_pieces(texts)), Thinking: iter(secrets.hide_pieces(thoughts))}
+    parts: list[Part] = []
+    for part in message.parts:
+        new: Part = part
+        if isinstance(part, Text | Thinking):
+            text = next(clean[type(part)])
+            new = part if text == part.text else msgspec.structs.replace(part, text=text)
+        elif isinstance(part, ToolCall) and part.parse_error:
+            text = secrets.hide_exactly(part.raw_args_text)
+            new = part if text == part.raw_args_text else msgspec.structs.replace(part, raw_args_text=text)
+        parts.append(new)
+    is_same = all(new is old for new, old in zip(parts, message.parts, strict=True))
+    return message if is_same else msgspec.structs.replace(message, parts=tuple(parts))
 
 
 async def guard_stream(

@@ -1,7 +1,8 @@
 """Transports for tests: one that answers from given exchanges, one that records what goes through another.
 
 A recording is a file of JSON lines, one exchange each, gzip'd if its name ends in `.gz`. It holds no request headers,
-and no text in it that was sent as a credential or looks like one.
+and no text in it that was sent as a credential or looks like one. A credential may arrive in pieces: the recording
+hides them if the same field of several events holds them, one after the other.
 """
 
 import base64
@@ -9,10 +10,12 @@ import gzip
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
+from zlib import crc32
 
 import msgspec
 
@@ -202,9 +205,10 @@ def _record(request: HttpRequest, response: HttpResponse, body: bytes) -> dict[s
     binary = "vnd.amazon.eventstream" in content_type
     written: dict[str, Any] = {"status": response.status, "content_type": content_type}
     if binary:
-        written["body_b64"] = base64.b64encode(hide.exact(body)).decode()
+        body = hide.frames(body)
+        written["body_b64"] = base64.b64encode(body).decode()
     else:
-        written["body"] = hide.body(hide.exact(body).decode("utf-8", "replace"), content_type)
+        written["body"] = hide.body(hide.lines(hide.exact(body).decode("utf-8", "replace")), content_type)
     if kept := {name: hide.text(response.headers[name]) for name in KEPT_HEADERS if name in response.headers}:
         written["headers"] = kept
     sent = {"method": request.method, "path": hide.path(request.url), "body": hide.request_body(request.body)}
@@ -276,6 +280,44 @@ class _Redaction:
         clean = self.text(value)
         return found[0] if clean == value else json.dumps(clean, ensure_ascii=False)
 
+    def lines(self, text: str) -> str:
+        """An event stream, or JSON lines: without credentials whose pieces are in the same field of several lines."""
+        lines = _LINE_END.split(text)
+        events = {index: event for index, line in enumerate(lines) if (event := _json_object(_DATA.sub("", line)))}
+        for index in self._changed(events):
+            start = _DATA.match(lines[index])
+            lines[index] = (start[0] if start else "") + json.dumps(events[index])
+        return "".join(lines)
+
+    def frames(self, body: bytes) -> bytes:
+        """An event stream of AWS, likewise; a frame that changes gets a new length and new checksums."""
+        frames, rest = _frames(body)
+        clean = [(self.exact(headers), self.exact(payload)) for headers, payload, _ in frames]
+        events = {index: event for index, (_, payload) in enumerate(clean) if (event := _json_object(payload))}
+        for index in self._changed(events):
+            clean[index] = (clean[index][0], json.dumps(events[index]).encode())
+        written = [
+            frame if new == (headers, payload) else _frame(*new)
+            for (headers, payload, frame), new in zip(frames, clean, strict=True)
+        ]
+        return b"".join(written) + self.exact(rest)
+
+    def _changed(self, events: Mapping[int, dict[str, Any]]) -> set[int]:
+        """Hide the pieces in the texts of these events; return the keys of the events that changed."""
+        fields: dict[str, list[tuple[int, Any, Any, str]]] = {}
+        for index, event in events.items():
+            for field, holder, place in _texts(event, ""):
+                fields.setdefault(field, []).append((index, holder, place, holder[place]))
+        changed = set()
+        for places in fields.values():
+            clean = self._secrets.hide_pieces([text for *_, text in places])
+            for (index, holder, place, text), new in zip(places, clean, strict=True):
+                if new != text:
+                    holder[place] = new
+                    changed.add(index)
+        self.count += len(changed)
+        return changed
+
     def request_body(self, body: bytes) -> Any:
         if not body:
             return None
@@ -292,3 +334,52 @@ class _Redaction:
 
 def _query(url: str) -> list[tuple[str, str]]:
     return parse_qsl(urlsplit(url).query, keep_blank_values=True)
+
+
+# ---------------------------------------------------------------- the events of a body
+
+_LINE_END = re.compile(r"(\r\n|\r|\n)")
+_DATA = re.compile(r"\s*(?:data:\s*)?")
+_FRAME_EXTRA = 16  # bytes of a frame besides headers and payload: two lengths and two checksums
+
+
+def _json_object(text: str | bytes) -> dict[str, Any] | None:
+    if text[:1] not in ("{", b"{"):
+        return None
+    try:
+        value = json.loads(text)
+        list(_texts(value, ""))  # it may be nested too deep to walk
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _texts(value: Any, field: str) -> Iterator[tuple[str, Any, Any]]:
+    """Each text in a JSON value: the name of its field, and where it is. Events of another type have other fields."""
+    if isinstance(value, dict):
+        field = f"{field} {value.get('type')} {value.get('thought')}"
+    for place, item in value.items() if isinstance(value, dict) else enumerate(value):
+        name = f"{field}.{place}" if isinstance(value, dict) else field
+        if isinstance(item, str):
+            yield name, value, place
+        elif isinstance(item, (dict, list)):
+            yield from _texts(item, name)
+
+
+def _frames(body: bytes) -> tuple[list[tuple[bytes, bytes, bytes]], bytes]:
+    """The headers, the payload and all of each whole frame; and what is left of the body."""
+    found, start = [], 0
+    while len(body) - start >= _FRAME_EXTRA:
+        total, headers = struct.unpack_from(">II", body, start)
+        if not headers + _FRAME_EXTRA <= total <= len(body) - start:
+            break
+        frame = body[start : start + total]
+        found.append((frame[12 : 12 + headers], frame[12 + headers : -4], frame))
+        start += total
+    return found, body[start:]
+
+
+def _frame(headers: bytes, payload: bytes) -> bytes:
+    lengths = struct.pack(">II", len(headers) + len(payload) + _FRAME_EXTRA, len(headers))
+    frame = lengths + struct.pack(">I", crc32(lengths)) + headers + payload
+    return frame + struct.pack(">I", crc32(frame))
