@@ -488,6 +488,24 @@ def test_two_tools_of_one_name_are_refused() -> None:
         Agent(ScriptedModel(), tools=[weather, other])
 
 
+@pytest.mark.parametrize(
+    ("option", "wanted"),
+    [
+        ({"config": {"loop": {}}}, "config must be an AgentConfig, got a dict"),
+        ({"config": {}}, "config must be an AgentConfig, got a dict"),
+        ({"session": "x"}, "session must be a Session"),
+        ({"tools": weather}, r"tools must be a list of tools, such as \[one_tool\]"),
+        ({"tools": len}, "tools must be a list of tools"),
+        ({"tools": "weather"}, "tools must be a list of tools"),
+        ({"tools": {"weather": weather}}, "tools must be a list of tools"),
+        ({"hooks": object()}, "hooks must be a list of Hooks"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_with_the_kind_that_is_wanted(option: Any, wanted: str) -> None:
+    with pytest.raises(InvalidValue, match=wanted):
+        Agent(ScriptedModel(), **option)
+
+
 def test_a_tool_with_the_name_of_a_widget_s_is_refused() -> None:
     @tool
     def memory_notebook_append(text: str) -> None:

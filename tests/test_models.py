@@ -402,6 +402,23 @@ def test_bad_settings_are_refused_at_once(config: dict[str, Any]) -> None:
         model("anthropic:m-1", **config)
 
 
+@pytest.mark.parametrize("name", [None, 5, b"anthropic:m", "anthropic", ":m", "anthropic:"])
+@pytest.mark.parametrize("make", [model, lambda name: render_request(name, [])])
+def test_what_is_no_name_of_a_model_is_refused_with_the_form_of_one(make: Any, name: Any) -> None:
+    with pytest.raises(InvalidValue, match="name must be a str such as 'provider:model'"):
+        make(name)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1/v1", "http://h:x/v1", "http://me:pass@h/v1", "http://me@h", "http://", "http:///v1", "http://h\n"],
+)
+def test_an_address_that_cannot_be_called_is_refused_where_it_is_given(url: str) -> None:
+    with pytest.raises(InvalidValue, match="base_url of anthropic must be an http") as refused:
+        model("anthropic:m", base_url=url)
+    assert url not in str(refused.value)
+
+
 def test_a_host_without_an_address_asks_for_one() -> None:
     with pytest.raises(InvalidValue, match="base_url="):
         model("openai-compatible:m")

@@ -170,12 +170,21 @@ def test_a_key_that_can_be_none_is_refused_where_it_is_given(key: str) -> None:
     assert KEY not in "\n".join(everything_of(caught.value))
 
 
+async def open_store(address: str) -> None:
+    async with PostgresStore(address) as store:
+        del address
+        await store.migrate()
+
+
 REFUSED: dict[str, Any] = {
     "name": lambda: model("nonsense", api_key=KEY),
     "provider": lambda: model("nobody:m", api_key=KEY, headers={"x-team": KEY}),
     "timeouts": lambda: model("anthropic:m", api_key=KEY, timeouts=5),  # type: ignore[arg-type]  # the point of it
     "setting": lambda: model("anthropic:m", api_key=KEY, temperature="warm"),
     "base_url": lambda: model("anthropic:m", base_url=f"https://me:{KEY}@host/?key={KEY}"),
+    "user of base_url": lambda: model("anthropic:m", base_url=f"https://me:{KEY}@host/v1"),
+    "host of base_url": lambda: model("anthropic:m", base_url=f"http://[::1/{KEY}"),
+    "port of base_url": lambda: model("anthropic:m", base_url=f"http://host:{KEY}/v1"),
     "environment": lambda: model("anthropic:m", api_key=KEY, base_url=f"ftp://{KEY}"),
     "header": lambda: model("anthropic:m", headers={"x-team": f"{KEY}\n"}),
     "header name": lambda: model("anthropic:m", headers={f"x {KEY}": "a"}),
@@ -187,13 +196,14 @@ REFUSED: dict[str, Any] = {
     "mcp url": lambda: McpServer.http(f"https://me:{KEY}@host/mcp", {"x-team": KEY}),
     "mcp header": lambda: McpServer.http("https://host/mcp", {"x-team": f"{KEY}\n"}),
     "store": lambda: PostgresStore(f"postgresql://me:{KEY}@host/db", connections=0),
+    "address of a store": lambda: asyncio.run(open_store(f"postgresql://me:{KEY}@[host/db")),
     "mcp env": lambda: McpServer.stdio("x", env={"TOKEN=": KEY}),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_refused_stays_in_no_local_variable(what: str) -> None:
-    with pytest.raises(Exception, match=r".+") as caught:
+    with pytest.raises(InvalidValue) as caught:
         REFUSED[what]()
     told = [text for text in everything_of(caught.value) if KEY in text]
     assert told == []

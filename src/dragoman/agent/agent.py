@@ -99,6 +99,7 @@ class Agent(Generic[OutputT]):
         hooks: Iterable[Hooks] = (),
         compactor: Compactor | None = None,
     ) -> None:
+        _require_kinds(config, session, hooks)
         self._config = config or AgentConfig()
         self._router = _router(model, self._config)
         self._tools = _chosen(ToolRegistry(tools), self._config, session)
@@ -472,6 +473,15 @@ class Agent(Generic[OutputT]):
 
 def _new_run_id() -> str:
     return os.urandom(8).hex()
+
+
+def _require_kinds(config: object, session: object, hooks: object) -> None:
+    if config is not None and not isinstance(config, AgentConfig):
+        raise InvalidValue.of("config", config, "an AgentConfig")
+    if session is not None and not isinstance(session, Session):
+        raise InvalidValue.of("session", session, "a Session, which start_session() or open_session() returns")
+    if not isinstance(hooks, Iterable):
+        raise InvalidValue.of("hooks", hooks, "a list of Hooks, such as [one_hook]")
 
 
 def _router(model: AnyModel | ProviderRouter | str, config: AgentConfig) -> ProviderRouter:

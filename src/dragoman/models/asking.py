@@ -62,9 +62,7 @@ def model(
     `json` inside `<tool_call>`, or `xml` (`<function=name>`). It works with every provider of Chat Completions.
     `provider_raw` is for debugging: each delta then carries the wire event that it was made of.
     """
-    provider, colon, model_id = name.partition(":")
-    if not colon or not provider or not model_id:
-        raise InvalidValue.of("the model's name", name, "provider:model")
+    provider, model_id = _split_name(name)
     dialect = find_dialect(provider, model_id)
     if text_calls is not None:
         if dialect.specification != "openai-chat":
@@ -95,12 +93,19 @@ def render_request(
     **config: Any,
 ) -> WireRequest:
     """Return the exact request (method, path, headers, body) that `model_name` would get, without secrets."""
-    provider, _, model_id = model_name.partition(":")
+    provider, model_id = _split_name(model_name)
     if provider in PROVIDERS and not find_dialect(provider, model_id).base_url:
         config.setdefault("base_url", "https://your-base-url.invalid")
     config = {"region": "region", "project": "project", **config}
     rendered = model(model_name, **config)
     return rendered.render(messages, tools, system_prompt, tool_choice=tool_choice)
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    provider, _, model_id = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not provider or not model_id:
+        raise InvalidValue.of("the model's name", name, "a str such as 'provider:model'")
+    return provider, model_id
 
 
 class Model:

@@ -253,8 +253,8 @@ def _address(dialect: Dialect, base_url: str | None, region: str | None, project
     variables = dialect.address_variables
     given = base_url or _from_environment(variables.get("base_url", ()))
     template = given or (dialect.global_base_url if region == "global" else None) or dialect.base_url
-    if not isinstance(template, str) or not re.match(r"https?://[^?#]+$", template):
-        wanted = "an http(s) URL without a query, given as base_url="
+    if not isinstance(template, str) or not _is_address(template):
+        wanted = "an http(s) URL without a query, a user or a password, given as base_url="
         raise InvalidValue.of_content(f"base_url of {dialect.provider}", template or None, wanted)
     parts = {"region": region, "project": project or _from_environment(variables.get("project", ()))}
     for name, value in parts.items():
@@ -263,3 +263,11 @@ def _address(dialect: Dialect, base_url: str | None, region: str | None, project
                 raise InvalidValue.of(f"{name} of {dialect.provider}", value, f"a name, given as {name}=")
             template = template.replace(f"{{{name}}}", value)
     return template.rstrip("/")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        _ = urlsplit(text).port  # ValueError: the host or the port cannot be read
+    except ValueError:
+        return False
+    return bool(re.fullmatch(r"https?://[^?#/@\s]+(?:/[^?#\s]*)?", text))

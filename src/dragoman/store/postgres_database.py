@@ -5,11 +5,11 @@ psycopg is imported inside the functions: it belongs to the extra `postgres`.
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import ErrorCode, InvalidValue, MissingExtra, StoreError
+from ..errors import ErrorCode, InvalidValue, MissingExtra, StoreError, forget_arguments
 from .leases import StoreTime
 
 if TYPE_CHECKING:
@@ -84,17 +84,20 @@ def require_psycopg() -> None:
         raise MissingExtra("PostgresStore", "postgres") from None
 
 
+@forget_arguments
 def read_address(conninfo: str) -> Address:
     """Return the parts of a connection string or URI; raise InvalidValue, which shows nothing of it."""
     require_psycopg()
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    try:
-        return Address(conninfo_to_dict(conninfo))
-    except (psycopg.Error, ValueError):
-        # What libpq says quotes the part that it cannot read, which may be the password.
-        raise InvalidValue("conninfo must be a connection string or a URI that PostgreSQL can read") from None
+    values = None
+    with suppress(psycopg.Error, ValueError):
+        values = conninfo_to_dict(conninfo)
+    if values is None:
+        # Raised here, so that libpq's error is not its context: it quotes what it cannot read, perhaps the password.
+        raise InvalidValue("conninfo must be a connection string or a URI that PostgreSQL can read")
+    return Address(values)
 
 
 class PostgresDatabase:

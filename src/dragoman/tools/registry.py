@@ -1,6 +1,6 @@
 """The tools of an agent, by name. Immutable."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import InvalidValue
@@ -16,6 +16,8 @@ class ToolRegistry:
     """Tools in the order they were given, each under a name of its own. Plain functions are made tools."""
 
     def __init__(self, tools: Iterable[ToolLike] = ()) -> None:
+        if not isinstance(tools, Iterable) or isinstance(tools, str | bytes | Mapping):
+            raise InvalidValue.of("tools", tools, "a list of tools, such as [one_tool]")
         self._tools: dict[str, ToolDefinition] = {}
         for given in tools:
             definition = given if isinstance(given, ToolDefinition) else make_tool(given)
