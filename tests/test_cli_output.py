@@ -27,6 +27,7 @@ DANGEROUS = [
     "a\u2060b\u2061c\u2065d\u206ae",
     "a\u200bb\u00adc\u034fd\u061ce\u115ff\u180eg\u3164h\ufff9i\uffa0j\u17b4k\ufe01l",
     "a\u200db 1\u200c2 é\u200d\u200d👩\u200c\u200dx\ufe0f",  # joiners that join nothing
+    "a\u2800b",
     "\U000e0001\U000e0041\U000e007f\U000e0100",  # tag characters: ASCII that nobody sees
 ]
 _UNSEEN = jsonschema_rs.validator_for({"pattern": r"^[\p{Default_Ignorable_Code_Point}\p{Cf}\p{Cc}\p{Zl}\p{Zp}]$"})
@@ -39,6 +40,8 @@ def is_unsafe(character: str) -> bool:
     """Say by Unicode's properties, which Python knows in part, whether a character may not pass by itself."""
     if "\ud800" <= character <= "\udfff" or character in "\n\t":
         return character not in "\n\t"
+    if character == "\u2800":  # a Braille sign without dots: a symbol by its properties, and nothing to see
+        return True
     return _UNSEEN.is_valid(character) and not _VISIBLE.is_valid(character)
 
 

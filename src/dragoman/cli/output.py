@@ -30,10 +30,11 @@ __all__ = [
 # What a terminal may take for a command, what turns the direction of text around, and what nobody sees, by which a text
 # can say something to a model that a person who copies it has not read. In Unicode's words: Cc, Cf, Zl, Zp, Cs and
 # Default_Ignorable_Code_Point (which Python does not know), but for visible signs (Prepended_Concatenation_Mark), line
-# breaks and tabs. `tests/test_cli_output.py` holds the table against these properties.
+# breaks and tabs; and U+2800, a Braille sign without dots, which Unicode calls a symbol and which looks like a space.
+# `tests/test_cli_output.py` holds the table against these properties.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
+    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _JOINERS = "\u200c\u200d"
