@@ -25,7 +25,7 @@ from .writer import DeltaWriter
 __all__ = ["BODY_LIMIT", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
 
 BODY_LIMIT = 64 * 1024 * 1024
-STREAM_LIMIT = 512 * 1024 * 1024
+STREAM_LIMIT = 256 * 1024 * 1024
 _JSON_OPENINGS = (b"{", b"[")
 
 _Shape = TypeVar("_Shape")

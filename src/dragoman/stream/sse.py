@@ -4,6 +4,8 @@ An event is `(name, data)`. All of the format is read: LF, CRLF and CR, comments
 mark, fields in any order. Bytes may be cut anywhere; the events are the same.
 """
 
+import re
+
 from ..errors import ErrorCode, ModelError
 from .events import WireEvent
 
@@ -12,6 +14,7 @@ __all__ = ["EVENT_LIMIT", "SseParser"]
 EVENT_LIMIT = 32 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _DATA = b"data: "
+_EMPTY_LINES = re.compile(rb"\n{3,}")
 
 
 class SseParser:
@@ -42,6 +45,8 @@ class SseParser:
         end = len(chunk) - 2
         if chunk.startswith(prefix) and len(prefix) < end == chunk.find(b"\n", len(prefix)) and chunk[-1:] == b"\n":
             return [(self._name, chunk[len(prefix) : end])]  # one usual event, as they come one by one
+        if b"\n\n\n" in chunk:
+            chunk = _EMPTY_LINES.sub(b"\n\n", chunk)  # many empty lines end no more than two do
         blocks, _, tail = chunk.rpartition(b"\n\n")
         if tail:
             buffer += tail
@@ -93,6 +98,8 @@ class SseParser:
 
 def _append_events(events: list[WireEvent], blocks: bytes) -> None:
     for block in blocks.split(b"\n\n"):
+        if b"data" not in block:
+            continue
         name = ""
         data: list[bytes] = []
         for line in block.split(b"\n"):

@@ -214,7 +214,7 @@ class AiohttpResponse:
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives; see `HttpResponse.chunks`."""
-        return readable_chunks(self.status, self.headers, self._raw(), self.close)
+        return readable_chunks(self.status, self.headers, self._raw(), self.close, self._watch.pause)
 
     async def close(self) -> None:
         """Close the connection at once if the body has not ended."""
@@ -241,6 +241,8 @@ class AiohttpResponse:
             while arrived:
                 watch.since = None
                 for start in range(0, len(arrived), CHUNK_SIZE):
+                    if start:
+                        await watch.pause()
                     yield arrived[start : start + CHUNK_SIZE]
                 if watch.reached:
                     raise TimeoutError

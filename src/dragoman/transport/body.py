@@ -15,7 +15,7 @@ __all__ = ["Inflater", "readable_chunks"]
 # Text of models packs 5 to 50 times; zlib's worst is 1,032 times. The free part spares short bodies.
 EXPANSION_LIMIT = 200
 EXPANSION_FREE = 4 * 1024 * 1024
-PIECE_SIZE = 256 * 1024
+PIECE_SIZE = 64 * 1024  # also what is handed on before others have their turn
 # Compressed bytes can go on for ever and unpack to nothing. The worst that honest servers do is a gzip member for each
 # event, which is twice the event's size.
 PACKING_LIMIT = 4
@@ -76,24 +76,38 @@ class Inflater:
 
 
 def readable_chunks(
-    status: int, headers: Mapping[str, str], raw: AsyncGenerator[bytes, None], close: Callable[[], Awaitable[None]]
+    status: int,
+    headers: Mapping[str, str],
+    raw: AsyncGenerator[bytes, None],
+    close: Callable[[], Awaitable[None]],
+    pause: Callable[[], Awaitable[None]],
 ) -> AsyncGenerator[bytes, None]:
-    """Return the body to hand on for the raw one: mostly itself, without a layer in between."""
+    """Return the body to hand on for the raw one: mostly itself, without a layer in between.
+
+    What one read unpacks to is handed on in slices; `pause` is awaited between them, and raises when time is over.
+    """
     if 300 <= status < 400:
         return _failing(_redirect_error(status, headers.get("location", "")), close)
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding in ("", "identity"):
         return raw
     if encoding in ("gzip", "x-gzip", "deflate"):
-        return _inflated(raw, Inflater(encoding))
+        return _inflated(raw, Inflater(encoding), pause)
     problem = "the answer is compressed in a way that was not asked for and is not known"
     return _failing(ModelError(problem, code=ErrorCode.PROTOCOL_VIOLATION), close)
 
 
-async def _inflated(raw: AsyncGenerator[bytes, None], inflater: Inflater) -> AsyncGenerator[bytes, None]:
+async def _inflated(
+    raw: AsyncGenerator[bytes, None], inflater: Inflater, pause: Callable[[], Awaitable[None]]
+) -> AsyncGenerator[bytes, None]:
     async with aclosing(raw):
         async for chunk in raw:
+            size = 0  # of what was handed on since others had their turn
             for piece in inflater.feed(chunk):
+                if size + len(piece) > PIECE_SIZE and size:
+                    await pause()
+                    size = 0
+                size += len(piece)
                 yield piece
         inflater.end()
 

@@ -103,7 +103,7 @@ class HttpxResponse:
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives; see `HttpResponse.chunks`."""
-        return readable_chunks(self.status, self.headers, self._raw(), self.close)
+        return readable_chunks(self.status, self.headers, self._raw(), self.close, self._watch.pause)
 
     async def close(self) -> None:
         """Close the connection at once if the body has not ended."""

@@ -131,6 +131,12 @@ class BodyWatch:
         self._stage = "silence"
         self._limit = self._timeouts.silence
 
+    async def pause(self) -> None:
+        """Let others have their turn in the middle of long work on what has come; raise ModelError if time is over."""
+        await asyncio.sleep(0)
+        if self.reached:
+            raise self.failure()
+
     def stop(self) -> None:
         """No more waits: the body has ended or was given up."""
         self.since = self._end = None
