@@ -33,10 +33,14 @@ DOCUMENT_DEPTH = MAX_DEPTH + 56
 
 _TEXT = frozenset({str})
 _PLAIN = frozenset({str, bool, type(None)})  # types whose every value JSON can hold
+# Arguments are read, checked and copied while the event loop waits: a value costs a hundred times
+# what a character does. The longest answers of models are some 500,000 characters.
+ARGUMENTS_SIZE = 16 * 1024 * 1024
+ARGUMENTS_VALUES = 20_000
 _INT_DIGITS = 4_300  # what Python and msgspec read at most; msgspec counts the sign
 _LOWEST_INT, _HIGHEST_INT = -(10 ** (_INT_DIGITS - 1)), 10**_INT_DIGITS  # neither can be read
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _ONLY_BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
@@ -94,6 +98,10 @@ def parse_arguments(raw: str) -> ParsedArguments:
 
     Duplicate keys keep the last value and lone surrogates become U+FFFD, each with a warning.
     """
+    if len(raw) > ARGUMENTS_SIZE:
+        return ParsedArguments(error=f"arguments of more than {ARGUMENTS_SIZE:,} characters are not read")
+    if _has_more_values(raw, ARGUMENTS_VALUES):
+        return ParsedArguments(error=f"arguments of more than {ARGUMENTS_VALUES:,} values are not read")
     try:
         value, repaired = _decode(raw, MAX_DEPTH)
         duplicates = _duplicate_keys(raw, value) if isinstance(value, dict) else []
@@ -128,6 +136,8 @@ def require_json(value: object, field: str) -> None:
         if kind in (dict, list, tuple):
             if depth > MAX_DEPTH:
                 raise InvalidValue(f"{field} is nested deeper than {MAX_DEPTH} levels")
+            if not item:
+                continue
             if kind is dict and not _TEXT.issuperset(map(type, item)):
                 raise InvalidValue(f"{field} has a key that is not text: JSON keys are text")
             children = item.values() if kind is dict else item
@@ -204,6 +214,15 @@ def _is_deeper(data: bytes | str, limit: int) -> bool:
             return False
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
+
+
+def _has_more_values(text: str, limit: int) -> bool:
+    """Whether JSON holds more values than the limit, told from its commas and brackets, before anything is built."""
+    if 1 + sum(map(text.count, ",[{")) <= limit:
+        return False
+    written = _JSON_STRING.sub(b"0", text.encode("utf-8", "replace")).translate(None, b" \t\r\n")
+    empty = written.count(b"[]") + written.count(b"{}")
+    return 1 + sum(map(written.count, (b",", b"[", b"{"))) - empty > limit
 
 
 def _duplicate_keys(text: str, value: dict[str, Any]) -> list[str]:

@@ -3,11 +3,13 @@
 The beginning and the end of a text stay, line by line; a marker says how much is missing and how it comes back.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from ..jsontext import encode_json
 from ..message import FileRef, Image, Message, Part, ResultPart, Role, Text, ToolCall, ToolResult
 from .ledger import MARKER
 from .lines import PIECE_SIZE, file_text, line_spans
@@ -26,10 +28,11 @@ def cut_unit(unit: Unit, cuts: Mapping[int, int], count: Callable[[Message], int
     if not any(entry.serial in cuts for entry in unit.entries):
         return unit
     cut = Unit()
+    known = {id(message): size for message, size in zip(unit.messages, unit.sizes, strict=True)}
     for entry, whole in unit.by_entry():
         size = cuts.get(entry.serial)
         messages = whole if size is None else [_cut_message(message, entry.serial, size) for message in whole]
-        cut.put(entry, messages, [count(message) for message in messages])
+        cut.put(entry, messages, [known.get(id(message)) or count(message) for message in messages])
     return cut
 
 
@@ -66,11 +69,14 @@ def _cut_message(message: Message, serial: int, size: int) -> Message:
     parts = tuple(cut for part in message.parts if (cut := _cut_part(part, serial, size)) is not None)
     if message.role is Role.USER and not parts:
         parts = (Text(f"{MARKER} left out to fit; #{serial} describes it"),)
-    return msgspec.structs.replace(message, parts=parts)
+    is_whole = len(parts) == len(message.parts) and all(map(operator.is_, parts, message.parts))
+    return message if is_whole else msgspec.structs.replace(message, parts=parts)
 
 
 def _cut_part(part: Part, serial: int, size: int) -> Part | None:
     if isinstance(part, Text):
+        if len(part.text) <= size:
+            return part
         return msgspec.structs.replace(part, text=cut_text(part.text, serial, size))
     if isinstance(part, ToolCall):
         return _cut_call(part, serial, size)
@@ -86,8 +92,24 @@ def _cut_call(call: ToolCall, serial: int, size: int) -> ToolCall:
         return call
     if call.arguments is None:
         return msgspec.structs.replace(call, raw_args_text=cut_text(call.raw_args_text, serial, size))
+    is_compact = len(call.raw_args_text) <= len(encode_json(call.arguments).decode())
+    if is_compact and not _has_longer(call.arguments, size):
+        return call  # long by the number of its values: a copy would be no shorter
     arguments = {name: _cut_value(value, serial, size) for name, value in call.arguments.items()}
     return ToolCall(call.tool_call_id, call.tool_name, arguments, provider_data=call.provider_data)
+
+
+def _has_longer(value: Any, size: int) -> bool:
+    """Whether the JSON value holds a text of more than `size` characters."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if len(item) > size:
+                return True
+        elif item and isinstance(item, (list, dict)):
+            pending.extend(item.values() if isinstance(item, dict) else item)
+    return False
 
 
 def _cut_value(value: Any, serial: int, size: int) -> Any:
