@@ -30,6 +30,7 @@ TOOLS = [
     described("die_once", {"path": {"type": "string"}}, annotations={"idempotentHint": True}),
     described("die_always", annotations={"readOnlyHint": True}),
     described("grow"),
+    described("many", {"count": {"type": "integer"}}),
     described("junk"),
     described("refuse"),
     described("fail"),
@@ -135,6 +136,8 @@ class Server:
                 return said(arguments["text"])
             case "environment":
                 return said(json.dumps(dict(os.environ)))
+            case "many":
+                return {"content": [], "structuredContent": {"items": [[]] * arguments["count"]}}
             case "pid":
                 return said(str(os.getpid()))
             case "hang":

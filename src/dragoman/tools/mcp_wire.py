@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["EXCHANGE", "Exchange", "Link", "raw_tools"]
 
 _LUGGAGE = "dragoman/raw"
+# A result is checked, compared and written while the event loop waits: a value takes some 2 µs.
+MOST_VALUES = 100_000
 # How servers say that they do not know a session (any more): as the specification wants it, and as some do it, the
 # reference server in TypeScript among them.
 _FORGOTTEN = frozenset({404, 400})
@@ -60,9 +62,14 @@ class Link:
             self._listings.add(str(getattr(item.message, "id", "")))
 
     def coming_in(self, item: "Item") -> None:
-        """Make the tools of a list pass: whatever they are, they are read later."""
+        """Make the tools of a list pass: whatever they are, they are read later. Refuse results of too many values."""
         result = getattr(getattr(item, "message", None), "result", None)
-        if result is None or str(getattr(item.message, "id", "")) not in self._listings:  # type: ignore[union-attr]
+        if result is None:
+            return
+        if str(getattr(item.message, "id", "")) not in self._listings:  # type: ignore[union-attr]
+            if _has_more_values(result, MOST_VALUES):
+                result.clear()
+                result.update(_too_large())
             return
         self._listings.discard(str(item.message.id))  # type: ignore[union-attr]
         if isinstance(result.get("tools"), list):
@@ -72,6 +79,24 @@ class Link:
 def raw_tools(result: "types.ListToolsResult") -> list[object]:
     """Return the tools of a list just as the server sent them."""
     return [(tool.meta or {}).get(_LUGGAGE) for tool in result.tools]
+
+
+def _has_more_values(value: Any, limit: int) -> bool:
+    """Whether a JSON value holds more values than the limit; not looked through further than that."""
+    pending, seen = [value], 1
+    while pending:
+        item = pending.pop()
+        if isinstance(item, (dict, list)):
+            seen += len(item)
+            if seen > limit:
+                return True
+            pending.extend(item.values() if isinstance(item, dict) else item)
+    return False
+
+
+def _too_large() -> dict[str, Any]:
+    says = f"The result holds more than {MOST_VALUES:,} values and was not read. Ask for less of it."
+    return {"content": [{"type": "text", "text": says}], "isError": True}
 
 
 def _plain_tool(tool: object) -> dict[str, Any]:
