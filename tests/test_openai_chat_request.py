@@ -204,7 +204,9 @@ def test_sound_and_documents_have_forms_of_their_own() -> None:
 
 
 def test_a_text_file_is_read_out() -> None:
-    assert media(FileRef(data=b"hi", mime_type="text/plain", name="a"), "deepseek")["text"] == "a:\n\nhi"
+    file = FileRef(data=b"hi", mime_type="text/plain", name="a")
+    body = encode(Message.user("look", file), vendor="deepseek")
+    assert body["messages"][0]["content"] == "look\n\na:\n\nhi"
 
 
 def test_media_that_a_vendor_cannot_take_are_refused_before_the_network() -> None:

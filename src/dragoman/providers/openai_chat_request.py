@@ -303,6 +303,8 @@ def _encode_user_content(parts: Sequence[Any], dialect: ChatDialect) -> str | li
                 content.append({"type": "text", "text": part.text})
         elif isinstance(part, (Image, FileRef)):
             content.append(_encode_media(part, dialect))
+    if all(part["type"] == "text" for part in content):  # a text file is text
+        return "\n\n".join(part["text"] for part in content)
     return content
 
 
