@@ -136,11 +136,15 @@ class Answered(Done, frozen=True):
 
 
 class Failed(Done, frozen=True):
-    """The call failed: why, what had arrived, and how many other models may be asked for this answer."""
+    """The call failed: why, what had arrived, and how many other models may be asked for this answer.
+
+    `is_mended` says that the next request to the same model goes without what the provider refused.
+    """
 
     error: RunError
     partial: Message | None = None
     others_left: int = 0
+    is_mended: bool = False
 
 
 class Compacted(Done, frozen=True):

@@ -402,6 +402,7 @@ class Agent(Generic[OutputT]):
             self._contexts,
             strategy=strategy,
             specs=tuple(spec for spec in registry.specs if spec.name != "recall" or "recall" in self._tools),
+            own=frozenset(spec.name for spec in registry.specs if spec.name not in self._tools),
             settings=config.model,
             output=self._output,
             media=self._media,

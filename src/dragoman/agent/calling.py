@@ -10,6 +10,7 @@ import msgspec
 from ..context import ContextBuildInput, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import Message
+from ..providers.failures import refused_content
 from ..request import ModelConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
@@ -25,11 +26,20 @@ from .scope import Scope
 
 __all__ = ["ModelCaller"]
 
+# What is said of a refusal that leaving the refused thing out did not mend.
+_STILL_REFUSED = {
+    "opaque": "it was asked again without signatures and encrypted content",
+    "media": "it was asked again with lines of text in place of pictures and files",
+    "these media": "it was asked again with lines of text in place of pictures and files",
+    "tools": "it was asked again without tools",
+}
+
 
 class ModelCaller:
     """Calls the models of one run. `settings` go over those of the model that they name; `specs` are offered to all.
 
-    A model that can be held to the type of `output` is; the others are told what is wanted of them.
+    `own` names the tools that every agent has: a server that refuses tools is asked again without them. A model that
+    can be held to the type of `output` is; the others are told what is wanted of them.
     """
 
     def __init__(
@@ -40,6 +50,7 @@ class ModelCaller:
         *,
         strategy: str,
         specs: tuple[ToolSpec, ...],
+        own: frozenset[str],
         settings: ModelConfig | None,
         output: OutputReader[Any],
         media: MediaReader,
@@ -50,6 +61,7 @@ class ModelCaller:
         self._contexts = contexts
         self._strategy = strategy
         self._specs = specs
+        self._own = own
         self._settings = settings
         self._output = output
         self._media = media
@@ -80,7 +92,7 @@ class ModelCaller:
             call = await scope.hook("before_model", call)
             self._stream = model.stream(
                 await self._readable(call, model),
-                call.tools,
+                () if (model.invocation, "tools") in self._media.refused else call.tools,
                 call.system,
                 request_metadata={
                     "run_id": scope.run_id,
@@ -95,15 +107,33 @@ class ModelCaller:
         assembly = await self._read(self._stream, call)
         await scope.hook("after_model", call, assembly)
         if assembly.message is None:
-            failure = _error_of(assembly)
-            if failure.code is ErrorCode.UNSUPPORTED and self._media.give_up(model):
-                failure = msgspec.structs.replace(failure, retryable=True)  # the next attempt goes without media
-            return self._failed(failure, action)
+            return self._refused(_error_of(assembly), call, model, action)
         shortfall = find_shortfall(assembly.message)
         if shortfall is not None and shortfall.code is not ErrorCode.OUTPUT_CUT and self._others_left(action) > 0:
             return self._failed(shortfall, action)  # another model may answer; a length limit is the caller's own
         self._stream = None
+        self._media.note_read(model)
         return Answered(scope.state, assembly.message, metadata)
+
+    def _refused(self, error: RunError, call: ModelCall, model: AnyModel, action: CallModel) -> Failed:
+        """The failure; where the provider refused what the request can do without, the next one goes without it."""
+        what = refused_content(error.code, error.provider_message or error.message)
+        if what is None:
+            return self._failed(error, action)
+        refused, said = self._media.refused, _STILL_REFUSED[what]
+        was_refused = (model.invocation, what) in refused
+        if what != "tools":
+            is_mended = self._media.give_up(what, model)
+        elif given := [tool.name for tool in call.tools if tool.name not in self._own]:
+            is_mended, was_refused = False, True
+            said = f"the agent was given tools ({', '.join(given)}): use a model that takes tools, or give it none"
+        else:
+            is_mended = bool(call.tools) and not was_refused
+            refused.add((model.invocation, what))
+        if was_refused and not is_mended:
+            error = msgspec.structs.replace(error, message=f"{error.message}; {said}")
+        failed = self._failed(error, action)
+        return msgspec.structs.replace(failed, is_mended=is_mended)
 
     async def shrink(self) -> Shrunk:
         """Make the context of the model that was asked last smaller."""

@@ -209,6 +209,8 @@ class AgentLoop:
                 shrunk = yield from self._do(Shrink())
                 if isinstance(shrunk, Shrunk) and shrunk.is_smaller:
                     continue
+            if outcome.is_mended:
+                continue
             if outcome.others_left > 0:
                 choice += 1
                 continue

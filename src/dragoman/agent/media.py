@@ -1,7 +1,8 @@
 """Pictures and files of a run: refused before they are recorded, read and fitted before each call to a model.
 
 A recorded path is looked at again for every call, in the folder of the settings. A file that cannot be read then, or
-that has changed since it was recorded, is a line of text in the request: it never fails a session.
+that has changed since it was recorded, is a line of text in the request: it never fails a session. The same goes for
+what a model's server has refused: the agent remembers it and sends it no more.
 """
 
 import hashlib
@@ -40,6 +41,7 @@ from ..toolspec import ToolSpec
 
 __all__ = ["MediaReader", "Unshown", "model_at_hand"]
 
+REFUSED = "the provider refused it"
 CHANGED = "the file has changed since it was given"
 NO_FOLDER = "there is no folder to read it from: name one in AgentConfig.runtime.root, or give the bytes as data"
 
@@ -69,9 +71,11 @@ class MediaReader:
     def __init__(self, config: RuntimeConfig) -> None:
         self.folder = None if config.root is None else ConfinedFolder(config.root)
         self._limit = config.file_limit_bytes
-        self._blind: set[ModelInvocationDescriptor] = set()  # models whose servers have refused media
+        # What the server of a model has refused: `tools`, `opaque`, `media`, `these media`, and the keys of those.
+        self.refused: set[tuple[ModelInvocationDescriptor, str]] = set()
         # The last request to each model: what was given, and what became of the messages that have media.
         self._last: dict[ModelInvocationDescriptor, tuple[Sequence[Message], dict[int, _Fitted]]] = {}
+        self._read_by: dict[ModelInvocationDescriptor, dict[int, _Fitted]] = {}  # the last one that had an answer
 
     # ------------------------------------------------------------ before it is recorded
 
@@ -122,7 +126,12 @@ class MediaReader:
         last, known = self._last.get(model.invocation, ((), {}))
         matches = list(map(is_, last, messages))
         same = matches.index(False) if False in matches else len(matches)
-        new = {index: messages[index] for index in range(same, len(messages)) if _has_media(messages[index])}
+        is_foreign = (model.invocation, "opaque") in self.refused
+        new = {
+            index: message
+            for index, message in enumerate(messages[same:], same)
+            if _has_media(message) or (is_foreign and _is_made(message))
+        }
         known = {index: one for index, one in known.items() if index < same}
 
         def work() -> dict[int, _Fitted]:
@@ -148,30 +157,50 @@ class MediaReader:
         failed: list[Unshown] = []
         read = _with_files(given, lambda part: self._read(part, failed)) if states else given
         target, rules = model.invocation, self._rules(model)
-        origin = given.meta.invocation if given.meta is not None else None
+        if (target, "these media") in self.refused:
+            refused = [part for part in _media(read) if (target, _key(part)) in self.refused]
+            failed += (Unshown(describe_medium(part), REFUSED) for part in refused)
+            read = _without(read, refused, REFUSED)
+        if (target, "opaque") in self.refused and read.meta is not None:
+            read = msgspec.structs.replace(read, meta=msgspec.structs.replace(read.meta, invocation=None))
+        origin = read.meta.invocation if read.meta is not None else None
         is_native = rules.takes_opaque_from(origin, target.specification, target.model)
         unread = unshown_media(read, rules, is_native=is_native)
         unshown = (*failed, *(Unshown(describe_medium(part), CANNOT_READ) for part in unread))
-        if target in self._blind:  # the handoff goes by what the model is said to read
+        if (target, "media") in self.refused:  # the handoff goes by what the model is said to read
             return _Fitted(given, _without(read, unread), unshown, states)
         return _Fitted(given, describe_unreadable(read, rules), unshown, states)
 
-    def give_up(self, model: AnyModel) -> bool:
-        """Note that the model's server refused a request as unsupported; return whether that had media to leave out.
+    def note_read(self, model: AnyModel) -> None:
+        """Note that the model has answered the last request, so that its media are the last to be given up."""
+        if model.invocation in self._last:
+            self._read_by[model.invocation] = self._last[model.invocation][1]
 
-        What a server reads is known only when it is asked: a local one may have a model without eyes. From now on the
-        model gets a line of text for each medium, and new ones are refused.
+    def give_up(self, what: str, model: AnyModel) -> bool:
+        """Note what the model's server refused of the last request; return whether the next will go without it.
+
+        What a server reads is known only when it is asked: a local one may have a model without eyes, a link may be
+        dead. From now on the model gets a line of text for each medium (`media`, which refuses new ones too), or for
+        those of this request (`these media`; for the new ones alone, if there are any); or nothing that only its maker
+        can read (`opaque`).
         """
-        _, fitted = self._last.get(model.invocation, ((), {}))
-        sent = [part for one in fitted.values() for part in _parts(one.sent)]
-        if model.invocation in self._blind or not any(isinstance(part, (Image, FileRef)) for part in sent):
-            return False
-        self._blind.add(model.invocation)
-        self._last.pop(model.invocation, None)
-        return True
+        target, rules = model.invocation, self._rules(model)
+        messages, fitted = self._last.get(target, ((), {}))
+        if what == "opaque":
+            found = {what} if any(map(_is_made, messages)) else set()
+        else:
+            media = [part for one in fitted.values() for part in _media(one.sent) if not _is_said(part, rules)]
+            read = {id(part) for one in self._read_by.get(target, {}).values() for part in _media(one.sent)}
+            media = [part for part in media if id(part) not in read] or media  # one that was read may be a dead link
+            found = {what, *(map(_key, media) if what == "these media" else ())} if media else set()
+        new = {(target, each) for each in found} - self.refused
+        if new:
+            self.refused |= new
+            self._last.pop(target, None)
+        return bool(new)
 
     def _rules(self, model: AnyModel) -> TargetRules:
-        if model.invocation not in self._blind:
+        if (model.invocation, "media") not in self.refused:
             return model.rules
         none: frozenset[str] = frozenset()
         return msgspec.structs.replace(model.rules, user_media=none, result_media=none, assistant_media=none)
@@ -237,6 +266,28 @@ def _parts(message: Message) -> list[object]:
     return parts
 
 
+def _media(message: Message) -> list[Medium]:
+    return [part for part in _parts(message) if isinstance(part, (Image, FileRef))]
+
+
+def _key(part: Medium) -> str:
+    """What tells a medium from others: the digest of its bytes, or where it is."""
+    if part.data is not None:
+        return hashlib.sha256(part.data).hexdigest()
+    return part.url or getattr(part, "file_id", None) or ""
+
+
+def _is_said(part: Medium, rules: TargetRules) -> bool:
+    """Whether the request has the medium as text."""
+    places = (rules.user_media, rules.result_media, rules.assistant_media)
+    return all(isinstance(fit_medium(part, place, rules), Text) for place in places)
+
+
+def _is_made(message: Message) -> bool:
+    """Whether it is known which model made the message: its opaque data may go back there."""
+    return message.meta is not None and message.meta.invocation is not None
+
+
 def _has_media(message: Message) -> bool:
     for part in message.parts:
         if isinstance(part, (Image, FileRef)) or (isinstance(part, ToolResult) and isinstance(part.content, tuple)):
@@ -249,9 +300,9 @@ def _paths(message: Message) -> list[FileRef]:
     return [part for part in _parts(message) if isinstance(part, FileRef) and part.path is not None]
 
 
-def _without(message: Message, unread: Sequence[Medium]) -> Message:
+def _without(message: Message, unread: Sequence[Medium], why: str = CANNOT_READ) -> Message:
     """The message with a line of text for each of these media, in a result too."""
-    lines = {id(part): not_shown(part) for part in unread}
+    lines = {id(part): not_shown(part, why) for part in unread}
 
     def of(part: Any) -> Any:
         if isinstance(part, ToolResult) and isinstance(part.content, tuple):

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ErrorCode, ModelError
 from ..jsontext import decode_json
 
-__all__ = ["error_from_response", "error_from_words", "error_words", "request_id_of"]
+__all__ = ["error_from_response", "error_from_words", "error_words", "refused_content", "request_id_of"]
 
 STATUS_CODES: dict[int, ErrorCode] = {
     400: ErrorCode.INVALID_REQUEST,
@@ -108,6 +108,37 @@ _UNSUPPORTED = re.compile(
     r"|does not support (?:image|audio|video|vision|multimodal|tool)|not a multimodal model",
     re.IGNORECASE,
 )
+# What of a request its refusal is about. The first that is found counts; the words are those of the providers.
+_REFUSED: dict[str, re.Pattern[str]] = {
+    "tools": re.compile(
+        r"does(?: not|n't) support (?:tool|function)|that support tool"
+        r"|\b(?:tool|function)[ _-]?(?:s|use|call(?:s|ing))`? (?:is|are) not (?:supported|enabled)"
+        r"|tools param requires|tool choice requires --",
+        re.IGNORECASE,
+    ),
+    # Signatures, encrypted reasoning, ids of items: what only its maker can read.
+    "opaque": re.compile(
+        r"signature`? in `?thinking|thought[ _]?signature|encrypted[ _]content|redacted_thinking|`thinking` block"
+        r"|thinking\.signature|\bitem (?:with id )?'(?:rs|fc|msg|ws)_",
+        re.IGNORECASE,
+    ),
+    # All media: the model reads none.
+    "media": re.compile(
+        _UNSUPPORTED.pattern
+        + r"|that support (?:image|audio|video|file) input|variant `(?:image_url|input_audio|file)`",
+        re.IGNORECASE,
+    ),
+    # These media: a damaged picture, a dead link, a stored file that has expired.
+    "these media": re.compile(
+        r"(?<![a-z])(?:image|picture|photo|audio|video|pdf|document|file|media|attachment|base64|mime|inline_?data|ur[il])s?"
+        r"(?![a-z])|download|image_?url|file_?(?:data|uri|id)",
+        re.IGNORECASE,
+    ),
+}
+_SCHEMA = re.compile(r"^\W*tools\b|schema", re.IGNORECASE)  # a tool's parameter may be called `file` or `url`
+_REFUSAL_CODES = frozenset(
+    {ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED, ErrorCode.NOT_FOUND, ErrorCode.PERMISSION}
+)
 _GATEWAY_PREFIX = "llm_provider-"  # LiteLLM's, before each header that came from the provider behind it
 _REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 
@@ -150,6 +181,8 @@ def error_from_words(
         code = ErrorCode.CONTEXT_OVERFLOW
     elif code in _VAGUE_CODES and message and _UNSUPPORTED.search(message):
         code = ErrorCode.UNSUPPORTED
+    elif status == 413 and message and _REFUSED["these media"].search(message):
+        code = ErrorCode.INVALID_REQUEST  # one picture is too large: a shorter conversation would not help
     where = f"HTTP {status}" if status is not None else "an error inside the stream"
     return ModelError(
         f"the provider refused or failed the request: {code} ({where})",
@@ -158,6 +191,19 @@ def error_from_words(
         request_id=request_id,
         provider_message=message,
     )
+
+
+def refused_content(code: ErrorCode, message: str) -> str | None:
+    """Return what of a request the provider refuses, by its words: tools, opaque, media or these media; else None.
+
+    `opaque` is what only its maker can read, such as a signature; `media` are refused altogether. Whether the request
+    held such a thing the words do not tell.
+    """
+    if code not in _REFUSAL_CODES:
+        return None
+    found = (what for what, words in _REFUSED.items() if words.search(message))
+    what = next(found, None)
+    return None if what == "these media" and _SCHEMA.search(message) else what
 
 
 def _status_in(words: list[str]) -> int | None:
