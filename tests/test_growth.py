@@ -316,7 +316,7 @@ def test_an_equal_message_is_not_taken_for_the_one_that_was_written() -> None:
     model = new_model("anthropic:claude-sonnet-4-5")
     messages = talk(3)
     model.render(messages)
-    call = msgspec.structs.replace(messages[1].tool_calls[0], arguments={"turn": False}, raw_args_text="")
+    call = msgspec.structs.replace(messages[1].tool_calls[0], arguments={"turn": False}, raw_args_text='{"turn":false}')
     messages[1] = Message.assistant(call)
     assert messages[1].tool_calls[0].arguments == talk(3)[1].tool_calls[0].arguments
     assert b'{"turn":false}' in model.render(messages).body

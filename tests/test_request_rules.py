@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from dragoman import Message, Reasoning, ToolCall, ToolResult, ToolSpec, render_request
+from dragoman.jsontext import MAX_DEPTH
 from dragoman.providers import PROVIDERS
+from dragoman.testing import validate_request
 
 LOOK = ToolSpec("look", "Looks.", {"type": "object", "properties": {"at": {"type": "string"}}})
 CLAUDE = "claude-opus-4-5"
@@ -89,3 +91,22 @@ def reduced(sent: Any, wanted: Any) -> Any:
     if not isinstance(wanted, dict):
         return sent
     return {name: reduced(sent[name], item) for name, item in wanted.items() if name in sent}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """Return an object that is nested so deep."""
+    value: Any = []
+    for _ in range(levels - 2):
+        value = [value]
+    return {"at": value}
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai-chat", "anthropic", "google", "bedrock", "mistral"])
+@pytest.mark.parametrize("levels", [180, 181, 190, MAX_DEPTH])
+def test_what_a_value_takes_can_be_sent_however_deep_it_is(provider: str, levels: int) -> None:
+    called = Message.assistant(ToolCall("call_1", "look", nested(levels)))
+    history = [Message.user("Hi"), called, Message.tool(ToolResult("call_1", nested(levels))), Message.user("And?")]
+    request = render_request(name_of(provider), history, tools=[LOOK])
+    model = name_of(provider).partition(":")[2]
+    assert validate_request(provider, request.body, model=model, path=request.path) == []
+    assert b"[" * (levels - 1) in request.body  # whole, as a value or as text

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -551,3 +552,34 @@ def test_a_refusal_says_nothing_of_the_content(build: Callable[..., object], giv
         build(**given)
     assert CONTENT not in str(raised.value)
     assert CONTENT not in repr(raised.value)
+
+
+@pytest.mark.parametrize(
+    "raw", ["x", "", " ", "[]", "null", '{"a": 2}', '{"a": true}', '{"a": NaN}', '{"a": 1, "b": 1}']
+)
+def test_a_call_whose_text_says_other_arguments_is_refused(raw: str) -> None:
+    with pytest.raises(InvalidValue, match="rawArgsText"):
+        ToolCall("c", "pay", {"a": 1}, raw_args_text=raw)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "raw"),
+    [
+        ({"a": 1, "b": [1.5, None]}, '{ "b": [1.5, null], "a": 1 }'),
+        ({}, ""),
+        ({"a": 2}, '{"a": 1, "a": 2}'),
+        ({"a": "\ufffd"}, '{"a": "\\ud83d"}'),
+        ({"a": (1, 2)}, '{"a": [1, 2]}'),
+        ({"a": 10**30}, '{"a": 1000000000000000000000000000000}'),
+    ],
+)
+def test_a_call_keeps_the_text_that_says_its_arguments(arguments: dict[str, Any], raw: str) -> None:
+    assert ToolCall("c", "pay", arguments, raw_args_text=raw).raw_args_text == raw
+
+
+@given(strategies.json_objects())
+def test_a_call_can_be_made_anew_from_its_own_fields(arguments: dict[str, Any]) -> None:
+    call = ToolCall("c", "pay", arguments)
+    assert msgspec.structs.replace(call, tool_call_id="d").raw_args_text == call.raw_args_text
+    halves = ToolCall("c", "pay", {"a": "\ud83d"})
+    assert msgspec.structs.replace(halves, tool_call_id="d").raw_args_text == halves.raw_args_text

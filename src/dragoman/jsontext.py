@@ -120,6 +120,17 @@ def parse_arguments(raw: str) -> ParsedArguments:
     return ParsedArguments(arguments=value, warning="; ".join(warnings) or None)
 
 
+def says_arguments(raw: str, arguments: dict[str, Any]) -> bool:
+    """Return whether a tool call's argument text says exactly these arguments. No text says no arguments."""
+    if not raw:
+        return not arguments
+    try:
+        # As JSON, in which True is not 1 and a tuple is an array.
+        return _sorted_json(_decode(raw, MAX_DEPTH)[0]) == _sorted_json(arguments)
+    except (UnreadableData, RecursionError):
+        return False
+
+
 def require_json_object(value: object, field: str) -> None:
     """Raise InvalidValue unless `value` is a dict that JSON can hold: finite numbers, text keys, bounded depth."""
     if type(value) is not dict:
@@ -177,9 +188,16 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
         # msgspec and json name positions and what they expected, never the text itself.
         reason = str(error).removeprefix("JSON is malformed: ")
         raise UnreadableData(f"not readable as JSON: {reason}") from None
-    if _is_deeper(data, depth):
+    if is_deeper(data, depth):
         raise _too_deep(depth)
     return value, repaired
+
+
+def _sorted_json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_join_all_surrogates(value), order="deterministic")
 
 
 def _replaced(text: bytes | str) -> int:
@@ -203,8 +221,8 @@ def _bounded_int(text: str) -> int:
     return int(text) if len(text) <= _INT_DIGITS else _refuse_number(text)
 
 
-def _is_deeper(data: bytes | str, limit: int) -> bool:
-    """Whether JSON is nested deeper than the limit, told from its brackets alone: each pass takes off the innermost."""
+def is_deeper(data: bytes | str, limit: int) -> bool:
+    """Return whether JSON is nested deeper than the limit. Each pass takes off the innermost brackets."""
     encoded = data if isinstance(data, bytes) else data.encode("utf-8", "replace")
     if encoded.count(b"[") + encoded.count(b"{") <= limit:
         return False

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from .errors import InvalidValue
-from .jsontext import encode_json, join_surrogates, parse_arguments, require_json_object
+from .jsontext import encode_json, join_surrogates, parse_arguments, require_json_object, says_arguments
 from .usage import TokenUsage, require_count
 
 __all__ = [
@@ -121,8 +121,9 @@ class Thinking(_ModelPart, frozen=True):
 class ToolCall(_ModelPart, frozen=True):
     """A model's request to run a tool.
 
-    `arguments` is there only if the text parsed to an object, else `parse_error` is. `raw_args_text`
-    is what the model wrote; where nobody wrote any, it is the arguments as JSON.
+    `arguments` is there only if the text parsed to an object, else `parse_error` is. `raw_args_text` is what
+    the model wrote, and says these arguments; where it is not given, it is the arguments as JSON. It is empty where a
+    model called a tool without any.
     """
 
     kind: ClassVar[str] = "tool_call"
@@ -143,10 +144,13 @@ class ToolCall(_ModelPart, frozen=True):
         for name, said in (("parseError", self.parse_error), ("parseWarning", self.parse_warning)):
             if said is not None:
                 require_name(f"tool_call.{name}", said)
+        written = None
         if self.raw_args_text is None:
             written = "" if self.arguments is None else encode_json(self.arguments).decode()
             force_setattr(self, "raw_args_text", written)
         require_text("tool_call.rawArgsText", self.raw_args_text)
+        if written is None and self.arguments is not None and not says_arguments(self.raw_args_text, self.arguments):
+            raise InvalidValue("tool_call.rawArgsText must say what tool_call.arguments are, or be left out")
         _ModelPart.__post_init__(self)
 
     @classmethod
@@ -156,16 +160,18 @@ class ToolCall(_ModelPart, frozen=True):
         """Return the call with its argument text read, or with the `parse_error` that says why it is no object."""
         require_text("tool_call.rawArgsText", raw_args_text)
         parsed = parse_arguments(raw_args_text)
-        raw_args_text = join_surrogates(raw_args_text)
-        return cls(
+        call = cls(
             tool_call_id,
             tool_name,
-            arguments=parsed.arguments,
-            raw_args_text=raw_args_text,
-            parse_error=parsed.error,
+            raw_args_text=join_surrogates(raw_args_text),
+            parse_error=parsed.error or "not read yet",
             parse_warning=parsed.warning,
             provider_data=provider_data,
         )
+        if parsed.arguments is not None:  # just read, so that they need no check: neither as JSON nor against the text
+            force_setattr(call, "arguments", parsed.arguments)
+            force_setattr(call, "parse_error", None)
+        return call
 
 
 class Image(_ModelPart, frozen=True):

@@ -19,7 +19,7 @@ from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ..toolspec import OneTool, ToolSpec
 from .bedrock_families import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
 from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
-from .encoding import argument_object, merge_fields
+from .encoding import argument_object, merge_fields, result_value
 from .turns import Turns, read_back, write_conversation
 
 __all__ = ["encode_request"]
@@ -241,7 +241,8 @@ class _Turns(Turns):
     def _result(self, result: ToolResult) -> dict[str, Any]:
         content: list[dict[str, Any]]
         if isinstance(result.content, dict):
-            content = [{"json": result.content}]
+            value = result_value(result.content)
+            content = [{"text": value}] if isinstance(value, str) else [{"json": value}]
         elif isinstance(result.content, str):
             content = [{"text": result.content}] if result.content.strip() else [BLANK]
         else:

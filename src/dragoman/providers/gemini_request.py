@@ -18,7 +18,7 @@ from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, T
 from ..request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
 from ..target import Dialect
 from ..toolspec import OneTool, ToolChoice, ToolSpec
-from .encoding import argument_object, merge_fields
+from .encoding import argument_object, merge_fields, result_value
 from .turns import Growing, as_json, write_conversation
 
 __all__ = ["SPECIFICATION", "GeminiDialect", "encode_request"]
@@ -235,6 +235,8 @@ def _encode_result(result: ToolResult, calls: Mapping[str, ToolCall], dialect: G
     if isinstance(output, tuple):
         media = [_encode_media(part, {}, dialect) for part in output if isinstance(part, (Image, FileRef))]
         output = "\n".join(part.text for part in output if isinstance(part, Text))
+    elif isinstance(output, dict):
+        output = result_value(output)
     encoded: dict[str, Any] = {"name": call.tool_name, "response": {"error" if result.is_error else "output": output}}
     if wire_id := _wire_id(call):
         encoded["id"] = wire_id
