@@ -280,7 +280,7 @@ def test_a_store_gives_back_every_entry_that_it_took(open_store: Callable[[], Se
         for first in range(0, len(entries), 500):
             await store.append("s", entries[first : first + 500], first)
         report = await store.verify("s")
-        assert (report.is_sound, report.problem) == (True, "")
+        assert "breaks a rule of the history" in report.problem  # all can be read, but their order follows no rule
         assert [entry_to_json(entry) for entry in await store.load("s")] == written
         await store.close()
 

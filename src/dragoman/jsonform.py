@@ -25,6 +25,7 @@ from .message import (
     MessageMeta,
     Part,
     Text,
+    ToolCall,
     ToolResult,
     UnknownPart,
     part_shape,
@@ -41,6 +42,8 @@ _Value = TypeVar("_Value", bound=msgspec.Struct)
 
 _ENVELOPE = frozenset({"run_id", "seq", "timestamp", "provider_raw", "extra"})
 _EXTRA = frozenset({"extra"})
+# What code raises that reads JSON of another form than it expects: hostile data must never end in anything else.
+_NOT_ITS_FORM = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 def to_json(value: Message | MessageDelta) -> bytes:
@@ -97,13 +100,19 @@ def recorded_part_from_object(value: Any) -> Part:
     """Return the part of a recorded entry.
 
     An earlier version recorded pictures of no bytes and media types that are none. Such a session still opens: they are
-    kept as an UnknownPart, written back as they were read and never sent as media.
+    kept as an UnknownPart, written back as they were read and never sent as media. It also recorded calls whose text
+    says other arguments than the call has. These run the tool, so the text is made of them anew.
     """
     try:
         return part_from_object(value)
     except UnreadableData:
         kind, payload = (value.get("kind"), value.get("payload")) if isinstance(value, dict) else (None, None)
-        if kind not in MEDIA_KINDS or not isinstance(payload, dict):
+        if not isinstance(kind, str) or not isinstance(payload, dict):
+            raise
+        if kind == ToolCall.kind and isinstance(payload.get("rawArgsText"), str) and "arguments" in payload:
+            bare = {name: item for name, item in payload.items() if name != "rawArgsText"}
+            return part_from_object({**value, "payload": bare})
+        if kind not in MEDIA_KINDS:
             raise
         kept = UnknownPart("unreadable", payload)
         force_setattr(kept, "kind", kind)
@@ -205,6 +214,8 @@ def read_object(
         raise UnreadableData(f"{what}: {error.unquoted or error}") from None
     except (msgspec.ValidationError, OverflowError) as error:
         raise UnreadableData(f"{what}: {_without_quotes(error)}") from None
+    except _NOT_ITS_FORM:
+        raise UnreadableData(f"{what}: a field is missing, is not of its type, or is nested too deeply") from None
 
 
 def _without_quotes(error: Exception) -> str:
@@ -230,8 +241,8 @@ def _missing(original: JsonObject, shape: JsonObject) -> JsonObject:
 
 def _build_message(value: JsonObject, read_part: Callable[[Any], Part]) -> Message:
     parts, meta = value.get("parts"), value.get("meta")
-    if not isinstance(parts, list):
-        raise UnreadableData("message: parts must be an array")
+    if value.get("role") is None or not isinstance(parts, list):
+        raise UnreadableData("message: it needs a role, and parts, which must be an array")
     return Message(
         value["role"],
         tuple(read_part(part) for part in parts),

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
-from ..errors import ErrorCode, StoreError, UnreadableData
-from ..history import HistoryEntry, entry_from_json
+from ..errors import ErrorCode, IllegalAppend, StoreError, UnreadableData
+from ..history import DerivedState, HistoryEntry, entry_from_json
+from ..history.derived import advance
+from ..history.rules import require_legal
 
-__all__ = ["chained", "checked", "decode_entry", "digest_of", "is_end_of", "require_readable"]
+__all__ = ["chained", "checked", "decode_entry", "digest_of", "follow", "follow_json", "is_end_of"]
 
 _EMPTY = sha256()
 
@@ -49,10 +51,24 @@ def decode_entry(data: bytes, serial: int) -> HistoryEntry:
         raise StoreError(f"the entry of serial {serial} cannot be read: {error}", code=error.code) from error
 
 
-def require_readable(entries: Iterable[bytes], serial: int) -> None:
-    """Raise StoreError at the first that cannot be read: sound bytes alone are no use to whoever opens the session."""
-    for place, data in enumerate(entries, serial):
-        decode_entry(data, place)
+def follow(state: DerivedState, entries: Iterable[HistoryEntry]) -> DerivedState:
+    """Return the state that recorded entries lead to; raise StoreError at the first that breaks a rule of the history.
+
+    A store takes what it is given: only a writer that did not ask `AgentState` can have appended such an entry.
+    """
+    for entry in entries:
+        try:
+            require_legal(state, entry)
+        except IllegalAppend as error:
+            told = f"the entry of serial {state.next_serial} breaks a rule of the history, {error}"
+            raise StoreError(told, code=ErrorCode.CORRUPT) from None
+        state = advance(state, entry)
+    return state
+
+
+def follow_json(state: DerivedState, entries: Iterable[bytes]) -> DerivedState:
+    """Do the same with entries as they are kept; raise StoreError also at the first that cannot be read."""
+    return follow(state, (decode_entry(data, place) for place, data in enumerate(entries, state.next_serial)))
 
 
 def digest_of(*fields: object) -> bytes:

@@ -7,9 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..errors import StoreError
-from ..history import HistoryEntry, Metadata, entry_to_json
+from ..history import DerivedState, HistoryEntry, Metadata, entry_to_json
 from .base import NO_METADATA, BaseStore
-from .chain import chained, checked, decode_entry, is_end_of, require_readable
+from .chain import chained, checked, decode_entry, follow_json, is_end_of
 from .lazy import LazyEntries
 from .leases import HeldLease, is_said_to_a_run, machine_time, new_lease, require_lease, require_not_leased
 from .listing import ListQuery, page_of
@@ -179,12 +179,12 @@ class MemoryStore(BaseStore):
         return self._create(new_session_id, metadata, Head(serial, parent.checksum(serial).hex()), parent).info
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
-        """Check every byte against the chain of checksums."""
+        """Check every byte against the chain of checksums, and every entry against the rules of the history."""
         found = self._find(session_id)
-        head = Head()
+        head, state = Head(), DerivedState()
         for serial in range(found.info.head.next_serial):
             try:
-                require_readable(found.read(serial, serial + 1), serial)
+                state = follow_json(state, found.read(serial, serial + 1))
             except StoreError as error:
                 return VerifyReport(session_id, head, serial, str(error))
             head = Head(serial, found.checksum(serial).hex())

@@ -268,7 +268,10 @@ class SessionStore(Protocol):
         ...
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
-        """Check every byte against the chain of checksums; with a head kept elsewhere, that it is still in there."""
+        """Check every byte against the chain of checksums, and every entry against the rules of the history.
+
+        With a head kept elsewhere, check that it is still in there.
+        """
         ...
 
     async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:

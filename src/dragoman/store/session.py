@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ErrorCode, InvalidValue, StoreError
+from ..errors import ErrorCode, IllegalAppend, InvalidValue, StoreError
 from ..history import (
     AbortRequestedEntry,
     AgentState,
@@ -38,6 +38,7 @@ from ..history import (
 )
 from ..history.growing import GrowingList
 from ..message import Message, Part, Text
+from .chain import follow
 from .lazy import LazyEntries
 from .leases import is_said_to_a_run
 from .memory import MemoryStore
@@ -80,9 +81,14 @@ class Session:
         self._info = opened.info
         self._clock = clock
         self._widgets = None if widgets is None else tuple(widgets)
-        self._state = AgentState.resume(
-            entries, derived, session_id=self.session_id, clock=clock, widgets=self._widgets, writer=os.urandom(6).hex()
-        )
+        writer = os.urandom(6).hex()
+        try:
+            self._state = AgentState.resume(
+                entries, derived, session_id=self.session_id, clock=clock, widgets=self._widgets, writer=writer
+            )
+        except IllegalAppend:
+            follow(derived, (entries[place] for place in range(derived.next_serial, len(entries))))  # says which
+            raise
         self._lease: Lease | None = None
         self._hold: SessionHold | None = None
         self._reruns = False
@@ -164,7 +170,7 @@ class Session:
                 except AppendConflict:
                     if not tries or not (self._lease is not None or is_said_to_a_run(entries)):
                         raise
-                    self._state.commit(*await self._store.load(self.session_id, self._state.next_serial))
+                    await self._take_in()
             return prepared
 
     async def steer(self, *parts: Part | str) -> SteeringEntry:
@@ -226,9 +232,7 @@ class Session:
         """Take in what others have appended, and return it."""
         async with self._lock:
             await self._settle()
-            entries = await self._store.load(self.session_id, self._state.next_serial)
-            self._state.commit(*entries)
-            return entries
+            return await self._take_in()
 
     async def fork(
         self,
@@ -301,6 +305,16 @@ class Session:
             ]
             await self.append(*ended)
             point = (await self._store.info(point.session_id)).forked_from
+
+    async def _take_in(self) -> tuple[HistoryEntry, ...]:
+        """Take in what others have appended; raise StoreError if a rule forbids it."""
+        entries = await self._store.load(self.session_id, self._state.next_serial)
+        try:
+            self._state.commit(*entries)
+        except IllegalAppend:
+            follow(self._state.derived, entries)  # says which
+            raise
+        return entries
 
     async def _append(self, entry: _Entry) -> _Entry:
         (recorded,) = await self.append(entry)

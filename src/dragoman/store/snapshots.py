@@ -62,12 +62,14 @@ def take_snapshot(derived: DerivedState) -> Snapshot | None:
 
 def read_snapshot(snapshot: Snapshot | None) -> DerivedState:
     """Return the state that was kept; the one before all entries if there is none, or none that can be used."""
-    if snapshot is None or sha256(snapshot.data[32:]).digest() != snapshot.data[:32]:
+    if snapshot is None or type(snapshot.data) is not bytes:
+        return DerivedState()
+    if sha256(snapshot.data[32:]).digest() != snapshot.data[:32]:
         return DerivedState()
     try:
         kept = msgspec.json.decode(snapshot.data[32:], type=_Derived)
         instruction = None if kept.instruction is None else entry_from_json(kept.instruction)
-    except (msgspec.MsgspecError, UnreadableData):
+    except (msgspec.MsgspecError, UnreadableData, RecursionError):
         return DerivedState()
     usable = (kept.version, kept.fields, kept.next_serial) == (VERSION, _FIELDS, snapshot.serial + 1)
     if not usable or not isinstance(instruction, SystemInstructionEntry | None):

@@ -9,7 +9,7 @@ import msgspec
 from .database import Database
 from .leases import HeldLease, StoreTime, lease_lost, new_lease, require_not_leased
 from .protocol import AppendConflict, Head, Lease, LeaseOwner
-from .sql_rows import SessionRow, find_session, find_sound_end, recognise_append
+from .sql_rows import SessionRow, corrupt, find_session, find_sound_end, recognise_append
 
 __all__ = [
     "NO_CLAIM",
@@ -42,13 +42,11 @@ def find_held(database: Database, session: int, session_id: str) -> HeldLease | 
     if row is None:
         return None
     token, owner, acquired, seconds, expires, boot, expires_uptime = row
-    lease = Lease(
-        session_id=session_id,
-        token=token,
-        owner=msgspec.json.decode(owner, type=LeaseOwner),
-        acquired_at=datetime.fromtimestamp(acquired, UTC),
-        seconds=seconds,
-    )
+    try:
+        held_by, acquired_at = msgspec.json.decode(owner, type=LeaseOwner), datetime.fromtimestamp(acquired, UTC)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        corrupt(f"the lease of session {session_id!r} is not what was written")
+    lease = Lease(session_id=session_id, token=token, owner=held_by, acquired_at=acquired_at, seconds=seconds)
     return HeldLease(lease, StoreTime(expires, boot, expires_uptime))
 
 

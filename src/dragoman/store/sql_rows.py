@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from ..errors import ErrorCode, StoreError
-from ..history import Metadata
+from ..history import DerivedState, Metadata
 from ..jsontext import decode_json
 from .blobs import Piece, put_back
-from .chain import checked, digest_of, is_end_of, require_readable
+from .chain import checked, digest_of, follow_json, is_end_of
 from .database import Database
 from .listing import ListQuery, page_of
 from .protocol import START, ForkPoint, Head, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
@@ -237,9 +237,12 @@ def _info(row: Sequence[Any]) -> SessionInfo:
     if session.head.serial > session.base:
         try:
             updated_at = msgspec.json.decode(entry or b"", type=_Stamp).timestamp or created_at
-        except (msgspec.MsgspecError, TypeError):
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
             corrupt(f"the entry of serial {session.head.serial} is not what was appended")
-    metadata = Metadata.of(decode_json(session.metadata))
+    try:
+        metadata = Metadata.of(decode_json(session.metadata))
+    except (TypeError, ValueError):
+        corrupt(f"the metadata of session {session.session_id!r} cannot be read")
     return SessionInfo(session.session_id, created_at, updated_at, session.head, metadata, point)
 
 
@@ -276,7 +279,7 @@ def _info_or_id(row: Sequence[Any]) -> SessionInfo | str:
 
 def _sound_head(database: Database, segments: Sequence[Segment], end: int) -> tuple[Head, str | None]:
     """The head of what is sound before `end`, and what is wrong with the entry after it, if it is not the last."""
-    serial, checksum, step = 0, START, CHUNK
+    serial, checksum, step, state = 0, START, CHUNK, DerivedState()
     while serial < end:
         upto = min(serial + step, end)
         try:
@@ -285,13 +288,13 @@ def _sound_head(database: Database, segments: Sequence[Segment], end: int) -> tu
             entries = list(checked(found, serial, checksum))
             if len(entries) != upto - serial:
                 corrupt(f"the entry of serial {serial + len(found)} is missing")
-            require_readable(entries, serial)
+            after = follow_json(state, entries)
         except StoreError as error:
             if step == 1:
                 return Head(serial - 1, checksum.hex()), str(error)
             step = 1  # find out which one it is
         else:
-            serial, checksum = upto, found[-1][2]
+            serial, checksum, state = upto, found[-1][2], after
     return Head(serial - 1, checksum.hex()), None
 
 

@@ -13,13 +13,13 @@ from ..history import (
     HistoryEntry,
     HistoryToolCallResult,
     InterruptionEntry,
-    ModelInputEntry,
     RunStartedEntry,
+    SystemInstructionEntry,
     ToolFinishedEntry,
     ToolStartedEntry,
     entry_from_json,
 )
-from ..message import Image, Message, Text, ToolCall
+from ..message import Image, Message, ToolCall
 from ..store import Head, SessionStore
 
 __all__ = ["BEGINNING", "LONG_TEXT", "PICTURE", "append_all", "closing", "raised", "sample_entries", "sample_other"]
@@ -70,9 +70,9 @@ async def append_all(store: SessionStore, session_id: str, entries: Iterable[His
 
 
 def sample_other(session_id: str, serial: int, text: str = "something else") -> tuple[HistoryEntry, ...]:
-    """Return one entry at a place, unlike the one that `sample_entries` has there."""
+    """Return one entry that is legal at any place, unlike the one that `sample_entries` has there."""
     place = {"serial": serial, "entry_id": f"{session_id}:{serial}", "timestamp": BEGINNING}
-    return (ModelInputEntry((Text(f"{text} ({session_id})"),), **place),)  # type: ignore[arg-type]  # the place is right
+    return (SystemInstructionEntry(f"{text} ({session_id})", **place),)  # type: ignore[arg-type]  # the place is right
 
 
 async def raised(error_class: type[Any], call: Awaitable[object]) -> Any:
