@@ -45,8 +45,6 @@ class SseParser:
         end = len(chunk) - 2
         if chunk.startswith(prefix) and len(prefix) < end == chunk.find(b"\n", len(prefix)) and chunk[-1:] == b"\n":
             return [(self._name, chunk[len(prefix) : end])]  # one usual event, as they come one by one
-        if b"\n\n\n" in chunk:
-            chunk = _EMPTY_LINES.sub(b"\n\n", chunk)  # many empty lines end no more than two do
         blocks, _, tail = chunk.rpartition(b"\n\n")
         if tail:
             buffer += tail
@@ -97,6 +95,8 @@ class SseParser:
 
 
 def _append_events(events: list[WireEvent], blocks: bytes) -> None:
+    if b"\n\n\n" in blocks:
+        blocks = _EMPTY_LINES.sub(b"\n\n", blocks)  # many empty lines end no more than two do
     for block in blocks.split(b"\n\n"):
         if b"data" not in block:
             continue
