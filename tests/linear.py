@@ -126,7 +126,9 @@ def _state(text: str, *, asked: str = "Read it.") -> AgentState:
 
 def _build(text: str, *, limit: int | None = None, as_input: bool = False) -> None:
     state = _state("small", asked=text or "x") if as_input else _state(text)
-    manager = ContextManager(ContextConfig(budget_tokens=8_000), counter=EstimateCounter(), result_limit_bytes=limit)
+    # Small, so that the shortest text does not fit and is folded, as the longest is.
+    config = ContextConfig(budget_tokens=2_000)
+    manager = ContextManager(config, counter=EstimateCounter(), result_limit_bytes=limit)
     for _ in range(2):
         built = manager.build_context(ContextBuildInput(entries=state.entries, now=NOW))
         for entry in built.entries:

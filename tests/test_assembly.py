@@ -1,6 +1,7 @@
 """Assembly gives the same message however the stream was cut, and never a value that nobody wrote."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -415,7 +416,7 @@ def test_arguments_of_ten_megabytes_that_were_cut_are_a_parse_failure() -> None:
 def test_arguments_nested_too_deep_are_a_parse_failure(raw: str) -> None:
     call = call_with(raw)
     assert call.arguments is None
-    assert "deep" in (call.parse_error or "")
+    assert re.search("deep|more than 20,000 values", call.parse_error or "")
 
 
 @pytest.mark.parametrize("depth", [100, 190, 195, 196, 197, 198, 199, 200, 201])

@@ -109,7 +109,7 @@ def test_what_earlier_epochs_folded_is_asked_about_as_the_model_was_shown_it() -
     conversation.manager = conversation.fresh_manager(compactor=ModelCompactor())
     conversation.say("Rename settle_account.")
     for _ in range(20):
-        go_on(conversation, 17)
+        go_on(conversation, 15)
         conversation.wait(400)
         assert conversation.build().stats.epoch == "cache expired"
     while not updates(conversation).compaction:

@@ -1,5 +1,6 @@
 """Widgets: what they show, what their tools change, and that a broken one costs nobody else anything."""
 
+import signal
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -79,8 +80,12 @@ def test_a_widget_that_renders_no_text_leaves_a_line_in_its_place() -> None:
 
 
 def test_to_interrupt_is_no_failure_of_a_widget() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        screen_of(Shown("a", KeyboardInterrupt()))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            screen_of(Shown("a", KeyboardInterrupt()))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_widget_sees_the_state_the_entries_and_the_time() -> None:

@@ -49,7 +49,7 @@ def require_call(reason: FinishReason, calls: Sized) -> None:
 def worst_word(before: str | None, word: str | None, reason_of: Callable[[str], FinishReason]) -> str | None:
     """Return the finish word that counts where an answer has two: a later word does not take back that it was cut."""
     if not before or not word:
-        return before or word
+        return before or word or None
     return before if _BADNESS[reason_of(before)] > _BADNESS[reason_of(word)] else word
 
 
