@@ -4,6 +4,8 @@ import pytest
 
 from tests.linear import FUNCTIONS, SHAPES, seconds_of
 
+pytestmark = pytest.mark.slow
+
 SHORT, LONG = 25_000, 200_000
 # Eight times the text may take three times eight times as long: the square would be sixty-four times.
 MOST_GROWTH = 3 * LONG / SHORT

@@ -24,6 +24,7 @@ def test_two_processes_that_resume_a_session_run_its_call_once(tmp_path: Path, c
     run("resume", str(tmp_path / "s.db"), "--sessions", "25", *clock)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", [(), ("--whole-seconds",)], ids=["usual", "whole seconds"])
 def test_two_processes_on_postgres_run_a_call_once(postgres: Place, clock: tuple[str, ...]) -> None:
     run("resume", postgres.address, "--sessions", "25", *clock)
