@@ -1,10 +1,9 @@
 """What a person can do while another process runs the session: wait for it, follow it, or go on in a fork."""
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ..store import Lease
+from ..store import Lease, Session
 from .chat_input import Interrupted
 from .entrytext import local_time, write_entry
 
@@ -47,22 +46,16 @@ async def settle_busy(chat: "Chat", lease: Lease) -> bool:
 
 async def _until_free(chat: "Chat", *, follows: bool) -> bool:
     """Wait until no run has the session, and show what it records meanwhile; Ctrl-C ends the waiting."""
-    waiting = asyncio.ensure_future(_wait(chat))
-    showing = asyncio.ensure_future(_show(chat)) if follows else None
+    session = chat.talk.session
+    assert session is not None
+    waiting = asyncio.ensure_future(_wait(chat, session, follows))
     with chat.editor.watching(lambda: _cancel(waiting)):
         try:
             await waiting
         except asyncio.CancelledError:
             if not waiting.cancelled():
                 raise
-        finally:
-            if showing is not None:
-                showing.cancel()
-                await asyncio.wait((showing,))
-    if waiting.cancelled():
-        return False
-    session = chat.talk.session
-    assert session is not None
+            return False
     await session.refresh()
     chat.changed()
     return True
@@ -72,18 +65,16 @@ def _cancel(task: "asyncio.Task[Any]") -> None:
     task.cancel()
 
 
-async def _wait(chat: "Chat") -> None:
-    session = chat.talk.session
-    assert session is not None
-    while await session.store.find_lease(session.session_id) is not None:  # noqa: ASYNC110  # another process ends it
-        await asyncio.sleep(LOOK_SECONDS)
-
-
-async def _show(chat: "Chat") -> None:
-    session = chat.talk.session
-    assert session is not None
-    entries: Any = session.store.follow(session.session_id, session.state.next_serial)
-    async with aclosing(entries):
-        async for entry in entries:
-            write_entry(chat.output, entry)
+async def _wait(chat: "Chat", session: Session, follows: bool) -> None:
+    """Wait until the lease is gone; what the owner recorded before that is shown, its last entry too."""
+    next_serial = session.state.next_serial
+    while True:
+        is_free = await session.store.find_lease(session.session_id) is None
+        if follows:
+            for entry in await session.store.load(session.session_id, next_serial):
+                write_entry(chat.output, entry)
+                next_serial = entry.serial + 1
             chat.output.flush()
+        if is_free:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
