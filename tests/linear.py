@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import dragoman
 from dragoman import Message, Model, ToolCall, ToolResult
 from dragoman.agent.output import OutputReader
-from dragoman.cli import chat_plain, output
-from dragoman.cli.chat_markdown import GrowingMarkdown
-from dragoman.cli.chat_view import SafePieces, result_lines
+from dragoman.cli import output
+from dragoman.cli.chat.markdown import GrowingMarkdown
+from dragoman.cli.chat.plain_view import WordWrap
+from dragoman.cli.chat.view import SafePieces, result_lines
 from dragoman.cli.retelling import message_deltas
 from dragoman.context import ContextBuildInput, ContextManager, EstimateCounter, find_counter, recall
 from dragoman.context.cutting import cut_text
@@ -226,7 +227,7 @@ def _markdown(text: str) -> None:
 
 
 def _word_wrap(text: str) -> None:
-    wrap = chat_plain.WordWrap(80)
+    wrap = WordWrap(80)
     _in_pieces(wrap.feed, text)
     wrap.end()
 

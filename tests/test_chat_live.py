@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.chat import FIRST_QUESTION
+from dragoman.cli.chat.main import FIRST_QUESTION
 from dragoman.local import KNOWN_WEIGHTS
 from tests.chat_terminal import CTRL_C, CTRL_D, Terminal, clean_environment, terminal
 from tests.live_server import missing_parts

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dragoman import from_json, to_json
-from dragoman.cli.chat import FIRST_QUESTION
+from dragoman.cli.chat.main import FIRST_QUESTION
 from tests.chat_peer import NAME, Parrot, Reply, parrot
 from tests.chat_terminal import CTRL_C, clean_environment, terminal
 

@@ -42,18 +42,18 @@ from dragoman.agent import (
 )
 from dragoman.agent.eventform import event_to_json
 from dragoman.catalogue import find_model_info
-from dragoman.cli.builtin_tools import builtin_tools
-from dragoman.cli.chat import add_arguments
-from dragoman.cli.chat_commands import COMMANDS, complete, find_command
-from dragoman.cli.chat_input import LineHistory, PlainEditor, holds_secret
-from dragoman.cli.chat_loop import Chat
-from dragoman.cli.chat_markdown import GrowingMarkdown
-from dragoman.cli.chat_models import DEFAULTS, EMBEDDED, ChatModels, choose_model
-from dragoman.cli.chat_once import EXIT_STATUS
-from dragoman.cli.chat_plain import WordWrap
-from dragoman.cli.chat_status import count_words, status_words
-from dragoman.cli.chat_talk import Talk, TalkOptions, last_model
-from dragoman.cli.chat_view import ReplyView, SafePieces, call_words, result_lines
+from dragoman.cli.chat.commands import COMMANDS, complete, find_command
+from dragoman.cli.chat.input import LineHistory, PlainEditor, holds_secret
+from dragoman.cli.chat.loop import Chat
+from dragoman.cli.chat.main import add_arguments
+from dragoman.cli.chat.markdown import GrowingMarkdown
+from dragoman.cli.chat.models import DEFAULTS, EMBEDDED, ChatModels, choose_model
+from dragoman.cli.chat.once import EXIT_STATUS
+from dragoman.cli.chat.plain_view import WordWrap
+from dragoman.cli.chat.status import count_words, status_words
+from dragoman.cli.chat.talk import Talk, TalkOptions, last_model
+from dragoman.cli.chat.tools import builtin_tools
+from dragoman.cli.chat.view import ReplyView, SafePieces, call_words, result_lines
 from dragoman.cli.output import Output, display_width, printable
 from dragoman.cli.settings import ProviderSettings, Settings
 from dragoman.delta import DoneDelta, MessageDelta, TextDelta, ThinkingDelta

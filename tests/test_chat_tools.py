@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import InvalidValue, ToolError
-from dragoman.cli import builtin_tools as module
-from dragoman.cli.builtin_tools import builtin_tools
-from dragoman.cli.calculator import calculate
+from dragoman.cli.chat import tools as module
+from dragoman.cli.chat.calculator import calculate
+from dragoman.cli.chat.tools import builtin_tools
 from dragoman.folders import ConfinedFolder
 from dragoman.tools import FunctionTool
 

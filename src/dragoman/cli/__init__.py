@@ -1,6 +1,6 @@
 """The command line: what a person types, and what is printed. What a command needs is loaded when it is run.
 
-`COMMANDS` is the table. A command is a module beside this one with `add_arguments(parser)`, which gives the parser its
+`COMMANDS` is the table. A command is a module of this package with `add_arguments(parser)`, which gives the parser its
 arguments and, by `add_common`, the function that it runs; no module but the chosen one is loaded.
 """
 
@@ -29,7 +29,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "chat": Command("talk to a model, or get one answer for a script", "chat"),
+    "chat": Command("talk to a model, or get one answer for a script", "chat.main"),
     "sessions": Command("list, show, fork, verify, export, import and erase sessions", "sessions"),
     "render": Command("print the exact request that a model would get, or compare those of several", "rendering"),
     "replay": Command("play a recorded stream or a stored run, delta by delta", "replaying"),

@@ -7,7 +7,7 @@ from .output import one_line
 
 if TYPE_CHECKING:
     from ..agent import RunError
-    from .chat_talk import Talk
+    from .chat.talk import Talk
 
 __all__ = ["ANSWER_ADVICE", "STORE_ADVICE", "advice_after", "failure_words", "with_advice"]
 

@@ -6,17 +6,17 @@ import asyncio
 import sys
 from typing import Any
 
-from ..agent import AgentRun, RunResult
-from ..agent.eventform import event_to_json
-from ..errors import DragomanError
-from ..history import AgentStatus
-from ..jsontext import encode_json
-from ..message import FinishReason
-from .advice import ANSWER_ADVICE, advice_after, failure_words, with_advice
-from .chat_input import hearing_interrupts
-from .chat_plain import PlainView
-from .chat_talk import Talk
-from .output import Output, one_line, printable
+from ...agent import AgentRun, RunResult
+from ...agent.eventform import event_to_json
+from ...errors import DragomanError
+from ...history import AgentStatus
+from ...jsontext import encode_json
+from ...message import FinishReason
+from ..advice import ANSWER_ADVICE, advice_after, failure_words, with_advice
+from ..output import Output, one_line, printable
+from .input import hearing_interrupts
+from .plain_view import PlainView
+from .talk import Talk
 
 __all__ = ["EXIT_STATUS", "answer_once"]
 

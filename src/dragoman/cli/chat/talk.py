@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..agent import Agent, AgentRun
-from ..agent.answers import owes_answer
-from ..context import INJECTED_KEY, ContextBuildInput, ContextBuildResult, ContextManager
-from ..errors import InvalidValue
-from ..history import (
+from ...agent import Agent, AgentRun
+from ...agent.answers import owes_answer
+from ...context import INJECTED_KEY, ContextBuildInput, ContextBuildResult, ContextManager
+from ...errors import InvalidValue
+from ...history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
@@ -22,17 +22,17 @@ from ..history import (
     RunFinishedEntry,
     RunStartedEntry,
 )
-from ..message import ModelInvocationDescriptor, Text, Thinking
-from ..models import Model
-from ..request import AgentConfig, ContextConfig, ModelConfig, ObservabilityConfig, Reasoning, ToolsConfig
-from ..router import AnyModel
-from ..store import Session, SessionStore, open_session, start_session
-from ..tools import ToolDefinition
-from ..toolspec import ToolSpec
-from ..usage import TokenUsage
-from .chat_models import ChatModels
-from .entrytext import title_of
-from .modelchoice import fit_context
+from ...message import ModelInvocationDescriptor, Text, Thinking
+from ...models import Model
+from ...request import AgentConfig, ContextConfig, ModelConfig, ObservabilityConfig, Reasoning, ToolsConfig
+from ...router import AnyModel
+from ...store import Session, SessionStore, open_session, start_session
+from ...tools import ToolDefinition
+from ...toolspec import ToolSpec
+from ...usage import TokenUsage
+from ..entrytext import title_of
+from ..modelchoice import fit_context
+from .models import ChatModels
 
 __all__ = ["MODEL_KEY", "Spent", "Talk", "TalkOptions", "last_model"]
 

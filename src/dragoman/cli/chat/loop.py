@@ -3,18 +3,18 @@
 import asyncio
 from typing import Any
 
-from ..agent import AgentRun, RunResult
-from ..errors import DragomanError, InvalidValue, redact
-from ..history import AgentStatus, OpenCall, ToolCallRequest
-from ..jsontext import decode_json, encode_json
-from ..store import SessionBusy
-from .advice import advice_after, with_advice
-from .chat_busy import settle_busy
-from .chat_input import Editor, Interrupted, holds_secret
-from .chat_status import status_words
-from .chat_talk import Talk
-from .chat_view import ReplyView, call_words
-from .output import Output, one_line, safe_json, wrapped
+from ...agent import AgentRun, RunResult
+from ...errors import DragomanError, InvalidValue, redact
+from ...history import AgentStatus, OpenCall, ToolCallRequest
+from ...jsontext import decode_json, encode_json
+from ...store import SessionBusy
+from ..advice import advice_after, with_advice
+from ..output import Output, one_line, safe_json, wrapped
+from .busy import settle_busy
+from .input import Editor, Interrupted, holds_secret
+from .status import status_words
+from .talk import Talk
+from .view import ReplyView, call_words
 
 __all__ = ["Chat", "Leave"]
 
@@ -184,7 +184,7 @@ class Chat:
     # ------------------------------------------------------------ steps
 
     async def _take(self, line: str) -> None:
-        from .chat_commands import find_command
+        from .commands import find_command
 
         text = line.strip()
         if not text:

@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..catalogue import list_models
-from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
-from ..models import Model
-from ..providers import find_dialect
-from .localchoice import LocalChoice, LocalModel, read_local_name
-from .modelchoice import LOCAL, open_model
-from .settings import Settings
+from ...catalogue import list_models
+from ...errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
+from ...models import Model
+from ...providers import find_dialect
+from ..localchoice import LocalChoice, LocalModel, read_local_name
+from ..modelchoice import LOCAL, open_model
+from ..settings import Settings
 
 if TYPE_CHECKING:
-    from ..local import LocalServer
-    from ..transport import AiohttpTransport
+    from ...local import LocalServer
+    from ...transport import AiohttpTransport
 
 __all__ = ["EMBEDDED", "ChatModels", "choose_model"]
 
@@ -109,8 +109,8 @@ class ChatModels:
     async def _open_local(self, name: str) -> Model:
         import asyncio
 
-        from ..local import find_weights, pull_weights
-        from ..transport import AiohttpTransport
+        from ...local import find_weights, pull_weights
+        from ...transport import AiohttpTransport
 
         choice = read_local_name(name)
         known = choice.known
@@ -129,7 +129,7 @@ class ChatModels:
     async def _serve(self, path: Path, choice: LocalChoice) -> "LocalServer":
         import asyncio
 
-        from ..local import LocalServer
+        from ...local import LocalServer
 
         if self._server is not None and self._served == path:
             return self._server

@@ -5,11 +5,11 @@ Needs no package of an extra; one answer for a script is printed in the same way
 
 import re
 
-from ..agent import RunError
-from ..history import HistoryToolCallResult, ToolCallRequest
-from .advice import failure_words
-from .chat_view import ReplyView, call_words, result_lines
-from .output import Output, display_width, one_line, wrapped
+from ...agent import RunError
+from ...history import HistoryToolCallResult, ToolCallRequest
+from ..advice import failure_words
+from ..output import Output, display_width, one_line, wrapped
+from .view import ReplyView, call_words, result_lines
 
 __all__ = ["PlainView"]
 

@@ -3,11 +3,11 @@
 import shutil
 from collections.abc import Mapping
 
-from ..errors import DragomanError
-from ..history import LevelOfDetail
-from ..usage import TokenUsage
-from .chat_talk import Talk
-from .output import display_width, fitted, one_line
+from ...errors import DragomanError
+from ...history import LevelOfDetail
+from ...usage import TokenUsage
+from ..output import display_width, fitted, one_line
+from .talk import Talk
 
 __all__ = ["count_words", "level_words", "short_model", "status_words"]
 

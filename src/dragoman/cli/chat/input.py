@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import redact
-from ..store.folders import make_private_folder
-from .output import printable
+from ...errors import redact
+from ...store.folders import make_private_folder
+from ..output import printable
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

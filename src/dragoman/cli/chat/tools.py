@@ -11,9 +11,9 @@ from datetime import datetime
 from os import PathLike
 from typing import Annotated
 
-from ..errors import ErrorCode, InvalidValue, ToolError, redact
-from ..folders import ConfinedFolder, Found
-from ..tools import ToolDefinition, tool
+from ...errors import ErrorCode, InvalidValue, ToolError, redact
+from ...folders import ConfinedFolder, Found
+from ...tools import ToolDefinition, tool
 from .calculator import calculate as computed
 
 __all__ = ["builtin_tools"]

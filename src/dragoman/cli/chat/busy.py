@@ -3,12 +3,12 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from ..store import Lease, Session
-from .chat_input import Interrupted
-from .entrytext import local_time, write_entry
+from ...store import Lease, Session
+from ..entrytext import local_time, write_entry
+from .input import Interrupted
 
 if TYPE_CHECKING:
-    from .chat_loop import Chat
+    from .loop import Chat
 
 __all__ = ["busy_words", "settle_busy"]
 

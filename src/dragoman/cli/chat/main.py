@@ -1,4 +1,4 @@
-"""`dragoman chat`: talk to a model at a terminal, or get one answer for a script.
+"""The command `chat`: talk to a model at a terminal, or get one answer for a script.
 
 This module reads the command line and puts the parts together; what it needs is loaded when it runs.
 """
@@ -8,20 +8,20 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidValue, StoreError
-from .arguments import add_common, add_model, add_store, natural, real
-from .config import configured
-from .output import Output, printable, wants_color
-from .settings import Settings
+from ...errors import InvalidValue, StoreError
+from ..arguments import add_common, add_model, add_store, natural, real
+from ..config import configured
+from ..output import Output, printable, wants_color
+from ..settings import Settings
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
-    from ..store import SessionStore
-    from ..tools import ToolDefinition
-    from ..tools.mcp import McpServer
-    from .chat_loop import Chat
-    from .chat_talk import Talk
+    from ...store import SessionStore
+    from ...tools import ToolDefinition
+    from ...tools.mcp import McpServer
+    from .loop import Chat
+    from .talk import Talk
 
 __all__ = ["FIRST_QUESTION", "add_arguments"]
 
@@ -135,10 +135,10 @@ def _silence_logs() -> None:
 async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | None) -> int:
     from contextlib import AsyncExitStack
 
-    from .chat_models import ChatModels
-    from .chat_talk import Talk, TalkOptions
-    from .localmodels import show_progress
-    from .stores import open_store
+    from ..localmodels import show_progress
+    from ..stores import open_store
+    from .models import ChatModels
+    from .talk import Talk, TalkOptions
 
     async with AsyncExitStack() as stack:
         tools = await _open_tools(chosen, settings, stack)
@@ -158,7 +158,7 @@ async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | Non
         await _open_session(talk, chosen)
         why = await _open_model(talk, chosen, settings)
         if prompt is not None:
-            from .chat_once import answer_once
+            from .once import answer_once
 
             return await answer_once(talk, prompt, as_json=chosen.json, wait_seconds=chosen.wait)
         await _make_chat(talk, settings, is_plain=chosen.plain, why=why).run()
@@ -166,9 +166,9 @@ async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | Non
 
 
 async def _open_session(talk: "Talk", chosen: argparse.Namespace) -> None:
-    from ..errors import ErrorCode
-    from ..store.refusals import require_new_session_id
-    from .stores import LATEST, find_latest
+    from ...errors import ErrorCode
+    from ...store.refusals import require_new_session_id
+    from ..stores import LATEST, find_latest
 
     goes_on = chosen.goes_on or chosen.session == LATEST
     try:
@@ -192,8 +192,8 @@ async def _was_erased(talk: "Talk", session_id: str | None) -> bool:
 
 async def _open_model(talk: "Talk", chosen: argparse.Namespace, settings: Settings) -> str:
     """Open the model that is meant, and return why it is that one: the option, the session's own, or the settings'."""
-    from .chat_models import choose_model
-    from .chat_talk import last_model
+    from .models import choose_model
+    from .talk import last_model
 
     if chosen.model is not None:
         name, why = chosen.model, ""
@@ -208,7 +208,7 @@ async def _open_model(talk: "Talk", chosen: argparse.Namespace, settings: Settin
 async def _open_tools(
     chosen: argparse.Namespace, settings: Settings, stack: "AsyncExitStack"
 ) -> "list[ToolDefinition]":
-    from .builtin_tools import builtin_tools
+    from .tools import builtin_tools
 
     tools: list[ToolDefinition] = []
     if chosen.tools is not None:
@@ -233,7 +233,7 @@ def _server(name: str, settings: Settings) -> "McpServer":
     """An MCP server by its name in the settings, its URL, or its command. Whoever calls its tools asks first."""
     import shlex
 
-    from ..tools.mcp import McpServer
+    from ...tools.mcp import McpServer
 
     known = settings.mcp_servers.get(name)
     if known is not None and known.url is not None:
@@ -264,11 +264,11 @@ def _server(name: str, settings: Settings) -> "McpServer":
 
 
 def _make_chat(talk: "Talk", settings: Settings, *, is_plain: bool, why: str) -> "Chat":
-    from .chat_commands import complete
-    from .chat_input import LineHistory, PlainEditor, PromptEditor
-    from .chat_loop import Chat
-    from .chat_plain import PlainView
-    from .folders import state_folder
+    from ..folders import state_folder
+    from .commands import complete
+    from .input import LineHistory, PlainEditor, PromptEditor
+    from .loop import Chat
+    from .plain_view import PlainView
 
     output = Output(color=settings.color)
     has_color = wants_color(sys.stdout, settings.color)
@@ -276,7 +276,7 @@ def _make_chat(talk: "Talk", settings: Settings, *, is_plain: bool, why: str) ->
     _greet(talk, output, why)
     if is_plain or not _can_draw(output):
         return Chat(talk, PlainView(output, output), PlainEditor(history), output, prints_status=True)
-    from .chat_screen import RichView
+    from .rich_view import RichView
 
     view = RichView(has_color=has_color, theme=settings.theme)
     drawn: Chat

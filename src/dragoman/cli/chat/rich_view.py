@@ -10,12 +10,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..agent import RunError
-from ..history import HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
-from .advice import failure_words
-from .chat_markdown import GrowingMarkdown, make_parser
-from .chat_view import ReplyView, call_words, result_lines
-from .output import fitted, one_line
+from ...agent import RunError
+from ...history import HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from ..advice import failure_words
+from ..output import fitted, one_line
+from .markdown import GrowingMarkdown, make_parser
+from .view import ReplyView, call_words, result_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult

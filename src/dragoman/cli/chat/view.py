@@ -6,7 +6,7 @@ Everything that a model or a tool says is made safe here, before anybody draws i
 import time
 from collections.abc import Callable
 
-from ..agent import (
+from ...agent import (
     DeltaEvent,
     ErrorEvent,
     MediaNotShownEvent,
@@ -17,7 +17,7 @@ from ..agent import (
     ToolResultEvent,
     ToolStartedEvent,
 )
-from ..delta import (
+from ...delta import (
     ErrorDelta,
     ImageDelta,
     MessageDelta,
@@ -28,10 +28,10 @@ from ..delta import (
     ToolCallArgsDelta,
     ToolCallStartDelta,
 )
-from ..history import AgentStatus, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
-from ..jsontext import join_surrogates
-from ..message import Role
-from .output import json_text, one_line, printable
+from ...history import AgentStatus, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from ...jsontext import join_surrogates
+from ...message import Role
+from ..output import json_text, one_line, printable
 
 __all__ = ["ReplyView", "SafePieces", "call_words", "result_lines"]
 

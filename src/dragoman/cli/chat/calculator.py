@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ..errors import ErrorCode, ToolError
+from ...errors import ErrorCode, ToolError
 
 __all__ = ["calculate"]
 

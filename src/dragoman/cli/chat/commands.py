@@ -6,22 +6,22 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..context import MARKER, count_message, find_counter
-from ..errors import DragomanError, ErrorCode, InvalidValue
-from ..history import OpenCall
-from ..message import Role
-from ..usage import TokenUsage
-from .arguments import nearest
-from .chat_loop import Chat, Leave, read_arguments
-from .chat_models import DEFAULTS, EMBEDDED
-from .chat_status import count_words, level_words
-from .entrytext import local_time, part_text, title_of
-from .output import one_line, wrapped, write_table
-from .stores import each_session, find_session
-from .transfer import EXPORTS, written
+from ...context import MARKER, count_message, find_counter
+from ...errors import DragomanError, ErrorCode, InvalidValue
+from ...history import OpenCall
+from ...message import Role
+from ...usage import TokenUsage
+from ..arguments import nearest
+from ..entrytext import local_time, part_text, title_of
+from ..output import one_line, wrapped, write_table
+from ..stores import each_session, find_session
+from ..transfer import EXPORTS, written
+from .loop import Chat, Leave, read_arguments
+from .models import DEFAULTS, EMBEDDED
+from .status import count_words, level_words
 
 if TYPE_CHECKING:
-    from ..store import SessionInfo
+    from ...store import SessionInfo
 
 __all__ = ["COMMANDS", "ChatCommand", "complete", "find_command"]
 
@@ -71,7 +71,7 @@ def complete(typed: str) -> Iterator[str]:
 
 
 def _model_names() -> Iterator[str]:
-    from ..catalogue import list_models
+    from ...catalogue import list_models
 
     yield EMBEDDED
     for info in list_models():
