@@ -1,6 +1,10 @@
-"""Files from outside to bytes, with a limit: devices, pipes, growing files and packed bombs never end by themselves."""
+"""Files from outside to bytes, with a limit: devices, pipes, growing files and packed bombs never end by themselves.
+
+Also folders for private files: entries, settings, weights.
+"""
 
 import os
+from pathlib import Path
 from typing import BinaryIO
 
 from .errors import InvalidValue, UnreadableData
@@ -52,3 +56,12 @@ def read_stream(file: BinaryIO, name: str, *, limit: int = LARGEST_FILE) -> byte
             raise UnreadableData(f"{name} is larger than {limit} bytes, or it has no end: it is not read")
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def make_private_folder(folder: Path) -> Path:
+    """Return the folder. It, and each parent that was missing, is made for its owner alone, whatever the umask."""
+    if not folder.is_dir():
+        if folder.parent != folder:
+            make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder

@@ -57,7 +57,7 @@ def _checksum(data: bytes) -> str:
 
 
 def _keep(files: dict[str, str]) -> None:
-    from ..store.folders import make_private_folder
+    from ..files import make_private_folder
 
     path = trust_file()
     make_private_folder(path.parent)

@@ -1,9 +1,9 @@
 """A model on this machine: weights from the package index or a file, behind a llama.cpp server of our own.
 
     with LocalServer(find_weights("smollm2")) as server:
-        answer = server.model().stream([Message.user("What is the capital of France?")])
+        local = model("llamacpp:smollm2", base_url=server.base_url())
 
-Needs the extra `local`; nothing is loaded before it is used.
+Needs the extra `local`; nothing is loaded before it is used. Knows no wire API and no model class: `models` may use it.
 """
 
 from typing import TYPE_CHECKING

@@ -12,12 +12,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
-
-if TYPE_CHECKING:
-    from ..models import Model
 
 __all__ = ["API_PATHS", "LocalServer"]
 
@@ -113,15 +110,16 @@ class LocalServer:
             self._log.close()
             self._log = None
 
-    def model(self, api: str = "llamacpp", **config: Any) -> "Model":
-        """Return the model behind one of the server's APIs: `llamacpp`, `llamacpp-responses`, `llamacpp-anthropic`."""
-        from ..models import model
+    def base_url(self, api: str = "llamacpp") -> str:
+        """Return the address of one of the server's APIs: `llamacpp`, `llamacpp-responses`, `llamacpp-anthropic`.
 
+        `model("llamacpp:NAME", base_url=server.base_url())` is the model behind it.
+        """
         if api not in API_PATHS:
             raise InvalidValue.of("api", api, f"one of {', '.join(API_PATHS)}")
         if not self._url:
             raise InvalidValue("the server does not run: start it first")
-        return model(f"{api}:{self.name}", base_url=self._url + API_PATHS[api], api_key="none", **config)
+        return self._url + API_PATHS[api]
 
     def _last_words(self) -> str:
         assert self._log is not None

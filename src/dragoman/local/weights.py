@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, redact
-from ..store.folders import make_private_folder
+from ..files import make_private_folder
 
 __all__ = ["KNOWN_WEIGHTS", "Weights", "cache_folder", "find_weights", "known_weights", "pull_weights"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import ErrorCode, StoreError
-from .folders import make_private_folder
+from ..files import make_private_folder
 from .sqlite_files import is_open_here
 
 if TYPE_CHECKING:

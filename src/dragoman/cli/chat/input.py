@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import redact
-from ...store.folders import make_private_folder
+from ...files import make_private_folder
 from ..output import printable
 
 if TYPE_CHECKING:

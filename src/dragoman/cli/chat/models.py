@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...catalogue import list_models
 from ...errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
-from ...models import Model
+from ...models import Model, model
 from ...providers import find_dialect
 from ..localchoice import LocalChoice, LocalModel, read_local_name
 from ..modelchoice import LOCAL, open_model
@@ -124,7 +124,14 @@ class ChatModels:
         server = await self._serve(find_weights(choice.weights), choice)
         if self._transport is None:
             self._transport = AiohttpTransport(trust_env=False)  # no proxy stands between us and ourselves
-        return LocalModel(server.model(choice.api, transport=self._transport, **choice.settings), choice)
+        base = model(
+            f"{choice.api}:{choice.model_id}",
+            base_url=server.base_url(choice.api),
+            api_key="none",
+            transport=self._transport,
+            **choice.settings,
+        )
+        return LocalModel(base, choice)
 
     async def _serve(self, path: Path, choice: LocalChoice) -> "LocalServer":
         import asyncio
