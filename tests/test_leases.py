@@ -29,7 +29,7 @@ from dragoman import (
 )
 from dragoman.history import HistoryToolCallResult
 from dragoman.message import Message, ToolCall
-from dragoman.store import LeaseLost, LeaseOwner, Session
+from dragoman.store import Lease, LeaseLost, LeaseOwner, Session
 from dragoman.store.leases import HeldLease, StoreTime, is_gone, machine_time, this_process
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from tests.agent_cases import run
@@ -254,6 +254,30 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux says when a process began")
+def test_an_owner_that_was_stopped_while_it_waited_does_not_believe_in_its_lease() -> None:
+    class Slow(MemoryStore):
+        """The answer to who may run a session comes after the lease has expired and another owner has taken it."""
+
+        async def acquire_lease(self, session_id: str, *, seconds: float, wait_seconds: float = 0.0) -> Lease:
+            lease = await super().acquire_lease(session_id, seconds=seconds, wait_seconds=wait_seconds)
+            while machine_time().is_before(self.first_expiry):
+                await asyncio.sleep(seconds)
+            await super().acquire_lease(session_id, seconds=60)
+            return lease
+
+        @property
+        def first_expiry(self) -> StoreTime:
+            return self._sessions["s"].held.expires  # type: ignore[union-attr]
+
+    async def scene() -> None:
+        session = await start_session(Slow(), "s")
+        with pytest.raises(LeaseLost):
+            async with session.hold(seconds=0.05, wait_seconds=1):
+                pass
+
+    run(scene())
+
+
 def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     async def use() -> None:
         async with SQLiteStore(tmp_path / "s.db") as store:

@@ -57,10 +57,10 @@ class SessionHold:
             self._session.session_id, seconds=self._seconds, wait_seconds=self._wait_seconds
         )
         self.lease = lease
-        # The lease was given after the last look of a wait: count from the moment before it is known to be given.
-        self._expires = (machine_time() if self._wait_seconds else begin).after(self._seconds)
+        self._expires = begin.after(self._seconds)
         try:
             await self._session._begin_hold(self, lease)
+            await self.renew_if_old()  # the store gave it at some moment of the wait: from when on is not known
         except BaseException:
             await store.release_lease(lease)
             raise
