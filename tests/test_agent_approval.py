@@ -1,6 +1,7 @@
 """Calls that somebody must approve: asked, answered, by a person or a policy, across restarts."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,41 @@ def test_a_call_with_arguments_that_do_not_fit_is_not_asked_about() -> None:
     assert agent.run_sync("Write to Ada.").output == "I see."
     assert "approval_asked" not in kinds(agent)
     assert result_codes(kept(agent)) == [ErrorCode.INVALID_ARGUMENTS]
+
+
+def test_the_types_of_arguments_are_made_once_and_after_the_approval() -> None:
+    made: list[str] = []
+
+    @dataclass
+    class Letter:
+        to: str
+
+        def __post_init__(self) -> None:
+            made.append(self.to)
+            if self.to == "Bob":
+                raise ValueError("Bob has moved")
+
+    @tool(requires_approval=True)
+    def send(letter: Letter) -> str:
+        return f"Sent to {letter.to}."
+
+    calls = asks(Call("send", {"letter": {"to": "Ada"}}, "a"), Call("send", {"letter": {"to": "Bob"}}, "b"))
+    agent = Agent(ScriptedModel(calls, "Done."), tools=[send])
+    agent.run_sync("Write.")
+    assert made == []
+    asyncio.run(agent.approve("a"))
+    asyncio.run(agent.approve("b"))
+    assert agent.run_sync().output == "Done."
+    assert made == ["Ada", "Bob"]
+    assert result_texts(kept(agent)) == [
+        "Sent to Ada.",
+        (
+            "The arguments of send do not fit:\n- letter: is refused: ValueError: Bob has moved\n"
+            "Nothing was run. Call it again with arguments that fit its schema."
+        ),
+    ]
+    assert kinds(agent).count("tool_started") == 1
+    require_sound(kept(agent))
 
 
 def test_a_question_survives_a_restart(tmp_path: Path) -> None:

@@ -281,11 +281,10 @@ def test_a_type_is_made_once_for_the_result() -> None:
 
         def __post_init__(self) -> None:
             made.append(self)
-            if len(made) > 2:  # once to see whether it fits, once to have it
-                raise OSError
 
     result = Agent(ScriptedModel('{"city": "Rome"}'), output_type=Place).run_sync("Where?")
-    assert result.output is made[-1]
+    assert made == [result.output]
+    assert result.output is made[0]
 
 
 # ---------------------------------------------------------------- what fails the run

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable
+from datetime import date
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman import ErrorCode, InvalidValue
@@ -110,6 +112,49 @@ def test_arguments_that_a_person_changed_take_the_place_of_the_calls_own() -> No
     assert prepared.arguments == {"query": "y", "limit": 2}
     broken = SEARCHING.prepare(call("search", "{"), {"query": "y"})
     assert isinstance(broken, ReadyCall)
+
+
+@tool
+def look(when: date, notes: dict[str, Any]) -> str:
+    notes["seen"] = True
+    return when.isoformat()
+
+
+LOOKING = ToolExecutor(ToolRegistry([look]))
+
+
+def test_arguments_that_only_their_types_refuse_are_answered_when_they_are_bound() -> None:
+    prepared = LOOKING.prepare(call("look", {"when": "soon", "notes": {}}))
+    assert isinstance(prepared, ReadyCall)
+    refused = LOOKING.bind(prepared)
+    assert isinstance(refused, HistoryToolCallResult)
+    assert refusal(refused) == (
+        ErrorCode.INVALID_ARGUMENTS,
+        (
+            "The arguments of look do not fit:\n"
+            "- when: must be a date like 2026-01-31, got 'soon'\n"
+            "Nothing was run. Call it again with arguments that fit its schema."
+        ),
+    )
+    assert asyncio.run(LOOKING.run(prepared, CONTEXT)) == refused
+    assert asyncio.run(LOOKING.run_all([prepared], lambda ready: CONTEXT)) == [refused]
+
+
+def test_a_bound_call_stays_as_it_is_and_its_tool_changes_only_copies() -> None:
+    prepared = ready(LOOKING, "look", {"when": "2026-01-31", "notes": {"a": [1]}})
+    bound = LOOKING.bind(prepared)
+    assert isinstance(bound, ReadyCall)
+    assert LOOKING.bind(bound) is bound
+    assert asyncio.run(LOOKING.run(bound, CONTEXT)).text() == "2026-01-31"
+    assert prepared.arguments == {"when": "2026-01-31", "notes": {"a": [1]}}
+
+
+def test_an_execute_that_a_caller_puts_around_a_functions_own_is_what_runs() -> None:
+    def guarded(arguments: dict[str, Any], context: ToolContext[Any]) -> str:
+        return f"guarded {arguments['query']}"
+
+    made = msgspec.structs.replace(search, execute=guarded)
+    assert run_one(made, {"query": "x"}).text() == "guarded x"
 
 
 @pytest.mark.parametrize("changed", [{"query": object()}, {"query": float("nan")}, {1: 2}, [1]])

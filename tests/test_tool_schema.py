@@ -514,7 +514,7 @@ def test_what_is_nested_deeper_than_json_may_be_is_a_problem_and_no_crash() -> N
     for _ in range(5_000):
         value = {"value": 1, "children": [value]}
     assert TypeSchema.of(Tree).problems(value) == ["the value is nested deeper than 200 levels"]
-    with pytest.raises(ToolError, match="nested too deeply"):
+    with pytest.raises(ToolError, match="nested deeper than 200 levels"):
         TypeSchema.of(Tree).convert(value)
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from dragoman.tools import FunctionTool, ToolContext, TypeSchema, tool
+from dragoman.tools import FunctionTool, TypeSchema, tool
 from tests import tool_cases
 from tests.tool_cases import SIGNATURES, any_json, fitting, near_misses
 
@@ -116,7 +116,7 @@ def test_what_both_take_becomes_the_same_values(function: Callable[..., Any]) ->
             assert tool_of(function).find_problems(value)
             return
         assert tool_of(function).find_problems(value) == []
-        bound = tool_of(function).parameters.bind(value, ToolContext())
+        bound = tool_of(function).parameters.bind(value)
         for name in names.values():
             if name in bound:
                 ours, other = bound[name], getattr(theirs, name)

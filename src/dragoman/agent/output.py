@@ -54,11 +54,11 @@ class OutputReader(Generic[OutputT]):
             if not isinstance(value, dict) or set(value) != {"value"}:
                 raise InvalidValue('The answer must be a JSON object with the one field "value".')
             value = value["value"]
-        problems = self._schema.problems(value)
+        output, problems = self._schema.read(value)
         if problems:
             listed = "\n".join(f"- {problem}" for problem in problems)
             raise InvalidValue(f"The answer is not a valid {self._name}:\n{listed}\nAnswer again, with JSON alone.")
-        return self._schema.convert(value)
+        return output  # type: ignore[return-value]  # without problems it is of the type
 
     def _json(self, text: str) -> Any:
         opening = _FENCE.search(text)

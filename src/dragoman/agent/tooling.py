@@ -55,7 +55,7 @@ class ToolRunner:
         self._agent = agent
         self._media = media
         self._options = options
-        self._prepared: dict[str, ReadyCall] = {}  # by the ids of the calls, as they were judged last
+        self._prepared: dict[str, ReadyCall] = {}  # by the ids of the calls
         self._executor = ToolExecutor(
             registry,
             parallel_limit=config.parallel_limit,
@@ -70,10 +70,8 @@ class ToolRunner:
         answered = call.answered
         if answered is not None and not answered.approved:
             return EndsWith(_denied(call, answered.reason))
-        ready = self._executor.prepare(call.request, call.arguments)
-        if isinstance(ready, ReadyCall):
-            self._prepared[call.tool_call_id] = ready
-        else:
+        ready = self._prepare(call)
+        if isinstance(ready, HistoryToolCallResult):
             return EndsWith(interrupted_result(call, CRASHED) if call.started is not None else ready)
         if call.started is not None and not (call.started.idempotent and ready.definition.idempotent):
             return EndsWith(interrupted_result(call, CRASHED))
@@ -82,6 +80,10 @@ class ToolRunner:
                 return Waits()
             if self._needs_approval(ready):
                 return NeedsApproval()
+        bound = self._executor.bind(ready)
+        if isinstance(bound, HistoryToolCallResult):
+            return EndsWith(interrupted_result(call, CRASHED) if call.started is not None else bound)
+        self._prepared[call.tool_call_id] = bound
         return Runs()
 
     async def approve(self, action: Approve) -> Done:
@@ -154,6 +156,17 @@ class ToolRunner:
         if self._config.approval != "as_declared":
             return self._config.approval == "always"
         return ready.definition.needs_approval(ready.arguments, self._context(ready))
+
+    def _prepare(self, call: OpenCall) -> ReadyCall | HistoryToolCallResult:
+        """The call with checked arguments. It is checked again only where the approval has changed them."""
+        known = self._prepared.get(call.tool_call_id)
+        is_changed = call.answered is not None and call.answered.arguments is not None
+        if known is not None and (known.start is not None or not is_changed):
+            return known
+        ready = self._executor.prepare(call.request, call.arguments)
+        if isinstance(ready, ReadyCall):
+            self._prepared[call.tool_call_id] = ready
+        return ready
 
     def _ready(self, call: OpenCall) -> ReadyCall:
         return self._prepared[call.tool_call_id]  # as `judge` has found

@@ -114,10 +114,10 @@ class ToolArgumentParser:
         known = TypeSchema.of(kind)
         value, warnings = coerce_value(value, known.schema, known.schema, name)
         self._warnings += warnings
-        problems = known.problems(value)
+        converted, problems = known.read(value)
         if problems:
             raise _refusal("\n".join(_renamed(problem, name) for problem in problems))
-        return known.convert(value)
+        return converted
 
 
 def _takes_null(kind: Any) -> bool:

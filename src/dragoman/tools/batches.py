@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from ..history.toolresults import HistoryToolCallResult, ToolCallRequest
-from .definition import ToolDefinition
+from .definition import Start, ToolDefinition
 from .toolcontext import ToolContext
 
 if TYPE_CHECKING:
@@ -24,12 +24,16 @@ __all__ = ["Batch", "MakeContext", "OnFinished", "OnStarted", "ReadyCall"]
 
 
 class ReadyCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that can be run: its tool, and the arguments after what was unambiguous in them has been put right."""
+    """A call whose arguments fit its schema, after coercion. `start` is the tool with its arguments bound.
+
+    `ToolExecutor.bind` sets `start` once the call may run: binding calls the user's types.
+    """
 
     call: ToolCallRequest
     definition: ToolDefinition
     arguments: dict[str, Any]
     warnings: tuple[str, ...] = ()
+    start: Start | None = None
 
 
 MakeContext: TypeAlias = Callable[[ReadyCall], ToolContext[Any]]

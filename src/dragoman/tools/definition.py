@@ -6,18 +6,19 @@ Runs nothing (`executor` does). What can be wrong with a tool is found when it i
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, ToolError
 from ..history.sections import LevelOfDetailSections, Section
 from ..history.toolresults import Attachment
 from ..message import MEDIA_KINDS, require_part
 from ..toolspec import ToolSpec
 from .checking import SchemaChecker
 from .containing import Containing
+from .jsonvalues import copy_json
 from .signature import Parameters, read_signature
 from .toolcontext import ToolContext
 
@@ -28,6 +29,7 @@ R = TypeVar("R")
 
 Approval: TypeAlias = bool | Callable[[dict[str, Any], ToolContext[Any]], bool]
 Execute: TypeAlias = Callable[[dict[str, Any], ToolContext[Any]], Any | Awaitable[Any]]
+Start: TypeAlias = Callable[[ToolContext[Any]], Any | Awaitable[Any]]
 
 
 class _Content(msgspec.Struct, frozen=True):
@@ -124,6 +126,13 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=T
         """Return what is wrong with the arguments, at most five lines that a model can act on."""
         return self.checker.problems(arguments)
 
+    def bind(self, arguments: dict[str, Any]) -> Start:
+        """Return the call that lacks only its context, for arguments that fit the schema.
+
+        Raise ToolError (invalid_arguments) for arguments that the types of a function refuse.
+        """
+        return partial(self.execute, copy_json(arguments))
+
 
 class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=False, dict=True):
     """A tool made of a function; it can still be called like the function."""
@@ -137,7 +146,19 @@ class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=
 
     def find_problems(self, arguments: dict[str, Any]) -> list[str]:
         """Return what is wrong with the arguments; what the schema cannot say is tried."""
-        return self.checker.problems(arguments) or self.parameters.problems(arguments)
+        problems = self.checker.problems(arguments)
+        if not problems:
+            try:
+                self.bind(arguments)
+            except ToolError as error:
+                problems = [str(error)]
+        return problems
+
+    def bind(self, arguments: dict[str, Any]) -> Start:
+        """Return the call of the function with values of its types; raise ToolError for what they refuse."""
+        if getattr(self.execute, "__self__", None) is not self.parameters:
+            return super().bind(arguments)  # the caller has replaced `execute`, which takes JSON
+        return partial(self.parameters.call, self.parameters.bind(arguments))
 
 
 class _Settings(TypedDict, total=False):
@@ -239,7 +260,7 @@ def make_tool(
         name=called,
         description=parameters.docstring.summary if description is None else description,
         parameter_schema=parameters.schema,
-        execute=_execute(function, parameters),
+        execute=parameters.execute_async if is_async(function) else parameters.execute,
         function=function,
         parameters=parameters,
         **(settings or {}),
@@ -250,20 +271,6 @@ def is_async(function: object) -> bool:
     """Whether a call of this gives a coroutine: of a function, a partial, or an object that can be called."""
     called = inspect.getattr_static(type(function), "__call__", None)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-
-
-def _execute(function: Callable[..., Any], parameters: Parameters) -> Execute:
-    if is_async(function):
-
-        async def execute(arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
-            return await function(**parameters.bind(arguments, context))
-
-        return execute
-
-    def execute_plainly(arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
-        return function(**parameters.bind(arguments, context))
-
-    return execute_plainly
 
 
 def _as_sections(field: str, given: object) -> tuple[Section, ...]:

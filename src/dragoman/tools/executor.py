@@ -5,7 +5,10 @@ asyncio is loaded when the first tool is run.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_name
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
@@ -68,7 +71,7 @@ class ToolExecutor:
     def prepare(
         self, call: ToolCallRequest, arguments: dict[str, Any] | None = None
     ) -> ReadyCall | HistoryToolCallResult:
-        """Return the call ready to be run, or the result that says why it cannot be. Runs nothing.
+        """Return the call ready to be bound, or the result that says why it cannot be. Calls no code of the user.
 
         `arguments` replace those of the call: what a person changed when approving it.
         """
@@ -82,15 +85,26 @@ class ToolExecutor:
         try:
             require_json_object(given, "arguments")
             given, warnings = coerce_arguments(given, definition.parameter_schema)
-            problems = definition.find_problems(given)
+            problems = definition.checker.problems(given)
         except InvalidValue as error:
             problems = [str(error)]
         except RecursionError:
             problems = ["arguments: nested too deeply"]
         if problems:
-            lines = "\n".join(f"- {problem}" for problem in problems)
-            return _refused(call, f"The arguments of {call.tool_name} do not fit:\n{lines}")
+            return _unfit(call, problems)
         return ReadyCall(call=call, definition=definition, arguments=given, warnings=tuple(warnings))
+
+    def bind(self, ready: ReadyCall) -> ReadyCall | HistoryToolCallResult:
+        """Return the call with its arguments as Python values, or the result that says what their types refuse.
+
+        A call that is bound already is returned as it is.
+        """
+        if ready.start is not None:
+            return ready
+        try:
+            return msgspec.structs.replace(ready, start=ready.definition.bind(ready.arguments))
+        except ToolError as error:
+            return _unfit(ready.call, [str(error)])
 
     async def run(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult:
         """Return the result of a call; raises nothing but CancelledError, after the tool has been cancelled too."""
@@ -98,6 +112,8 @@ class ToolExecutor:
 
         started = time.perf_counter()
         run = self._begin(ready, context)
+        if isinstance(run, HistoryToolCallResult):
+            return run
         try:
             outcome = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:
@@ -138,6 +154,8 @@ class ToolExecutor:
 
         started = time.perf_counter()
         run = self._begin(ready, context)
+        if isinstance(run, HistoryToolCallResult):
+            return run
         try:
             outcome = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:
@@ -154,10 +172,13 @@ class ToolExecutor:
             return self._timed_out(ready, started, stopped=await run.stop(self._grace))
         return _result(ready, outcome, started)
 
-    def _begin(self, ready: ReadyCall, context: ToolContext[Any]) -> ToolRun:
-        # A copy, so that a tool that changes its arguments does not change what is recorded.
-        arguments = _copied(ready.arguments)
-        return ToolRun(ready.definition, arguments, context, abandoned=self._abandoned, before_start=self._before_start)
+    def _begin(self, ready: ReadyCall, context: ToolContext[Any]) -> ToolRun | HistoryToolCallResult:
+        bound = self.bind(ready)
+        if isinstance(bound, HistoryToolCallResult):
+            return bound
+        assert bound.start is not None
+        start = partial(bound.start, context)
+        return ToolRun(ready.definition, start, abandoned=self._abandoned, before_start=self._before_start)
 
     def _seconds(self, definition: ToolDefinition) -> float | None:
         milliseconds = definition.timeout_ms or self._timeout_ms
@@ -190,6 +211,11 @@ def _refused(call: ToolCallRequest, says: str) -> HistoryToolCallResult:
     return HistoryToolCallResult.of_text(call, text, error_code=ErrorCode.INVALID_ARGUMENTS)
 
 
+def _unfit(call: ToolCallRequest, problems: list[str]) -> HistoryToolCallResult:
+    lines = "\n".join(f"- {problem}" for problem in problems)
+    return _refused(call, f"The arguments of {call.tool_name} do not fit:\n{lines}")
+
+
 def _result(ready: ReadyCall, outcome: Outcome, started: float) -> HistoryToolCallResult:
     elapsed = time.perf_counter() - started
     if isinstance(outcome, Failure):
@@ -218,12 +244,3 @@ def _describe(name: str, error: BaseException) -> tuple[str, ErrorCode]:
     if isinstance(error, NotJson):
         return f"{name} failed: it returned {error}", ErrorCode.TOOL_FAILED
     return f"{name} failed: {describe_failure(error)}", ErrorCode.TOOL_FAILED
-
-
-def _copied(value: Any) -> Any:
-    """The JSON value with containers of its own."""
-    if type(value) is dict:
-        return {name: _copied(item) for name, item in value.items()}
-    if type(value) is list:
-        return [_copied(item) for item in value]
-    return value

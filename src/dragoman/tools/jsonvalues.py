@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["NotJson", "to_json_value"]
+__all__ = ["NotJson", "copy_json", "to_json_value"]
 
 
 class NotJson(TypeError):
@@ -24,6 +24,15 @@ def to_json_value(value: object) -> Any:
         raise NotJson(f"a {type(value).__name__} that is nested too deeply or holds itself") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise NotJson(f"a {type(value).__name__} that JSON cannot hold ({error})") from error
+
+
+def copy_json(value: Any) -> Any:
+    """Return a JSON value with containers of its own."""
+    if type(value) is dict:
+        return {name: copy_json(item) for name, item in value.items()}
+    if type(value) is list:
+        return [copy_json(item) for item in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

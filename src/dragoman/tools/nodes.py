@@ -14,6 +14,7 @@ import msgspec
 from ..errors import InvalidValue, is_interrupt, report_raised
 from ..history.widgets import describe_failure
 from ..jsontext import encode_json
+from .jsonvalues import copy_json
 from .limits import LENGTH_LIMITS, NAMES, NO_LIMITS, NUMBER_LIMITS, TEXT_LIMITS, Limits, Mismatch, quote
 from .namedschemas import Definitions
 from .subschemas import json_type, same_json
@@ -63,13 +64,13 @@ class Node(ABC):
 
 
 class AnyNode(Node):
-    """Whatever JSON can hold, as it is."""
+    """Any JSON value. A copy, so that a tool that changes it does not change the recorded call."""
 
     def schema(self, book: Definitions) -> dict[str, Any]:  # noqa: ARG002
         return {}
 
     def convert(self, value: Any, seen: Seen) -> Any:  # noqa: ARG002
-        return value
+        return copy_json(value)
 
 
 class _LimitedNode(Node):

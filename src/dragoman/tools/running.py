@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from .containing import current_task, must_pass
 from .definition import ToolDefinition
 from .results import Answer, read_answer
-from .toolcontext import ToolContext
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,8 +44,7 @@ class ToolRun:
     def __init__(
         self,
         definition: ToolDefinition,
-        arguments: dict[str, Any],
-        context: ToolContext[Any],
+        start: Callable[[], Any | Awaitable[Any]],
         *,
         abandoned: Abandoned,
         before_start: Callable[[], None] | None = None,
@@ -54,8 +52,7 @@ class ToolRun:
         import asyncio
 
         self._definition = definition
-        self._arguments = arguments
-        self._context = context
+        self._start = start
         self._abandoned = abandoned
         self._before_start = before_start
         self._task = asyncio.create_task(self._call(), name=f"tool {definition.name}")
@@ -99,8 +96,7 @@ class ToolRun:
             self._before_start()  # what it raises is no failure of the tool: it has not started
         try:
             if self._definition.is_async:
-                value = await self._definition.execute(self._arguments, self._context)
-                return read_answer(value)
+                return read_answer(await self._start())
             outcome = await self._start_thread()
             if isinstance(outcome, _Awaitable):
                 return read_answer(await outcome.value)
@@ -136,7 +132,7 @@ class ToolRun:
 
     def _call_plainly(self) -> Outcome | _Awaitable:
         try:
-            value = self._definition.execute(self._arguments, self._context)
+            value = self._start()
             if inspect.isawaitable(value):
                 return _Awaitable(value)
             return read_answer(value)

@@ -43,25 +43,27 @@ class TypeSchema(Generic[T]):
         """The JSON Schema, draft 2020-12."""
         return self._schema
 
-    def problems(self, value: Any) -> list[str]:
-        """Return what is wrong with a JSON value, at most five lines that a model can act on."""
+    def read(self, value: Any) -> tuple[T | None, list[str]]:
+        """Return the value of the type, or what is wrong with it: at most five lines that a model can act on."""
         if self._checker is None:
             self._checker = SchemaChecker(self._schema)
-        found = self._checker.problems(value)
-        if not found:
-            try:
-                self._node.convert(value, {})
-            except Mismatch as mismatch:
-                found = [problem_line(mismatch.path, mismatch.says)]
-            except RecursionError:
-                found = [problem_line((), "is nested too deeply")]
-        return found
+        problems = self._checker.problems(value)
+        if problems:
+            return None, problems
+        try:
+            return self._node.convert(value, {}), []
+        except Mismatch as mismatch:
+            return None, [problem_line(mismatch.path, mismatch.says)]
+        except RecursionError:
+            return None, [problem_line((), "is nested too deeply")]
+
+    def problems(self, value: Any) -> list[str]:
+        """Return what is wrong with a JSON value, at most five lines that a model can act on."""
+        return self.read(value)[1]
 
     def convert(self, value: Any) -> T:
         """Return the value of the type; raise ToolError (invalid_arguments) that says what is wrong."""
-        try:
-            return self._node.convert(value, {})  # type: ignore[no-any-return]  # what the annotation says
-        except Mismatch as mismatch:
-            raise ToolError(problem_line(mismatch.path, mismatch.says), code=ErrorCode.INVALID_ARGUMENTS) from mismatch
-        except RecursionError:
-            raise ToolError("the value is nested too deeply", code=ErrorCode.INVALID_ARGUMENTS) from None
+        converted, problems = self.read(value)
+        if problems:
+            raise ToolError("\n".join(problems), code=ErrorCode.INVALID_ARGUMENTS)
+        return converted  # type: ignore[return-value]  # without problems it is of the type

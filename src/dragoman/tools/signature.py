@@ -28,17 +28,23 @@ __all__ = ["Parameters", "read_signature"]
 
 
 class Parameters:
-    """What a function takes: `schema` for the model, `bind` for the call, `docstring` for the description."""
+    """The parameters of a function: `schema` for the model, `bind` for the call, `docstring` for the description."""
 
-    def __init__(self, node: ObjectNode, context_names: tuple[str, ...], docstring: Docstring) -> None:
+    def __init__(
+        self, function: Callable[..., Any], node: ObjectNode, context_names: tuple[str, ...], docstring: Docstring
+    ) -> None:
         book = Definitions()
+        self._function = function
         self._node = node
         self._context_names = context_names
         self.docstring = docstring
         self.schema = book.finish(node.written(book))
 
-    def bind(self, arguments: Mapping[str, Any], context: "ToolContext[Any]") -> dict[str, Any]:
-        """Return the keyword arguments of the call; raise ToolError (invalid_arguments) that says what is wrong."""
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments of the call, without the context.
+
+        Raise ToolError (invalid_arguments) that says what is wrong.
+        """
         try:
             bound = self._node.convert_fields(dict(arguments), {})
             for name in self._context_names:
@@ -48,15 +54,19 @@ class Parameters:
             raise ToolError(problem_line(mismatch.path, mismatch.says), code=ErrorCode.INVALID_ARGUMENTS) from mismatch
         except RecursionError:
             raise ToolError("the arguments are nested too deeply", code=ErrorCode.INVALID_ARGUMENTS) from None
-        return bound | dict.fromkeys(self._context_names, context)
+        return bound
 
-    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Return what only the conversion to Python types finds wrong."""
-        try:
-            self.bind(arguments, ToolContext())
-        except ToolError as error:
-            return [str(error)]
-        return []
+    def call(self, bound: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+        """Call the function with what `bind` returned."""
+        return self._function(**bound, **dict.fromkeys(self._context_names, context))
+
+    def execute(self, arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
+        """Bind and call."""
+        return self.call(self.bind(arguments), context)
+
+    async def execute_async(self, arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
+        """Bind and call a coroutine function."""
+        return await self.call(self.bind(arguments), context)
 
 
 def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[str, Any] | None) -> Parameters:
@@ -92,7 +102,7 @@ def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[s
             raise InvalidValue(f"tool {name!r}: two parameters are called {key!r}")
     node.fields = tuple(fields)
     try:
-        return Parameters(node, tuple(context_names), docstring)
+        return Parameters(function, node, tuple(context_names), docstring)
     except RecursionError:
         raise InvalidValue(f"tool {name!r}: its types are nested too deeply") from None
 
