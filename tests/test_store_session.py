@@ -16,6 +16,8 @@ from dragoman import (
     HistoryEntry,
     HistoryToolCallResult,
     IllegalAppend,
+    InvalidValue,
+    MemoryNotebookWidget,
     Message,
     ModelInputEntry,
     RunStartedEntry,
@@ -196,18 +198,19 @@ def test_appends_of_several_tasks_stand_in_line() -> None:
     in_memory(use)
 
 
-def test_a_widget_changes_through_the_session() -> None:
+def test_a_session_appends_what_a_widget_has_planned() -> None:
     async def use(store: MemoryStore) -> None:
         session = await start_session(store, "s")
         (tool, *_) = session.state.enumerate_widget_tools()
         names = [spec.name for spec in session.state.enumerate_widget_tools()]
         replace = next(name for name in names if "replace" in name and "text" not in name)
-        result = await session.execute_widget_tool(replace, {"content": "Noted."})
-        assert result.entries == tuple(session.entries)
+        planned = session.state.plan_widget_tool(replace, {"content": "Noted."})
+        assert not session.entries
+        assert await session.append(*planned.entries) == tuple(session.entries)
         assert session.state.memory_notebook_snapshot == "Noted."
-        failed = await session.execute_widget_tool(tool.name, {"nonsense": 1})
+        failed = session.state.plan_widget_tool(tool.name, {"nonsense": 1})
         assert failed.error_code is not None
-        assert len(session.entries) == 1
+        assert failed.entries == ()
 
     in_memory(use)
 
@@ -352,3 +355,13 @@ def test_what_is_cut_out_of_an_entry_is_put_back_to_the_byte(texts: list[str]) -
 @pytest.mark.parametrize("data", [b"", b"{}", b'"' + b"a" * 5000, b'"' + b"\\" * 5001, b"a" * 9000])
 def test_what_is_no_entry_is_put_back_as_well(data: bytes) -> None:
     assert put_back(*cut_pieces(data)) == data
+
+
+def test_a_session_refuses_a_notebook_that_is_longer_than_its_widget_allows() -> None:
+    async def use(store: MemoryStore) -> None:
+        session = await start_session(store, "s", widgets=[MemoryNotebookWidget(limit_characters=5)])
+        with pytest.raises(InvalidValue, match="at most 5 fit"):
+            await session.update_memory_notebook("Too long.")
+        assert not session.entries
+
+    in_memory(use)

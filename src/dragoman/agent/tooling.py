@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..context import RECALL_TOOL, recall
-from ..errors import ErrorCode, InvalidValue
+from ..errors import ErrorCode
 from ..history import (
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
@@ -206,13 +206,7 @@ def _widget_tool(session: Session, spec: ToolSpec) -> ToolDefinition:
         result = HistoryToolCallResult.of_text(
             call.request, planned.text, error_code=planned.error_code, error_type=planned.error_type
         )
-        try:
-            await session.append(*planned.entries, ToolFinishedEntry(result))
-        except InvalidValue as error:
-            said = f"{spec.name} failed: {error.unquoted or type(error).__name__}"
-            failed = HistoryToolCallResult.of_text(call.request, said, error_code=ErrorCode.TOOL_FAILED)
-            await session.append(ToolFinishedEntry(failed))
-            return said
+        await session.append(*planned.entries, ToolFinishedEntry(result))
         return planned.text
 
     return _tool(spec, execute, concurrency="widgets")

@@ -1,4 +1,4 @@
-"""The one door to a history: `AgentState` checks, stamps and appends entries, and knows what follows from them.
+"""`AgentState`: checks and stamps entries, takes them into memory, and knows what follows from them.
 
 An append is `prepare` (stamp and check, nothing changes), the sink (a store keeps the entries), `commit` (memory
 changes). A sink that raises leaves memory as it was. One writer at a time. The clock and the session's id are the only
@@ -15,9 +15,10 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from ..errors import ErrorCode, IllegalAppend, InvalidValue
-from ..message import Message, Part, require_name, utc_time
+from ..message import require_name, utc_time
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
+from .appending import EntryAppender
 from .callids import with_new_call_ids
 from .contextmessages import ContextMessage, DetailPolicy, context_messages, newest_live
 from .derived import AgentStatus, DerivedState, LastError, advance
@@ -27,17 +28,15 @@ from .entries import (
     ModelInputEntry,
     ModelOutputEntry,
     NotebookEntry,
-    NotebookOperation,
     ResetEntry,
     SystemInstructionEntry,
     ToolResultsEntry,
     UnknownEntry,
 )
 from .growing import Extendable, GrowingList
-from .metadata import NO_METADATA, Metadata
 from .rules import RULES, require_legal
 from .sections import LIVE_SCREEN, LevelOfDetailSections, without_live_screen
-from .toolresults import HistoryToolCallResult, ToolCallRequest
+from .toolresults import ToolCallRequest
 from .widgets import MemoryNotebookWidget, Widget, WidgetRegistry, WidgetRenderContext, WidgetResult, describe_failure
 
 __all__ = ["AgentState", "Clock", "Sink"]
@@ -52,8 +51,15 @@ _Steps: TypeAlias = tuple[tuple[HistoryEntry, ...], list[DerivedState]]  # entri
 _RECORDABLE = frozenset({*ENTRY_CLASSES.values(), UnknownEntry})
 
 
-class AgentState:
-    """The append-only history of one session and what follows from it."""
+class AgentState(
+    EntryAppender[
+        ModelInputEntry, ModelOutputEntry, ToolResultsEntry, SystemInstructionEntry, NotebookEntry, ResetEntry
+    ]
+):
+    """The append-only history of one session and what follows from it.
+
+    Without a store, append to it directly. A `store.Session` prepares entries with it and commits them.
+    """
 
     def __init__(
         self,
@@ -170,6 +176,15 @@ class AgentState:
         return self._entries
 
     @property
+    def widgets(self) -> WidgetRegistry:
+        """The widgets."""
+        return self._widgets
+
+    @property
+    def _history(self) -> "AgentState":
+        return self
+
+    @property
     def derived(self) -> DerivedState:
         """What follows from the entries: a value, equal to that of any state with the same entries."""
         return self._derived
@@ -244,58 +259,13 @@ class AgentState:
 
     # ------------------------------------------------------------ appending
 
-    def append_model_input(
-        self, *parts: Part | str | ModelInputEntry, run_id: str = "", metadata: Mapping[str, Any] = NO_METADATA
-    ) -> ModelInputEntry:
-        """Append what a person or a host said, as parts or as one entry, with the LiveScreen of this moment."""
-        if len(parts) == 1 and isinstance(parts[0], ModelInputEntry):
-            return self._append(_with_notes(parts[0], run_id, metadata))
-        return self._append(ModelInputEntry.of(*parts, run_id=run_id, metadata=metadata))  # type: ignore[arg-type]  # the entry refuses an entry as a part
-
-    def append_model_output(
-        self, output: Message | ModelOutputEntry, *, run_id: str = "", metadata: Mapping[str, Any] = NO_METADATA
-    ) -> ModelOutputEntry:
-        """Append what a model said. Tool calls whose ids were used before get new ones: use the returned entry's."""
-        if isinstance(output, ModelOutputEntry):
-            return self._append(_with_notes(output, run_id, metadata))
-        return self._append(ModelOutputEntry(output, run_id=run_id, metadata=metadata))
-
-    def append_tool_results(
-        self,
-        results: Iterable[HistoryToolCallResult] | ToolResultsEntry = (),
-        execute_error: str | None = None,
-        *,
-        run_id: str = "",
-        metadata: Mapping[str, Any] = NO_METADATA,
-    ) -> ToolResultsEntry:
-        """Append the answers to all open calls, in call order, with the LiveScreen of this moment.
-
-        Without `results` they are those that `tool finished` entries recorded; where one is missing, `execute_error`
-        is its text.
-        """
-        if isinstance(results, ToolResultsEntry):
-            return self._append(_with_notes(results, run_id, metadata))
-        answered = tuple(results) or self._finished_results(execute_error)
-        return self._append(ToolResultsEntry(answered, execute_error, run_id=run_id, metadata=metadata))
-
-    def set_system_instruction(self, instruction: str) -> SystemInstructionEntry:
-        """Append a new system instruction; empty text is none."""
-        return self._append(SystemInstructionEntry(instruction))
-
-    def update_memory_notebook(self, content: str | None) -> NotebookEntry:
-        """Append the notebook as the host wants it; None empties it."""
-        for widget in self._widgets.widgets:
-            if isinstance(widget, MemoryNotebookWidget):
-                return self._append(widget.replaced_by_host(content))
-        return self._append(NotebookEntry(content or "", NotebookOperation.HOST))
-
-    def reset(self) -> ResetEntry:
-        """Append a reset: nothing before it reaches a model any more, and the notebook is empty. Nothing is deleted."""
-        return self._append(ResetEntry())
-
     def append(self, entry: _Entry) -> _Entry:
         """Append an entry of any kind and return it as it was recorded."""
-        return self._append(entry)
+        stamped, state = self._prepare(self._derived, entry)
+        self._keep((stamped,), [state])
+        return stamped
+
+    _append = append
 
     def append_all(self, entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
         """Append several entries, all or none, and return them as they were recorded. The sink gets them together."""
@@ -312,8 +282,16 @@ class AgentState:
         return self._widgets.tools
 
     def plan_widget_tool(self, name: str, arguments: Mapping[str, Any]) -> WidgetResult:
-        """Return what a widget's tool says and which entries it wants, and append nothing."""
-        return self._widgets.execute_tool(name, arguments, self._render_context(self._now()))
+        """Return what a widget's tool says and the entries that record its change; append nothing.
+
+        A widget's mistake, and entries that a rule forbids, give a failure without entries.
+        """
+        planned = self._widgets.execute_tool(name, arguments, self._render_context(self._now()))
+        try:
+            self._prepare_all(planned.entries)
+        except InvalidValue as error:
+            return WidgetResult(f"{name} failed: {describe_failure(error)}", (), ErrorCode.TOOL_FAILED)
+        return planned
 
     def execute_widget_tool(self, name: str, arguments: Mapping[str, Any]) -> WidgetResult:
         """Run a widget's tool and append what it changes, all or nothing; a widget's mistake gives a failure.
@@ -322,14 +300,7 @@ class AgentState:
         """
         self._require_writable()
         planned = self.plan_widget_tool(name, arguments)
-        if not planned.entries:
-            return planned
-        try:
-            stamped, states = self._prepare_all(planned.entries)
-        except InvalidValue as error:
-            return WidgetResult(f"{name} failed: {describe_failure(error)}", (), ErrorCode.TOOL_FAILED)
-        self._keep(stamped, states)
-        return replace(planned, entries=stamped)
+        return replace(planned, entries=self.append_all(planned.entries)) if planned.entries else planned
 
     # ------------------------------------------------------------ two phases
 
@@ -357,11 +328,6 @@ class AgentState:
         if not is_prepared or entries[0].serial != self.next_serial:
             _, states = self._checked(entries, self._derived)
         self._take(entries, states)
-
-    def _append(self, entry: _Entry) -> _Entry:
-        stamped, state = self._prepare(self._derived, entry)
-        self._keep((stamped,), [state])
-        return stamped
 
     def _keep(self, entries: tuple[HistoryEntry, ...], states: list[DerivedState]) -> None:
         """Hand the entries to the sink, and only then take them into memory."""
@@ -454,24 +420,7 @@ class AgentState:
     def _render_context(self, now: datetime, state: DerivedState | None = None) -> WidgetRenderContext:
         return WidgetRenderContext(state=state or self._derived, entries=self._entries, now=now)
 
-    def _finished_results(self, execute_error: str | None) -> tuple[HistoryToolCallResult, ...]:
-        results = []
-        for call in self._derived.open_calls:
-            if call.result is not None:
-                results.append(call.result)
-            elif execute_error:
-                failed = HistoryToolCallResult.of_text(call.request, execute_error, error_code=ErrorCode.TOOL_FAILED)
-                results.append(failed)
-        return tuple(results)
-
 
 def _require_entry(entry: object) -> None:
     if type(entry) not in _RECORDABLE:
         raise InvalidValue.of("entry", entry, "an entry of one of the classes in dragoman.history")
-
-
-def _with_notes(entry: _Entry, run_id: str, metadata: Mapping[str, Any]) -> _Entry:
-    """The entry with what the caller said beside it; what it says itself stays where the caller said nothing."""
-    if not run_id and not metadata:
-        return entry
-    return replace(entry, run_id=run_id or entry.run_id, metadata=Metadata.of(metadata) or entry.metadata)

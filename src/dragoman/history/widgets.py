@@ -116,6 +116,13 @@ class WidgetRegistry:
         """The tools of all widgets, in order."""
         return self._tools
 
+    def host_notebook(self, content: str | None) -> NotebookEntry:
+        """Return the entry for a notebook that the host sets; raise InvalidValue if the widget takes less text."""
+        for widget in self._widgets:
+            if isinstance(widget, MemoryNotebookWidget):
+                return widget.replaced_by_host(content)
+        return NotebookEntry(content or "", NotebookOperation.HOST)
+
     def render_live_screen(self, context: WidgetRenderContext) -> str | None:
         """Return the LiveScreen: a heading and what each widget shows, blank lines between; None if none shows any."""
         shown = (_rendered(widget, context) for widget in self._widgets)

@@ -6,13 +6,12 @@ and appends again.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from ..errors import ErrorCode, IllegalAppend, InvalidValue, StoreError
+from ..errors import ErrorCode, IllegalAppend, StoreError
 from ..history import (
     AbortRequestedEntry,
     AgentState,
@@ -20,11 +19,9 @@ from ..history import (
     ContextualHistoryEntry,
     HistoryEntry,
     HistoryToolCallResult,
-    Metadata,
     ModelInputEntry,
     ModelOutputEntry,
     NotebookEntry,
-    NotebookOperation,
     ResetEntry,
     SteeringEntry,
     SystemInstructionEntry,
@@ -34,9 +31,10 @@ from ..history import (
     ToolResultsEntry,
     ToolStartedEntry,
     Widget,
-    WidgetResult,
 )
+from ..history.appending import EntryAppender
 from ..history.growing import GrowingList
+from ..history.metadata import NO_METADATA
 from ..message import Message, Part, Text
 from .chain import follow
 from .lazy import LazyEntries
@@ -56,11 +54,20 @@ SNAPSHOT_EVERY = 1000  # entries; opening a session reads at most about as many
 PAGE = 64  # entries of a parent that are read at once
 APPEND_TRIES = 100  # of an append in whose way others say something to the run
 
-_NO_METADATA = Metadata({})
 _Entry = TypeVar("_Entry", bound=HistoryEntry)
+_Later: TypeAlias = Coroutine[Any, Any, _Entry]
 
 
-class Session:
+class Session(
+    EntryAppender[
+        _Later[ModelInputEntry],
+        _Later[ModelOutputEntry],
+        _Later[ToolResultsEntry],
+        _Later[SystemInstructionEntry],
+        _Later[NotebookEntry],
+        _Later[ResetEntry],
+    ]
+):
     """A session that is open for reading and appending. `open_session` and `start_session` make one."""
 
     def __init__(
@@ -131,6 +138,10 @@ class Session:
         return self._state
 
     @property
+    def _history(self) -> AgentState:
+        return self._state
+
+    @property
     def entries(self) -> Sequence[HistoryEntry]:
         """All entries; those of a long session are read when they are asked for."""
         return self._state.entries
@@ -182,52 +193,6 @@ class Session:
         await self.refresh()
         return await self._append(AbortRequestedEntry(reason))
 
-    async def append_model_input(
-        self, *parts: Part | str, run_id: str = "", metadata: Mapping[str, Any] = _NO_METADATA
-    ) -> ModelInputEntry:
-        """Append what a person or a host said, with the LiveScreen of this moment."""
-        return await self._append(ModelInputEntry.of(*parts, run_id=run_id, metadata=metadata))
-
-    async def append_model_output(
-        self, output: Message, *, run_id: str = "", metadata: Mapping[str, Any] = _NO_METADATA
-    ) -> ModelOutputEntry:
-        """Append what a model said. Tool calls whose ids were used before get new ones: use the returned entry's."""
-        return await self._append(ModelOutputEntry(output, run_id=run_id, metadata=metadata))
-
-    async def append_tool_results(
-        self,
-        results: Iterable[HistoryToolCallResult] = (),
-        *,
-        run_id: str = "",
-        metadata: Mapping[str, Any] = _NO_METADATA,
-    ) -> ToolResultsEntry:
-        """Append the answers to all open calls, in call order; without `results`, those that have finished."""
-        answered = tuple(results) or self._state.derived.finished_tool_calls
-        return await self._append(ToolResultsEntry(answered, run_id=run_id, metadata=metadata))
-
-    async def set_system_instruction(self, instruction: str) -> SystemInstructionEntry:
-        """Append a new system instruction; empty text is none."""
-        return await self._append(SystemInstructionEntry(instruction))
-
-    async def update_memory_notebook(self, content: str | None) -> NotebookEntry:
-        """Append the notebook as the host wants it; None empties it."""
-        return await self._append(NotebookEntry(content or "", NotebookOperation.HOST))
-
-    async def reset(self) -> ResetEntry:
-        """Append a reset: nothing before it reaches a model any more. Nothing is deleted."""
-        return await self._append(ResetEntry())
-
-    async def execute_widget_tool(self, name: str, arguments: Mapping[str, Any]) -> WidgetResult:
-        """Run a widget's tool and append what it changes, all or nothing; a widget's mistake gives a failure."""
-        planned = self._state.plan_widget_tool(name, arguments)
-        if not planned.entries:
-            return planned
-        try:
-            recorded = await self.append(*planned.entries)
-        except InvalidValue as error:
-            return WidgetResult(f"{name} failed: {error.unquoted or error}", (), ErrorCode.TOOL_FAILED)
-        return replace(planned, entries=recorded)
-
     async def refresh(self) -> tuple[HistoryEntry, ...]:
         """Take in what others have appended, and return it."""
         async with self._lock:
@@ -239,7 +204,7 @@ class Session:
         serial: int,
         *,
         new_session_id: str | None = None,
-        metadata: Mapping[str, Any] = _NO_METADATA,
+        metadata: Mapping[str, Any] = NO_METADATA,
         rerun: bool = False,
     ) -> "Session":
         """Return a new session that shares the entries up to `serial` and goes on by itself.
@@ -394,7 +359,7 @@ async def start_session(
     session_id: str | None = None,
     *,
     system_instruction: str | None = None,
-    metadata: Mapping[str, Any] = _NO_METADATA,
+    metadata: Mapping[str, Any] = NO_METADATA,
     clock: Clock | None = None,
     widgets: Iterable[Widget] | None = None,
 ) -> Session:
