@@ -20,7 +20,8 @@ from dragoman.agent.output import OutputReader
 from dragoman.cli import output
 from dragoman.cli.chat.markdown import GrowingMarkdown
 from dragoman.cli.chat.plain_view import WordWrap
-from dragoman.cli.chat.view import SafePieces, result_lines
+from dragoman.cli.chat.view import result_lines
+from dragoman.cli.delta_follower import SafePieces
 from dragoman.cli.retelling import message_deltas
 from dragoman.context import ContextBuildInput, ContextManager, EstimateCounter, find_counter, recall
 from dragoman.context.cutting import cut_text

@@ -53,7 +53,8 @@ from dragoman.cli.chat.plain_view import WordWrap
 from dragoman.cli.chat.status import count_words, status_words
 from dragoman.cli.chat.talk import Talk, TalkOptions, last_model
 from dragoman.cli.chat.tools import builtin_tools
-from dragoman.cli.chat.view import ReplyView, SafePieces, call_words, result_lines
+from dragoman.cli.chat.view import ReplyView, call_words, result_lines
+from dragoman.cli.delta_follower import SafePieces
 from dragoman.cli.output import Output, display_width, printable
 from dragoman.cli.settings import ProviderSettings, Settings
 from dragoman.delta import DoneDelta, MessageDelta, TextDelta, ThinkingDelta

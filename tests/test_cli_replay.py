@@ -15,8 +15,19 @@ from dragoman.cli.captures import API_NAMES, find_api, read_answers
 from dragoman.cli.output import Output
 from dragoman.cli.playing import Beat, Note, Player, schedule, timed
 from dragoman.cli.retelling import message_deltas, retold
-from dragoman.delta import MessageDelta, TextDelta
-from dragoman.errors import InvalidValue
+from dragoman.delta import (
+    DoneDelta,
+    ErrorDelta,
+    MessageDelta,
+    StartDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+    UsageDelta,
+)
+from dragoman.errors import ErrorCode, InvalidValue
 from dragoman.history import (
     AgentState,
     HistoryToolCallResult,
@@ -28,7 +39,7 @@ from dragoman.history import (
     ToolStartedEntry,
 )
 from dragoman.jsonform import from_json
-from dragoman.message import Message, MessageMeta, Role, Text, Thinking, ToolCall
+from dragoman.message import FinishReason, Message, MessageMeta, Role, Text, Thinking, ToolCall
 from dragoman.store import SQLiteStore
 from dragoman.stream import assemble, encode_frame
 from dragoman.testing import RecordingTransport, ReplayedResponse, ReplayTransport, strategies
@@ -345,6 +356,25 @@ def test_a_character_that_comes_in_halves_is_whole() -> None:
     assert played(piece("a\ud83d", 0), piece("\udc4db", 0)) == "a👍b\n"
     assert played(piece("a\r", 0), piece("\nb", 0)) == "a\nb\n"
     assert played(piece("a\ud83d", 0)) == "a\ufffd\n"
+    half = ThinkingDelta("r", 1, None, part_index=0, text_delta="a\ud83d")
+    assert played(half) == "(thinking) a\ufffd\n"
+
+
+def test_a_call_gets_its_bracket_when_it_is_whole() -> None:
+    start = ToolCallStartDelta("r", 1, None, tool_call_id="c", tool_name="look\x1bup")
+    arguments = ToolCallArgsDelta("r", 2, None, tool_call_id="c", args_text_delta='{"a": ')
+    rest = ToolCallArgsDelta("r", 3, None, tool_call_id="c", args_text_delta="1}")
+    end = ToolCallEndDelta("r", 4, None, tool_call_id="c")
+    error = ErrorDelta("r", 3, None, error_code=ErrorCode.CONNECTION, message="gone")
+    assert played(start, arguments, rest, end) == '→ look\\x1bup({"a": 1})\n'
+    assert played(start, arguments, error) == '→ look\\x1bup({"a": \n[connection] gone\n'
+
+
+def test_an_answer_ends_with_its_reason_and_its_tokens() -> None:
+    first = UsageDelta("r", 1, None, usage=TokenUsage(input_tokens=7))
+    done = DoneDelta("r", 2, None, finish_reason=FinishReason.STOP)
+    again = StartDelta("r", 0, None)
+    assert played(first, done, again, done) == "[stop; 7 in]\n[stop]\n"
 
 
 def test_an_escape_that_comes_in_pieces_stays_harmless() -> None:

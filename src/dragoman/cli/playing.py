@@ -5,26 +5,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
-from ..delta import (
-    DoneDelta,
-    ErrorDelta,
-    ImageDelta,
-    MessageDelta,
-    ProviderItemDelta,
-    StartDelta,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallArgsDelta,
-    ToolCallEndDelta,
-    ToolCallStartDelta,
-    UnknownDelta,
-    UsageDelta,
-)
+from ..delta import ErrorDelta, MessageDelta
 from ..errors import InvalidValue
-from ..jsontext import join_surrogates
+from ..message import FinishReason
 from ..usage import TokenUsage
+from .delta_follower import DeltaFollower
 from .entrytext import usage_words
 from .output import Output
 
@@ -84,78 +71,68 @@ def schedule(beats: Iterable[Beat], *, speed: float, longest: float) -> Iterator
         yield Wait(wait, beat.what)
 
 
-class Player:
+class Player(DeltaFollower):
     """Writes deltas as people read them: text plain, thinking dim, calls and ends on lines of their own."""
 
     def __init__(self, output: Output) -> None:
+        super().__init__()
         self._output = output
-        self._kind = ""  # what is being written: text, thinking, tool_call, or nothing
-        self._usage = TokenUsage()
-        self._held = ""  # the beginning of a character that is not whole yet
+        self._is_thinking = False
 
     def show(self, what: MessageDelta | Note) -> None:
         """Write a delta or a note."""
         if isinstance(what, Note):
-            self._close()
+            self.close_part()
             self._output.write(f"{what.who}: ", f"bold {what.style}".strip())
             self._output.line(what.text, what.style)
-            return
-        match what:
-            case TextDelta() | ThinkingDelta():
-                self._piece(what.kind, what.text_delta)
-            case ToolCallStartDelta():
-                self._close()
-                self._kind = "tool_call"
-                self._output.write(f"→ {what.tool_name}(", "magenta")
-            case ToolCallArgsDelta():
-                self._piece("tool_call", what.args_text_delta)
-            case ToolCallEndDelta():
-                self._output.write(")", "magenta")
-                self._close()
-            case UsageDelta():
-                self._usage = self._usage.updated_by(what.usage)
-            case DoneDelta():
-                used = usage_words(self._usage)
-                self._line(f"[{what.finish_reason}{'; ' if used else ''}{used}]")
-            case ErrorDelta():
-                self._close()
-                self._output.line(f"[{what.error_code}] {what.message or ''}".rstrip(), "red")
-            case StartDelta():
-                self._close()
-                self._usage = TokenUsage()
-            case ProviderItemDelta():
-                self._line(f"[{what.item_type}] {what.text or ''}".rstrip())
-            case ImageDelta() | UnknownDelta():
-                self._line(f"[{what.kind}]")
-            case _:
-                assert_never(what)
+        else:
+            self.follow(what)
         self._output.flush()
 
     def close(self) -> None:
         """End the last line."""
-        self._close()
+        self.close_part()
         self._output.flush()
 
-    def _piece(self, kind: str, text: str) -> None:
-        if kind != self._kind:
-            self._close()
-            self._kind = kind
-            if kind == "thinking":
-                self._output.write("(thinking) ", "dim")
-        text = self._held + text
-        self._held = ""
-        if text and ("\ud800" <= text[-1] <= "\udbff" or text[-1] == "\r"):
-            text, self._held = text[:-1], text[-1]
-        style = {"thinking": "dim", "tool_call": "magenta"}.get(kind, "")
-        self._output.write(join_surrogates(text), style)
+    def draw_text(self, piece: str) -> None:
+        """Write the piece."""
+        self._output.write(piece)
 
-    def _line(self, text: str) -> None:
-        self._close()
+    def end_text(self) -> None:
+        """End the line."""
+        self._output.line()
+
+    def draw_thinking(self, piece: str) -> None:
+        """Write the piece, with a word before the first one."""
+        self._output.write(piece if self._is_thinking else f"(thinking) {piece}", "dim")
+        self._is_thinking = True
+
+    def end_thinking(self, text: str, seconds: float) -> None:  # noqa: ARG002  # every piece is written already
+        """End the line."""
+        self._is_thinking = False
+        self._output.line()
+
+    def begin_call(self, tool_name: str) -> None:
+        """Write whose arguments follow."""
+        self._output.write(f"→ {tool_name}(", "magenta")
+
+    def draw_arguments(self, piece: str) -> None:
+        """Write the piece."""
+        self._output.write(piece, "magenta")
+
+    def end_call(self, *, is_whole: bool) -> None:
+        """End the line, with a bracket after a whole call."""
+        self._output.line(")" if is_whole else "", "magenta")
+
+    def draw_note(self, text: str) -> None:
+        """Write a line."""
         self._output.line(text, "dim")
 
-    def _close(self) -> None:
-        if self._kind:
-            if self._held:
-                self._output.write(join_surrogates(self._held))
-            self._output.line()
-        self._kind, self._held = "", ""
+    def end_answer(self, reason: FinishReason, usage: TokenUsage) -> None:
+        """Write how the answer ended and what it used."""
+        used = usage_words(usage)
+        self._output.line(f"[{reason}{'; ' if used else ''}{used}]", "dim")
+
+    def fail_answer(self, error: ErrorDelta) -> None:
+        """Write what went wrong."""
+        self._output.line(f"[{error.error_code}] {error.message or ''}".rstrip(), "red")

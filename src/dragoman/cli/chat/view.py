@@ -17,67 +17,24 @@ from ...agent import (
     ToolResultEvent,
     ToolStartedEvent,
 )
-from ...delta import (
-    ErrorDelta,
-    ImageDelta,
-    MessageDelta,
-    ProviderItemDelta,
-    StartDelta,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallArgsDelta,
-    ToolCallStartDelta,
-)
 from ...history import AgentStatus, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
-from ...jsontext import join_surrogates
 from ...message import Role
+from ..delta_follower import DeltaFollower
 from ..output import json_text, one_line, printable
 
-__all__ = ["ReplyView", "SafePieces", "call_words", "result_lines"]
+__all__ = ["ReplyView", "call_words", "result_lines"]
 
 RESULT_LINES = 8
 RESULT_CHARACTERS = 1_200
 ARGUMENT_CHARACTERS = 300
 
 
-class SafePieces:
-    """Makes a text safe that comes in pieces: together they are what `printable` makes of the whole."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._last = ""  # the end of what was shown, before it was made safe
-
-    def feed(self, piece: str) -> str:
-        """Return what can be shown now; the first half of something is kept for the next piece."""
-        text, self._held = self._held + piece, ""
-        if text and (text[-1] == "\r" or "\ud800" <= text[-1] <= "\udbff"):
-            text, self._held = text[:-1], text[-1]
-        return self._safe(text)
-
-    def end(self) -> str:
-        """Return what was kept."""
-        held, self._held = self._held, ""
-        shown, self._last = self._safe(held), ""
-        return shown
-
-    def _safe(self, text: str) -> str:
-        text = join_surrogates(text)
-        shown = printable(text, before=self._last)
-        self._last = (self._last + text)[-2:]
-        return shown
-
-
-class ReplyView:
+class ReplyView(DeltaFollower):
     """Follows one run after another. `folds_thinking` may be changed at any time."""
 
     def __init__(self, *, folds_thinking: bool = True, seconds: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(seconds=seconds)
         self.folds_thinking = folds_thinking
-        self._seconds = seconds
-        self._open = ""  # what is being said: text, thinking, or nothing
-        self._pieces = SafePieces()
-        self._thought_since = 0.0
-        self._thinking: list[str] = []
-        self._calls: dict[str, str] = {}  # the names of calls, by their id on the wire
         self._told: RunError | None = None
 
     def begin(self) -> None:
@@ -88,21 +45,21 @@ class ReplyView:
         """Draw what an event tells."""
         match event:
             case DeltaEvent():
-                self._show_delta(event.delta)
+                self.follow(event.delta)
             case MessageEvent() if event.message.role is Role.ASSISTANT:
-                self._close()
+                self.close_part()
                 for call in event.message.tool_calls:
                     self.draw_call(ToolCallRequest.of(call))
             case ToolStartedEvent():
                 self.draw_doing(f"running {one_line(event.call.tool_name)}")
             case ToolResultEvent():
-                self._close()
+                self.close_part()
                 self.draw_result(event.result)
             case MediaNotShownEvent():
-                self._close()
+                self.close_part()
                 self.draw_note(f"not shown to the model: {one_line(event.what)} ({one_line(event.why)})")
             case ErrorEvent():
-                self._close()
+                self.close_part()
                 if event.error != self._told:
                     self.draw_error(event.error)
                 self._told = event.error
@@ -111,7 +68,7 @@ class ReplyView:
 
     def end(self) -> None:
         """A run has ended, or waits for somebody."""
-        self._close()
+        self.close_part()
 
     def fold(self) -> bool:
         """Fold the thinking, or unfold it, from now on; return whether it is folded."""
@@ -119,18 +76,6 @@ class ReplyView:
         return self.folds_thinking
 
     # ------------------------------------------------------------ strokes
-
-    def draw_text(self, piece: str) -> None:
-        """Draw a piece of the answer."""
-
-    def end_text(self) -> None:
-        """The answer's text pauses: something else comes, or nothing."""
-
-    def draw_thinking(self, piece: str) -> None:
-        """Draw a piece of thinking, folded or not."""
-
-    def end_thinking(self, text: str, seconds: float) -> None:
-        """The model has thought so long, and this is what it thought."""
 
     def draw_call(self, call: ToolCallRequest) -> None:
         """Draw a call that a model wants made."""
@@ -141,42 +86,20 @@ class ReplyView:
     def draw_error(self, error: RunError) -> None:
         """Draw what went wrong; whether it is tried again is not known yet."""
 
-    def draw_note(self, text: str) -> None:
-        """Draw a remark."""
-
     def draw_doing(self, words: str) -> None:
         """Say what is done now, where there is a place for what passes."""
 
     # ------------------------------------------------------------ steps
 
-    def _show_delta(self, delta: MessageDelta) -> None:
-        match delta:
-            case TextDelta():
-                self._turn_to("text")
-                self.draw_text(self._pieces.feed(delta.text_delta))
-            case ThinkingDelta():
-                self._turn_to("thinking")
-                piece = self._pieces.feed(delta.text_delta)
-                self._thinking.append(piece)
-                self.draw_thinking(piece)
-            case ToolCallStartDelta():
-                self._close()
-                self.draw_doing(f"calling {one_line(delta.tool_name)}")
-            case ToolCallArgsDelta():
-                pass  # the whole call is drawn when it is recorded
-            case StartDelta():
-                self._close()
-                if self._told is not None:
-                    self.draw_note("trying again")
-                    self._told = None
-            case ProviderItemDelta():
-                self._close()
-                self.draw_note(f"[{one_line(delta.item_type)}] {one_line(delta.text or '')}".rstrip())
-            case ImageDelta():
-                self._close()
-                self.draw_note(f"[picture {one_line(delta.mime_type or '')} {one_line(delta.url or '')}]")
-            case ErrorDelta():
-                self._close()  # why is told by the event that follows
+    def begin_answer(self) -> None:
+        """Say that a failed answer is asked for again."""
+        if self._told is not None:
+            self.draw_note("trying again")
+            self._told = None
+
+    def begin_call(self, tool_name: str) -> None:
+        """Say which call the model writes; the whole call is drawn when it is recorded."""
+        self.draw_doing(f"calling {tool_name}")
 
     def _show_status(self, status: AgentStatus) -> None:
         words = {
@@ -186,26 +109,6 @@ class ReplyView:
         }
         if status in words:
             self.draw_doing(words[status])
-
-    def _turn_to(self, what: str) -> None:
-        if self._open != what:
-            self._close()
-            self._open = what
-            if what == "thinking":
-                self._thought_since = self._seconds()
-
-    def _close(self) -> None:
-        """End what is being said."""
-        was, self._open = self._open, ""
-        rest = self._pieces.end()
-        if was == "text":
-            if rest:
-                self.draw_text(rest)
-            self.end_text()
-        elif was == "thinking":
-            thought = "".join([*self._thinking, rest])
-            self._thinking = []
-            self.end_thinking(thought, self._seconds() - self._thought_since)
 
 
 def call_words(call: ToolCallRequest) -> str:
