@@ -15,8 +15,8 @@ from dragoman.history import (
     ToolFinishedEntry,
     ToolResultsEntry,
 )
-from dragoman.providers import find_dialect
 from dragoman.testing.validators import validate_request
+from dragoman.wire import find_dialect
 from tests.conversations import TARGETS, History, Target, render
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,10 +14,10 @@ from dragoman import ErrorCode, FinishReason, HistoryEntry, Image, ModelError, S
 from dragoman.agent import ApprovalDecision, ApprovalRequest, Hooks, ModelCall
 from dragoman.errors import InvalidValue
 from dragoman.history import Section
-from dragoman.providers import find_dialect
 from dragoman.store import Head, Lease, MemoryStore
 from dragoman.testing.scripted import Call, Script, ScriptedModel, ScriptedRequest, Turn
 from dragoman.tools import ToolContext, ToolDefinition, ToolOutput
+from dragoman.wire import find_dialect
 from tests.conversations import PNG, TARGETS
 
 MODEL_CODES = tuple(ErrorCode)[: tuple(ErrorCode).index(ErrorCode.UNKNOWN_TOOL)]

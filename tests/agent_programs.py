@@ -40,10 +40,10 @@ from dragoman.history import (
     ToolResultsEntry,
     ToolStartedEntry,
 )
-from dragoman.providers import find_dialect
 from dragoman.store import Session, SessionStore, open_session, start_session
 from dragoman.testing.scripted import Call, Script, ScriptedModel, ScriptedRequest, Turn
 from dragoman.tools import ToolContext, ToolDefinition
+from dragoman.wire import find_dialect
 from tests.agent_checks import find_problems, find_refusals
 from tests.conversations import TARGETS
 from tests.store_programs import has, in_child, open_store, prepare

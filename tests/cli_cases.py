@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman.cli import main
-from dragoman.providers import PROVIDERS, find_dialect
+from dragoman.wire import PROVIDERS, find_dialect
 
 ESCAPE = "\x1b"
 KEY_VARIABLES = sorted({name for provider in PROVIDERS for name in find_dialect(provider).key_variables})

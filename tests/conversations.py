@@ -42,9 +42,9 @@ from dragoman import (
     to_json,
 )
 from dragoman.history.handoff import hand_off
-from dragoman.providers import find_codec, find_dialect
 from dragoman.request import ModelRequest
 from dragoman.testing.validators import validate_request
+from dragoman.wire import find_codec, find_dialect
 
 CONVERSATIONS = Path(__file__).resolve().parents[2] / "shared" / "conversations"
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable
 
 from dragoman import DoneDelta, ErrorDelta, MessageDelta
-from dragoman.providers import find_codec, find_recorded_dialect
 from dragoman.stream import ResponseReader, SseParser
 from dragoman.testing.recorded import PROTOCOLS
+from dragoman.wire import find_codec, find_recorded_dialect
 from tests.corpus import Record, all_records, body_of, decode
 
 # The bytes in which a provider says that it has finished; the event they stand in must have arrived whole.

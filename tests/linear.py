@@ -39,8 +39,6 @@ from dragoman.history import (
 from dragoman.interop import append_imported, export_anthropic, export_openai_chat, import_openai_chat
 from dragoman.interop.media import result_content
 from dragoman.jsontext import decode_json, encode_json, join_surrogates, parse_arguments
-from dragoman.providers import find_codec, find_dialect
-from dragoman.providers.gemini_arguments import FunctionCall, PartialArgument, StreamedCall
 from dragoman.request import ContextConfig
 from dragoman.store.blobs import cut_pieces, put_back
 from dragoman.stream import ResponseReader, SseParser
@@ -50,6 +48,8 @@ from dragoman.testing.transports import _Redaction
 from dragoman.tools.coercion import coerce_arguments
 from dragoman.tools.docstrings import read_docstring
 from dragoman.tools.results import read_answer
+from dragoman.wire import find_codec, find_dialect
+from dragoman.wire.gemini.arguments import FunctionCall, PartialArgument, StreamedCall
 
 MEGABYTE = 1_000_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from typing import cast
 import httpx
 
 from dragoman import MessageDelta, ModelError
-from dragoman.providers.anthropic import CODEC, AnthropicDialect
 from dragoman.stream import ResponseReader
 from dragoman.transport import AiohttpTransport, HttpRequest, HttpxTransport, Timeouts, Transport
+from dragoman.wire.anthropic import CODEC, AnthropicDialect
 
 KEY = "planted-7f3a9c-not-a-vendor-shape"  # no pattern of `redact` knows it
 DIALECT = AnthropicDialect(provider="anthropic", base_url="http://127.0.0.1")

@@ -20,10 +20,10 @@ from urllib.parse import unquote
 
 from dragoman import Message, ModelConfig, ModelInvocationDescriptor, ToolResult, assemble
 from dragoman.history import hand_off
-from dragoman.providers import find_codec, find_dialect, find_recorded_dialect
 from dragoman.request import ModelRequest
 from dragoman.target import Dialect
 from dragoman.testing.recorded import PROTOCOLS
+from dragoman.wire import find_codec, find_dialect, find_recorded_dialect
 from tests.corpus import Record, body_of, decode, records
 
 Block = dict[str, Any]

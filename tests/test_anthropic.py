@@ -10,10 +10,10 @@ import pytest
 from dragoman.delta import DoneDelta, ErrorDelta, MessageDelta
 from dragoman.errors import ErrorCode
 from dragoman.message import FinishReason, Message, ProviderItem, Text, Thinking, ToolCall
-from dragoman.providers.anthropic import CODEC, DIALECTS, AnthropicDialect
 from dragoman.stream import ResponseReader, assemble
 from dragoman.stream.eventstream import encode_frame
 from dragoman.usage import TokenUsage
+from dragoman.wire.anthropic import CODEC, DIALECTS, AnthropicDialect
 
 HOSTS: dict[str, AnthropicDialect] = {dialect.provider: dialect for dialect in DIALECTS}
 Event = dict[str, Any]

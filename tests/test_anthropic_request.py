@@ -18,9 +18,9 @@ from dragoman.message import (
     ToolCall,
     ToolResult,
 )
-from dragoman.providers.anthropic import CODEC, DIALECTS, AnthropicDialect
 from dragoman.request import CacheConfig, HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
 from dragoman.toolspec import OneTool, ToolSpec
+from dragoman.wire.anthropic import CODEC, DIALECTS, AnthropicDialect
 
 HOSTS: dict[str, AnthropicDialect] = {dialect.provider: dialect for dialect in DIALECTS}
 

@@ -9,10 +9,10 @@ import pytest
 from dragoman.delta import DoneDelta, ErrorDelta, MessageDelta
 from dragoman.errors import ErrorCode
 from dragoman.message import FinishReason, Image, Message, ProviderItem, Text, Thinking, ToolCall
-from dragoman.providers.bedrock import CODEC, DIALECTS
 from dragoman.stream import ResponseReader, assemble
 from dragoman.stream.eventstream import encode_frame
 from dragoman.usage import TokenUsage
+from dragoman.wire.bedrock import CODEC, DIALECTS
 
 AWS = "application/vnd.amazon.eventstream"
 Frame = tuple[str, dict[str, Any]]

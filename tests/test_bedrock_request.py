@@ -7,9 +7,9 @@ import pytest
 
 from dragoman.errors import ErrorCode, ModelError
 from dragoman.message import FileRef, Image, Message, ProviderItem, Text, Thinking, ToolCall, ToolResult
-from dragoman.providers.bedrock import CODEC, DIALECTS, family_dialect
 from dragoman.request import CacheConfig, HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
 from dragoman.toolspec import OneTool, ToolSpec
+from dragoman.wire.bedrock import CODEC, DIALECTS, family_dialect
 
 CLAUDE = "us.anthropic.claude-opus-4-6-v1"
 OLDER_CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"

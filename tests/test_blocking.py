@@ -14,11 +14,11 @@ from dragoman.context.cutting import cut_unit
 from dragoman.context.timeline import Unit
 from dragoman.history import ModelOutputEntry
 from dragoman.jsontext import ARGUMENTS_SIZE, ARGUMENTS_VALUES, parse_arguments
-from dragoman.providers import find_codec, find_dialect
 from dragoman.stream import ResponseReader, SseParser
 from dragoman.stream.reader import STREAM_LIMIT
 from dragoman.tools.mcp_wire import MOST_VALUES
 from dragoman.transport import Timeouts
+from dragoman.wire import find_codec, find_dialect
 from tests.loopback import answering, post, serving, transport_of, whole
 from tests.mcp_cases import call, plain, run, text_of
 

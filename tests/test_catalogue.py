@@ -13,9 +13,9 @@ import pytest
 from dragoman import catalogue
 from dragoman.catalogue import ABILITIES, catalogue_date, find_model_info, list_models, register_model
 from dragoman.errors import InvalidValue
-from dragoman.providers import PROVIDERS
 from dragoman.request import ModelInfo
 from dragoman.usage import Prices, TokenUsage
+from dragoman.wire import PROVIDERS
 
 DATA = Path(catalogue.__file__).with_name("models.json")
 RAW = json.loads(DATA.read_text(encoding="utf-8"))

@@ -59,9 +59,9 @@ from dragoman.cli.output import Output, display_width, printable
 from dragoman.cli.settings import ProviderSettings, Settings
 from dragoman.delta import DoneDelta, MessageDelta, TextDelta, ThinkingDelta
 from dragoman.history import HistoryToolCallResult, ToolCallRequest
-from dragoman.providers import find_dialect
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import tool
+from dragoman.wire import find_dialect
 
 SETTINGS = Settings(store="unused.db")
 

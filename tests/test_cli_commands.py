@@ -21,7 +21,7 @@ import pytest
 from dragoman.cli import COMMANDS, main
 from dragoman.cli.output import display_width
 from dragoman.local import KNOWN_WEIGHTS
-from dragoman.providers import PROVIDERS
+from dragoman.wire import PROVIDERS
 from tests.cli_cases import KEY_VARIABLES, User, empty_user, require_words  # noqa: F401  # the fixture
 
 SECRET = "sk-planted-5d21-not-to-be-shown"

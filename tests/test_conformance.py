@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from dragoman import ErrorCode, FinishReason, ModelError, TokenUsage, WireRequest
-from dragoman.providers import find_codec, find_dialect
 from dragoman.request import ModelRequest
 from dragoman.stream import Codec, EventDecoder
 from dragoman.testing.conformance import (
@@ -22,6 +21,7 @@ from dragoman.testing.conformance import (
     require_replay,
     require_same_in_pieces,
 )
+from dragoman.wire import find_codec, find_dialect
 
 
 def sse(*events: dict[str, Any], named: bool = False) -> bytes:

@@ -20,8 +20,8 @@ from dragoman import (
 from dragoman.context import ContextBuildResult, ContextManager, EstimateCounter, TokenCounter
 from dragoman.context.timeline import Aim
 from dragoman.history import InterruptionEntry, hand_off
-from dragoman.providers import find_dialect
 from dragoman.target import TargetRules
+from dragoman.wire import find_dialect
 from tests.context_cases import COUNTERS, Conversation, file_text
 from tests.conversations import TARGETS
 

@@ -21,8 +21,8 @@ from dragoman import (
 )
 from dragoman.context import INJECTED_KEY, MARKER, EstimateCounter, recall
 from dragoman.history import HistoryToolCallResult, InterruptionEntry, LevelOfDetail, ModelInputEntry
-from dragoman.providers import find_dialect
 from dragoman.testing.validators import validate_request
+from dragoman.wire import find_dialect
 from tests.context_cases import (
     Conversation,
     broken_pairs,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dragoman import ErrorCode
-from dragoman.providers.failures import error_from_response
+from dragoman.wire.failures import error_from_response
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import DoneDelta, ErrorCode, ErrorDelta, MessageDelta, ModelError, assemble
-from dragoman.providers import find_codec, find_dialect
 from dragoman.stream import EventParser, EventStreamParser, ResponseReader, SseParser, WireEvent, encode_frame
+from dragoman.wire import find_codec, find_dialect
 
 
 def parse(make: Callable[[], EventParser], *chunks: bytes) -> list[WireEvent]:

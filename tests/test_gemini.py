@@ -17,11 +17,11 @@ from dragoman.message import (
     ToolCall,
     ToolResult,
 )
-from dragoman.providers.gemini import CODEC, DIALECTS
 from dragoman.request import ModelConfig, ModelRequest
 from dragoman.stream import Assembly, ResponseReader, assemble
 from dragoman.toolspec import ToolSpec
 from dragoman.usage import TokenUsage
+from dragoman.wire.gemini import CODEC, DIALECTS
 
 GOOGLE = DIALECTS[0]
 SSE = "text/event-stream"

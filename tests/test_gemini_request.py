@@ -8,9 +8,9 @@ import pytest
 
 from dragoman.errors import ErrorCode, ModelError
 from dragoman.message import FileRef, Image, Message, ModelInvocationDescriptor, Text, ToolCall, ToolResult
-from dragoman.providers.gemini import CODEC, DIALECTS
 from dragoman.request import CacheConfig, HostedTool, ModelConfig, ModelRequest, Reasoning
 from dragoman.toolspec import OneTool, ToolSpec
+from dragoman.wire.gemini import CODEC, DIALECTS
 
 GOOGLE, VERTEX = DIALECTS
 PIXEL = b"\x89PNG pixel"

@@ -34,9 +34,9 @@ from dragoman import (
 )
 from dragoman.history.handoff import Handoff, hand_off
 from dragoman.models.preparing import KEPT, KEPT_BYTES, Preparations
-from dragoman.providers import find_codec, find_dialect
 from dragoman.request import Growth, ModelConfig, ModelRequest
 from dragoman.target import TargetRules
+from dragoman.wire import find_codec, find_dialect
 from tests.conversations import TARGETS, VARIANTS, History, Record, needs_conversations, read_history, read_records
 from tests.test_handoff import HERE, LAX, MESSAGES, PARTED, STRICT
 

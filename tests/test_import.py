@@ -24,7 +24,7 @@ def test_importing_the_package_leaves_out(module: str) -> None:
 
 
 def test_importing_the_package_loads_the_values_alone() -> None:
-    packages = ("agent", "catalogue", "context", "history", "models", "providers", "store", "stream", "transport")
+    packages = ("agent", "catalogue", "context", "history", "models", "store", "stream", "transport", "wire")
     assert {f"dragoman.{package}" for package in packages}.isdisjoint(loaded_by("import dragoman"))
 
 

@@ -36,12 +36,12 @@ from dragoman import (
     ToolSpec,
 )
 from dragoman.agent import Agent, DeltaEvent, Hooks, ModelCall, RunResult
-from dragoman.providers import find_codec, find_dialect
 from dragoman.store import MemoryStore, Session, SQLiteStore, start_session
 from dragoman.stream import ResponseReader, StreamContract
 from dragoman.testing.transports import RecordingTransport, ReplayTransport, read_recording
 from dragoman.tools import ToolContext, tool
 from dragoman.transport import AiohttpTransport, HttpxTransport, Transport
+from dragoman.wire import find_codec, find_dialect
 
 from .live_server import CONTEXT_TOKENS, MODEL, live_server, missing_parts
 

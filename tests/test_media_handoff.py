@@ -28,7 +28,7 @@ from dragoman import (
 from dragoman.catalogue import register_model
 from dragoman.history import entry_from_json, hand_off
 from dragoman.history.media import describe_unreadable
-from dragoman.providers import PROVIDERS, find_dialect
+from dragoman.wire import PROVIDERS, find_dialect
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 TYPES = (

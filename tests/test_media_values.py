@@ -24,9 +24,9 @@ from dragoman import (
 )
 from dragoman.history import ModelInputEntry, entry_from_json, entry_to_json
 from dragoman.message import UnknownPart
-from dragoman.providers import find_codec, find_dialect
 from dragoman.stream import ResponseReader
 from dragoman.testing import Call, ScriptedModel
+from dragoman.wire import find_codec, find_dialect
 from tests.agent_cases import asks, kept, result_codes, result_texts, run
 
 INJECTED = "image/png\r\nX-Injected: yes"

@@ -42,13 +42,13 @@ from dragoman import (
     to_json,
 )
 from dragoman.catalogue import register_model
-from dragoman.providers import PROVIDERS, find_codec, find_dialect
 from dragoman.request import ModelInfo
 from dragoman.router import LlmRequest
 from dragoman.stream import DeltaWriter, WireEvent
 from dragoman.target import Dialect
 from dragoman.testing import ReplayedResponse, ReplayTransport
 from dragoman.transport import HttpRequest, Timeouts
+from dragoman.wire import PROVIDERS, find_codec, find_dialect
 
 ANSWER = [
     {"type": "message_start", "message": {"id": "msg_1", "model": "m-1", "content": [], "usage": {"input_tokens": 10}}},

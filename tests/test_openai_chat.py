@@ -20,9 +20,8 @@ from dragoman import (
     Thinking,
     assemble,
 )
-from dragoman.providers.chat_vendors import DIALECTS
-from dragoman.providers.openai_chat import CODEC
 from dragoman.stream import ResponseReader
+from dragoman.wire.openai_chat import CODEC, DIALECTS
 
 BY_NAME = {dialect.provider: dialect for dialect in DIALECTS}
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}

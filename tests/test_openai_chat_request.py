@@ -22,9 +22,8 @@ from dragoman import (
     ToolSpec,
     render_request,
 )
-from dragoman.providers.chat_vendors import DIALECTS
-from dragoman.providers.openai_chat import CODEC
 from dragoman.request import HostedTool, ModelRequest, Reasoning
+from dragoman.wire.openai_chat import CODEC, DIALECTS
 
 BY_NAME = {dialect.provider: dialect for dialect in DIALECTS}
 LOOK = ToolSpec("look", "Look somewhere.", {"type": "object", "properties": {"at": {"type": "string"}}})

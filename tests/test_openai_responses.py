@@ -9,9 +9,9 @@ import pytest
 from dragoman import Assembly, ErrorCode, FinishReason, Message, assemble
 from dragoman.delta import MessageDelta
 from dragoman.message import Image, ProviderItem, Text, Thinking, ToolResult
-from dragoman.providers.openai_responses import CODEC, DIALECTS, ResponsesDialect
 from dragoman.request import ModelConfig, ModelRequest
 from dragoman.stream import ResponseReader
+from dragoman.wire.openai_responses import CODEC, DIALECTS, ResponsesDialect
 
 BY_NAME = {dialect.provider: dialect for dialect in DIALECTS}
 OPENAI = BY_NAME["openai"]

@@ -6,9 +6,9 @@ import pytest
 
 from dragoman import ErrorCode, Message, ModelError
 from dragoman.message import FileRef, Image, ToolResult
-from dragoman.providers.openai_responses import CODEC
 from dragoman.request import CacheConfig, HostedTool, ModelConfig, ModelRequest, Reasoning
 from dragoman.toolspec import OneTool, ToolSpec
+from dragoman.wire.openai_responses import CODEC
 from tests.test_openai_responses import (
     BY_NAME,
     LATE,

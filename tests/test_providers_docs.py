@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman import ErrorDelta
-from dragoman.providers import PROVIDERS
 from dragoman.testing.recorded import PROTOCOLS, decode_recorded
+from dragoman.wire import PROVIDERS
 from tests.corpus import Record, all_records, body_of, decode, needs_corpus
 
 ROOT = Path(__file__).parents[1]

@@ -118,7 +118,7 @@ def test_the_public_names_are_those_of_the_list() -> None:
 
 def test_a_module_inside_a_package_is_public_only_where_the_package_names_it() -> None:
     assert "dragoman.testing.transports" in public_modules()
-    assert not [name for name in public_modules() if name.startswith(("dragoman.providers.", "dragoman.transport."))]
+    assert not [name for name in public_modules() if name.startswith(("dragoman.wire.", "dragoman.transport."))]
 
 
 def test_the_home_of_a_public_name_is_held_to_its_promises() -> None:

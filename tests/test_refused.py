@@ -25,11 +25,11 @@ from dragoman import (
     tool,
 )
 from dragoman.agent import MediaNotShownEvent
-from dragoman.providers import PROVIDERS
-from dragoman.providers.failures import error_from_response, refused_content
 from dragoman.testing import Call, ReplayedResponse, ReplayTransport, ScriptedModel, validate_request
 from dragoman.toolspec import ToolSpec
 from dragoman.transport import HttpRequest, HttpResponse, Timeouts
+from dragoman.wire import PROVIDERS
+from dragoman.wire.failures import error_from_response, refused_content
 from tests.agent_cases import asks, kept, read, require_sound, run
 from tests.test_media_agent import PICTURE, seeing, sent
 

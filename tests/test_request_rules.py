@@ -8,8 +8,8 @@ import pytest
 
 from dragoman import Message, Reasoning, ToolCall, ToolResult, ToolSpec, render_request
 from dragoman.jsontext import MAX_DEPTH
-from dragoman.providers import PROVIDERS
 from dragoman.testing import validate_request
+from dragoman.wire import PROVIDERS
 
 LOOK = ToolSpec("look", "Looks.", {"type": "object", "properties": {"at": {"type": "string"}}})
 CLAUDE = "claude-opus-4-5"

@@ -15,12 +15,12 @@ from opentelemetry.trace import SpanKind
 
 from dragoman import AgentConfig, ErrorCode, InvalidValue, ModelConfig, ModelError, TokenUsage, model
 from dragoman.agent import Agent, Hooks, TelemetryHooks
-from dragoman.providers import PROVIDERS
 from dragoman.router import ProviderRouter
 from dragoman.telemetry import Telemetry, conventions
 from dragoman.testing import ReplayedResponse, ReplayTransport
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import tool
+from dragoman.wire import PROVIDERS
 from tests.agent_cases import ROME, Gate, asks, run, weather
 from tests.telemetry_cases import ASKS_FIRST, AT_ONCE, BUSY, Receiver, attributes, errors, say_everything
 

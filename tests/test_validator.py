@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman import InvalidValue, MissingExtra
-from dragoman.providers import find_recorded_dialect
 from dragoman.testing.recorded import PROTOCOLS
 from dragoman.testing.validators import RULES, require_valid_request, validate_request, vendor_types
+from dragoman.wire import find_recorded_dialect
 from tests.corpus import needs_corpus, records
 from tests.valid_requests import VALID
 

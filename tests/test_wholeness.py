@@ -18,9 +18,9 @@ from dragoman import (
     ToolCallStartDelta,
     assemble,
 )
-from dragoman.providers import find_codec, find_dialect
 from dragoman.stream import ResponseReader
 from dragoman.testing import decode_recorded
+from dragoman.wire import find_codec, find_dialect
 from tests.wire_streams import AWS, BOTH_FORMS, SSE, Object, block, frames, sse
 
 

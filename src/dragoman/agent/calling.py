@@ -10,11 +10,11 @@ import msgspec
 from ..context import ContextBuildInput, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..message import Message
-from ..providers.failures import refused_content
 from ..request import ModelConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
 from ..toolspec import ToolSpec
+from ..wire.failures import refused_content
 from .actions import Answered, CallModel, Compacted, Failed, RunError, Shrunk
 from .answers import find_shortfall
 from .contexts import Contexts

@@ -15,9 +15,9 @@ from ..delta import MessageDelta
 from ..errors import InvalidValue, UnreadableData
 from ..files import LARGEST_FILE
 from ..jsontext import decode_json, encode_json
-from ..providers import PROVIDERS, find_codec, find_dialect, find_recorded_dialect
 from ..stream import ResponseReader
 from ..target import Dialect
+from ..wire import PROVIDERS, find_codec, find_dialect, find_recorded_dialect
 from .arguments import nearest
 
 __all__ = ["API_NAMES", "Answer", "find_api", "read_answers"]

@@ -244,7 +244,7 @@ def _unknown(key: tuple[str, ...], path: Path) -> InvalidValue:
 
 
 def _require_provider(name: str, path: Path) -> None:
-    from ..providers import PROVIDERS
+    from ..wire import PROVIDERS
 
     if name not in PROVIDERS:
         hint = nearest(name, PROVIDERS, "`dragoman doctor` lists them")

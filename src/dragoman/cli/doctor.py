@@ -103,14 +103,14 @@ def _settings(configuration: "Configuration | None") -> dict[str, Any]:
 
 
 def _providers() -> list[str]:
-    from ..providers import PROVIDERS
+    from ..wire import PROVIDERS
 
     return sorted(PROVIDERS)
 
 
 def _keys(configuration: "Configuration | None") -> list[dict[str, Any]]:
     """Each variable that may have a key, whether it is set, and whose it is."""
-    from ..providers import PROVIDERS, find_dialect
+    from ..wire import PROVIDERS, find_dialect
 
     owners: dict[str, list[str]] = {variable: list(providers) for variable, providers in _CLOUD_VARIABLES.items()}
     for provider in PROVIDERS:

@@ -46,7 +46,7 @@ def open_model(settings: Settings, name: str, **config: Any) -> "Model":
 def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
     """Return the model as its requests are written down: no key is looked for, no secret is in it."""
     from ..models import model
-    from ..providers import find_dialect
+    from ..wire import find_dialect
 
     if name.startswith(f"{LOCAL}:"):
         from ..local.server import API_PATHS
@@ -84,7 +84,7 @@ def _place(settings: Settings, name: str) -> dict[str, str]:
 
 def _known(name: str) -> str:
     """The name, if it has the form of one and its provider is known; the error says which was meant."""
-    from ..providers import PROVIDERS
+    from ..wire import PROVIDERS
 
     provider, colon, model_id = name.partition(":")
     if not colon or not provider or not model_id:

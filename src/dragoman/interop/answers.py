@@ -11,8 +11,8 @@ from ..delta import DoneDelta
 from ..errors import InvalidValue, UnreadableData
 from ..jsontext import encode_json
 from ..message import FinishReason, Message, MessageMeta, ModelInvocationDescriptor
-from ..providers import find_codec, find_dialect
 from ..stream import Assembler, ResponseReader
+from ..wire import find_codec, find_dialect
 from .reading import Node, reading
 
 __all__ = ["invocation_of", "read_answer", "require_new_id"]

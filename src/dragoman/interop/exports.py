@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from ..history import hand_off
 from ..jsontext import decode_json
 from ..message import Message, ModelInvocationDescriptor, Role
-from ..providers import find_codec, find_dialect
-from ..providers.openai_chat_request import ChatDialect
 from ..request import ModelConfig, ModelRequest
 from ..target import Dialect
+from ..wire import find_codec, find_dialect
+from ..wire.openai_chat import ChatDialect
 
 __all__ = ["export_anthropic", "export_openai_chat"]
 

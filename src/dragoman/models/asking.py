@@ -16,13 +16,13 @@ from ..delta import DoneDelta, MessageDelta, ToolCallStartDelta, UsageDelta
 from ..errors import ErrorCode, InvalidValue, ModelError, Secrets, forget_arguments
 from ..history import HandedOff
 from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Text
-from ..providers import PROVIDERS, find_dialect
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
 from ..stream import ResponseReader
 from ..stream.textcalls import TextCallReader
 from ..target import TargetRules
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from ..usage import Prices, TokenUsage
+from ..wire import PROVIDERS, find_dialect
 from .clients import ErrorMapper, ProviderClient
 from .streams import ModelStream
 

@@ -11,13 +11,13 @@ import msgspec
 
 from ..delta import MessageDelta
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, Secrets, forget_arguments
-from ..providers import find_codec
 from ..request import CacheConfig, ModelConfig, ModelRequest, WireRequest
 from ..stream import Codec, Guard, ResponseReader
 from ..stream.textcalls import TextCallReader
 from ..target import Dialect
 from ..transport import default_transport
 from ..transport.protocol import PUBLIC_HEADERS, HttpRequest, Timeouts, require_headers, require_key, secrets_of
+from ..wire import find_codec
 from .preparing import Preparations
 from .streams import close_quietly, log_bug, without_secrets
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from ..delta import MessageDelta
 from ..errors import InvalidValue
-from ..providers import find_codec, find_recorded_dialect
 from ..stream import ResponseReader
+from ..wire import find_codec, find_recorded_dialect
 
 __all__ = ["PROTOCOLS", "decode_recorded"]
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import dragoman
 from dragoman import Message, Thinking, TokenUsage
-from dragoman.providers import PROVIDERS
+from dragoman.wire import PROVIDERS
 from tests.corpus import CORPUS, all_records, body_of
 
 KEY = "not-a-real-key"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...catalogue import list_models
 from ...errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
 from ...models import Model, model
-from ...providers import find_dialect
+from ...wire import find_dialect
 from ..localchoice import LocalChoice, LocalModel, read_local_name
 from ..modelchoice import LOCAL, open_model
 from ..settings import Settings

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...errors import InvalidValue
-from ...providers import PROVIDERS, find_dialect
+from ...wire import PROVIDERS, find_dialect
 from . import anthropic, bedrock, chat, gemini, responses
 from .dialects import without_additions
 from .rules import Request, Rule

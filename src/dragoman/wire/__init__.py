@@ -21,7 +21,7 @@ _RESPONSES = (
 )
 _ANTHROPIC = "anthropic anthropic-bedrock anthropic-vertex anthropic-compatible llamacpp-anthropic"
 PROVIDERS: dict[str, str] = {
-    **dict.fromkeys(_CHAT.split(), "chat_vendors"),
+    **dict.fromkeys(_CHAT.split(), "openai_chat"),
     **dict.fromkeys(_RESPONSES.split(), "openai_responses"),
     **dict.fromkeys(_ANTHROPIC.split(), "anthropic"),
     **dict.fromkeys(("google", "google-vertex"), "gemini"),

@@ -1,6 +1,6 @@
 """A conversation that handoff has fitted, to the JSON of an OpenAI Chat Completions request. Pure and deterministic.
 
-Answers are read in `openai_chat`. What vendors take and how they call it is in the fields of `ChatDialect`.
+`answers` reads the answers. What vendors take and how they call it is in the fields of `ChatDialect`.
 """
 
 import base64
@@ -9,80 +9,26 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json
-from ..message import FileRef, Image, Message, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
-from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
-from ..target import Dialect
-from ..toolspec import OneTool, ToolChoice, ToolSpec
-from .encoding import argument_text, merge_fields
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json
+from ...message import FileRef, Image, Message, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ...toolspec import OneTool, ToolChoice, ToolSpec
+from ..encoding import argument_text, merge_fields
+from ..turns import Growing, as_json, read_back, write_conversation
+from .dialects import AUDIO_FORMATS, ChatDialect
 from .text_calls import describe_tools, write_calls, write_result
-from .turns import Growing, as_json, read_back, write_conversation
 
-__all__ = ["SPECIFICATION", "ChatDialect", "HostedForm", "encode_request"]
+__all__ = ["encode_request"]
 
-SPECIFICATION = "openai-chat"
 CACHE_BREAKPOINTS = 4
 CACHE_KEY_LIMIT = 64
 SESSION_NAMES = ("session_id", "sessionId")
-AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _SCHEMA_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-# How a kind of media is put into a user turn.
-MediaForm = Literal["image_url", "video_url", "input_audio", "file", "document_url", "text"]
-
-
-class HostedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How a vendor is asked for a tool that it runs: a field of the request, or an entry of `tools`.
-
-    The options are the field's value, or stand in the entry, under `options_in` where that is given.
-    """
-
-    field: str | None = None
-    tool: dict[str, Any] = {}
-    options_in: str | None = None
-
-
-class ChatDialect(Dialect, frozen=True, kw_only=True):
-    """A host of the Chat Completions API, and how it departs from what OpenAI wrote down."""
-
-    specification: str = SPECIFICATION
-    path: str = "/chat/completions"
-    # Answers.
-    finish_optional: bool = False  # some versions send no finish reason: `[DONE]` or the whole body is the finish
-    completion_without_reasoning: bool = False  # `completion_tokens` leaves reasoning out, `total_tokens` does not
-    reports_cost: bool = False  # `usage.cost` is in US dollars
-    # What the request calls things.
-    max_tokens_field: str = "max_tokens"
-    system_role: Literal["system", "developer"] = "system"
-    stream_options: dict[str, Any] = msgspec.field(default_factory=lambda: {"include_usage": True})
-    defaults: dict[str, Any] = msgspec.field(default_factory=dict)  # sent always
-    # What goes back with an assistant turn.
-    thinking_field: str | None = None
-    thinking_with_calls_only: bool = False
-    thinking_stand_in: str | None = None  # for a turn with calls and no thinking, which the vendor refuses
-    thinking_parts: bool = False  # thinking and citations stand in the content, as Mistral has it
-    reasoning_details: bool = False
-    file_annotations: bool = False
-    refusals: bool = False
-    # What the vendor can do. Each effort maps to the fields that ask for it.
-    efforts: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    budget_field: tuple[str, ...] = ()
-    thoughts: dict[str, Any] = msgspec.field(default_factory=dict)  # asks for readable thoughts
-    sampling_with_reasoning: bool = True
-    media: dict[str, MediaForm] = msgspec.field(default_factory=lambda: {"image/": "image_url"})
-    media_urls: bool = True
-    strict_tools: bool = True
-    parallel_tool_calls: bool = True
-    output_schema: bool = True
-    hosted_tools: dict[str, HostedForm] = msgspec.field(default_factory=dict)
-    other_tools: bool = False  # takes entries of `tools` that are no functions
-    cache_key: bool = False
-    cache_control: bool = False
 
 
 def encode_request(request: ModelRequest, dialect: ChatDialect) -> WireRequest:

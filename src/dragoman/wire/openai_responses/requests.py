@@ -1,4 +1,4 @@
-"""OpenAI Responses: a conversation that handoff has fitted to its request. Pure. `openai_responses` reads the answers.
+"""OpenAI Responses: a conversation that handoff has fitted to its request. Pure. `answers` reads the answers.
 
 Assistant turns go back as the items they came as. A reasoning item goes back whole or not at all, and the ids of what
 followed one that stays home are left out: the API refuses either without the other.
@@ -12,18 +12,17 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json
-from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
-from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
-from ..target import Dialect, TargetRules
-from ..toolspec import OneTool, ToolChoice, ToolSpec
-from .encoding import argument_text, merge_fields
-from .turns import Growing, as_json, write_conversation
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json
+from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ...toolspec import OneTool, ToolChoice, ToolSpec
+from ..encoding import argument_text, merge_fields
+from ..turns import Growing, as_json, write_conversation
+from .dialects import ResponsesDialect
 
-__all__ = ["DIALECTS", "SPECIFICATION", "ResponsesDialect", "encode_request"]
+__all__ = ["encode_request"]
 
-SPECIFICATION = "openai-responses"
 CACHE_KEY_LIMIT = 64
 
 EFFORTS = {"off": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "max": "xhigh"}
@@ -37,110 +36,6 @@ HOSTED_TOOLS: dict[str, dict[str, Any]] = {
 # Items that the API takes without their id.
 _ID_OPTIONAL = frozenset(
     {"message", "function_call", "custom_tool_call", "tool_search_call", "tool_search_output", "compaction"}
-)
-
-
-class ResponsesDialect(Dialect, frozen=True, kw_only=True):
-    """A host of the Responses API."""
-
-    specification: str = SPECIFICATION
-    ignored: frozenset[str] = frozenset({"stop_sequences"})
-    abilities: frozenset[str] = frozenset(
-        ["streaming", "tools", "parallel_tools", "strict_tools", "structured_output", "reasoning", "images"]
-    )
-    path: str = "/responses"
-    # The host keeps conversations unless told not to, and gives reasoning as encrypted content when asked.
-    store: bool = True
-    encrypted_reasoning: bool = True
-    # Reasoning that came as plain text goes back as such.
-    plain_reasoning: bool = False
-    # A reasoning budget in tokens, which only some hosts know.
-    reasoning_budget: bool = False
-    item_ids: bool = True
-    # Nothing may stand between a call and its output.
-    calls_last: bool = False
-    hosted_tools: bool = True
-    cache_key: bool = True
-
-
-_FILES = frozenset({"image/", "application/", "text/"})
-_OPENAI_RULES: dict[str, Any] = {
-    "prefill": True,
-    "system_inside": True,
-    "user_media": _FILES,
-    "result_media": _FILES,
-}
-_ABILITIES = frozenset({*ResponsesDialect(provider="-", base_url="").abilities, "documents", "caching", "hosted_tools"})
-_PLAIN: dict[str, Any] = {"store": False, "encrypted_reasoning": False, "plain_reasoning": True, "cache_key": False}
-
-
-def _own(provider: str, **rules: Any) -> TargetRules:
-    return TargetRules(opaque_providers=frozenset({provider}), **rules)
-
-
-DIALECTS: tuple[ResponsesDialect, ...] = (
-    ResponsesDialect(
-        provider="openai",
-        base_url="https://api.openai.com/v1",
-        key_variables=("OPENAI_API_KEY",),
-        abilities=_ABILITIES,
-        rules=_own("openai", **_OPENAI_RULES),
-    ),
-    ResponsesDialect(
-        provider="azure-responses",
-        base_url="",  # https://RESOURCE.openai.azure.com/openai/v1
-        auth="api-key",
-        key_variables=("AZURE_OPENAI_API_KEY",),
-        abilities=_ABILITIES,
-        rules=_own("azure-responses", **_OPENAI_RULES),
-    ),
-    ResponsesDialect(
-        provider="openrouter-responses",
-        base_url="https://openrouter.ai/api/v1",
-        key_variables=("OPENROUTER_API_KEY",),
-        plain_reasoning=True,
-        reasoning_budget=True,
-        rules=_own(
-            "openrouter-responses",
-            opaque_same_model=True,
-            system_inside=True,
-            user_media=frozenset({"image/", "application/pdf"}),
-        ),
-    ),
-    ResponsesDialect(
-        provider="deepseek-responses",
-        base_url="https://api.deepseek.com",
-        key_variables=("DEEPSEEK_API_KEY",),
-        item_ids=False,
-        calls_last=True,
-        hosted_tools=False,
-        rules=_own("deepseek-responses", user_media=frozenset()),
-        **_PLAIN,
-    ),
-    ResponsesDialect(
-        provider="bedrock-mantle",
-        base_url="",  # https://bedrock-mantle.REGION.api.aws/openai/v1
-        key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
-        cache_key=False,
-        rules=_own("bedrock-mantle", opaque_same_model=True, system_inside=True),
-    ),
-    ResponsesDialect(
-        provider="llamacpp-responses",
-        base_url="http://127.0.0.1:8080/v1",
-        auth="none",
-        says_cut=False,  # its `response.completed` has the status `completed` then too
-        hosted_tools=False,
-        abilities=frozenset({"streaming", "tools", "reasoning", "images"}),  # it ignores `text.format`
-        rules=_own("llamacpp-responses", opaque_same_model=True),
-        **_PLAIN,
-    ),
-    ResponsesDialect(
-        provider="openai-responses-compatible",
-        base_url="",
-        says_cut=False,
-        rules=_own("openai-responses-compatible", opaque_same_model=True),
-        **_PLAIN,
-    ),
 )
 
 

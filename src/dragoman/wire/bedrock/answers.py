@@ -1,4 +1,4 @@
-"""Bedrock Converse: its events or whole answer to deltas. Pure; `bedrock_request` writes requests.
+"""Bedrock Converse: its events or whole answer to deltas. Pure; `requests` writes requests.
 
 `providerData` here, in the wire's own words: text `citations` (and `content` where they came in pieces); thinking
 `signature`, or `redactedContent`; the further fields of a `toolUse`; on the message its `usage` as reported and every
@@ -11,21 +11,17 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..jsontext import encode_json
-from ..message import FinishReason
-from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..target import Dialect
-from ..usage import TokenUsage, count_of
-from .bedrock_families import SPECIFICATION, BedrockDialect, family_dialect
-from .bedrock_request import encode_request
-from .callids import CallIds
-from .failures import error_from_response, error_from_words, error_words
-from .lenient import LenientJson, broken, required_object, text_of
-from .wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
+from ...jsontext import encode_json
+from ...message import FinishReason
+from ...stream import DeltaWriter, TypedJson, WireEvent
+from ...target import Dialect
+from ...usage import TokenUsage, count_of
+from ..callids import CallIds
+from ..failures import error_from_words, error_words
+from ..lenient import LenientJson, broken, required_object, text_of
+from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
 
-__all__ = ["CODEC", "DIALECTS", "BedrockDialect", "family_dialect"]
-
-DIALECTS: tuple[BedrockDialect, ...] = (family_dialect(""),)
+__all__ = ["Decoder"]
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "end_turn": FinishReason.STOP,
@@ -88,7 +84,7 @@ class _Block:
         self.call_id = ""  # of a call, unique in the answer
 
 
-class _Decoder:
+class Decoder:
     """Events of one answer to deltas. `messageStop` is the finish; usage may still follow it, or an exception."""
 
     __slots__ = (
@@ -378,11 +374,3 @@ def _decoded(encoded: str) -> bytes:
         return base64.b64decode(encoded, validate=True)
     except ValueError:
         raise broken("bytes are not in base64") from None
-
-
-CODEC = Codec(
-    specification=SPECIFICATION,
-    encode_request=encode_request,
-    open_decoder=_Decoder,
-    map_error=error_from_response,
-)

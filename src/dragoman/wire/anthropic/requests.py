@@ -1,6 +1,6 @@
 """A conversation and its settings to the JSON of Anthropic's Messages API, on any of its hosts. Pure.
 
-Parts carry `providerData` in the wire's own words (`anthropic` says which); it goes back as it came.
+Parts carry `providerData` in the wire's own words (`answers` says which); it goes back as it came.
 """
 
 import base64
@@ -10,19 +10,17 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json
-from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
-from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
-from ..target import Dialect
-from ..toolspec import OneTool, ToolChoice, ToolSpec
-from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
-from .encoding import argument_object, merge_fields
-from .turns import Turns, read_back, write_conversation
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json
+from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ...toolspec import OneTool, ToolChoice, ToolSpec
+from ..claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+from ..encoding import argument_object, merge_fields
+from ..turns import Turns, read_back, write_conversation
+from .dialects import IMAGE_TYPES, AnthropicDialect
 
-__all__ = ["DOCUMENT_TYPES", "IMAGE_TYPES", "SPECIFICATION", "AnthropicDialect", "encode_request"]
-
-SPECIFICATION = "anthropic-messages"
+__all__ = ["encode_request"]
 
 # Our word for a hosted tool -> a type of it that every current model takes, and the one name that it may have.
 HOSTED_TOOLS: dict[str, tuple[str, str]] = {
@@ -33,27 +31,10 @@ HOSTED_TOOLS: dict[str, tuple[str, str]] = {
 _DATED_TYPE = re.compile(r"(.+)_20\d{6}")
 _UNNAMED_TOOLS = frozenset({"mcp_toolset"})
 
-IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-DOCUMENT_TYPES = frozenset({"application/pdf", "text/"})
-
 CACHE_BREAKPOINTS = 4
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 _UNCACHEABLE = frozenset({"thinking", "redacted_thinking"})
 _EMPTY_TURN = {"type": "text", "text": "."}  # the API refuses a user turn of nothing or of white space
-
-
-class AnthropicDialect(Dialect, frozen=True, kw_only=True):
-    """A host of the Messages API. Where `{model}` stands in its paths, the body has `body_version` instead."""
-
-    specification: str = SPECIFICATION
-    output_limit_required: bool = True
-    stream_path: str = "/v1/messages"
-    whole_path: str = "/v1/messages"
-    body_version: str | None = None
-    # The body says whether the answer is streamed; elsewhere the path alone does.
-    stream_field: bool = True
-    # Thinking without a signature is taken back.
-    unsigned_thinking: bool = False
 
 
 def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequest:

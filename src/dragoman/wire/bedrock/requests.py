@@ -1,6 +1,6 @@
-"""A conversation and its settings to the JSON of Bedrock's Converse API. Pure; `bedrock_families` says who takes what.
+"""A conversation and its settings to the JSON of Bedrock's Converse API. Pure; `dialects` says which model takes what.
 
-Parts carry `providerData` in the wire's own words (`bedrock` says which); it goes back as it came.
+Parts carry `providerData` in the wire's own words (`answers` says which); it goes back as it came.
 """
 
 import base64
@@ -12,15 +12,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json
-from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
-from ..request import HostedTool, ModelConfig, ModelRequest, WireRequest
-from ..toolspec import OneTool, ToolSpec
-from .bedrock_families import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
-from .claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
-from .encoding import argument_object, merge_fields, result_value
-from .turns import Turns, read_back, write_conversation
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json
+from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ...toolspec import OneTool, ToolSpec
+from ..claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+from ..encoding import argument_object, merge_fields, result_value
+from ..turns import Turns, read_back, write_conversation
+from .dialects import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
 
 __all__ = ["encode_request"]
 

@@ -1,4 +1,4 @@
-"""Anthropic Messages: its events or whole answer to deltas, and its hosts. Pure; `anthropic_request` writes requests.
+"""Anthropic Messages: its events or whole answer to deltas. Pure; `requests` writes requests.
 
 Also spoken by Bedrock (invoke, whose event stream wraps the same events) and Vertex.
 
@@ -11,20 +11,18 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json
-from ..message import FinishReason
-from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..target import Dialect, NameRule, TargetRules
-from ..usage import TokenUsage, count_of
-from .anthropic_request import DOCUMENT_TYPES, IMAGE_TYPES, SPECIFICATION, AnthropicDialect, encode_request
-from .callids import CallIds
-from .failures import error_from_response, error_from_words, error_words
-from .hosts import AWS_VARIABLES, VERTEX_VARIABLES
-from .lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, required_object, text_of
-from .wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json
+from ...message import FinishReason
+from ...stream import DeltaWriter, TypedJson, WireEvent
+from ...target import Dialect
+from ...usage import TokenUsage, count_of
+from ..callids import CallIds
+from ..failures import error_from_words, error_words
+from ..lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, required_object, text_of
+from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
 
-__all__ = ["CODEC", "DIALECTS", "AnthropicDialect"]
+__all__ = ["Decoder"]
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "end_turn": FinishReason.STOP,
@@ -42,102 +40,6 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "content_filter": FinishReason.CONTENT_FILTER,
     "sensitive": FinishReason.CONTENT_FILTER,  # Z.ai
 }
-
-_OWN_HOSTS = frozenset({"anthropic", "anthropic-bedrock", "anthropic-vertex"})
-_IMAGES = frozenset(IMAGE_TYPES)
-_MEDIA = _IMAGES | DOCUMENT_TYPES
-_RULES = TargetRules(
-    tool_names=NameRule(r"[a-zA-Z0-9_-]{1,128}", 128),
-    opaque_providers=_OWN_HOSTS,
-    final_thinking=False,
-    blank_text=False,
-    user_first=True,
-    tools_for_history=True,
-    user_media=_MEDIA,
-    # A stored file of another type is an upload to the container, for which a result has no place.
-    result_media=_IMAGES | {"application/pdf", "text/plain"},
-)
-_ABILITIES = frozenset(
-    [
-        "streaming",
-        "tools",
-        "parallel_tools",
-        "strict_tools",
-        "structured_output",
-        "reasoning",
-        "images",
-        "documents",
-        "caching",
-    ]
-)
-_VERTEX = "aiplatform.googleapis.com/v1/projects/{project}/locations"
-_VERSION = {"anthropic-version": "2023-06-01"}
-
-DIALECTS: tuple[AnthropicDialect, ...] = (
-    AnthropicDialect(
-        provider="anthropic",
-        base_url="https://api.anthropic.com",
-        auth="x-api-key",
-        key_variables=("ANTHROPIC_API_KEY",),
-        headers=_VERSION,
-        abilities=_ABILITIES | {"hosted_tools"},
-        rules=_RULES,
-    ),
-    AnthropicDialect(
-        provider="anthropic-bedrock",
-        base_url="https://bedrock-runtime.{region}.amazonaws.com",
-        auth="aws",
-        key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
-        address_variables=AWS_VARIABLES,
-        stream_path="/model/{model}/invoke-with-response-stream",
-        whole_path="/model/{model}/invoke",
-        body_version="bedrock-2023-05-31",
-        stream_field=False,
-        abilities=_ABILITIES,
-        rules=_RULES,
-    ),
-    AnthropicDialect(
-        provider="anthropic-vertex",
-        base_url=f"https://{{region}}-{_VERTEX}/{{region}}/publishers/anthropic/models",
-        global_base_url=f"https://{_VERTEX}/global/publishers/anthropic/models",
-        auth="token",
-        address_variables=VERTEX_VARIABLES,
-        stream_path="/{model}:streamRawPredict",
-        whole_path="/{model}:rawPredict",
-        body_version="vertex-2023-10-16",
-        abilities=_ABILITIES | {"hosted_tools"},
-        rules=_RULES,
-    ),
-    AnthropicDialect(
-        provider="anthropic-compatible",
-        base_url="",
-        auth="x-api-key",
-        headers=_VERSION,
-        says_cut=False,  # LiteLLM in front of llama.cpp says `end_turn`
-        unsigned_thinking=True,
-        abilities=frozenset({"streaming", "tools", "reasoning", "images"}),
-        rules=msgspec.structs.replace(
-            _RULES,
-            opaque_providers=frozenset({"anthropic-compatible"}),
-            user_media=_IMAGES,
-            result_media=_IMAGES,
-        ),
-    ),
-    AnthropicDialect(
-        provider="llamacpp-anthropic",
-        base_url="http://127.0.0.1:8080",
-        auth="none",
-        headers=_VERSION,
-        unsigned_thinking=True,
-        abilities=frozenset({"streaming", "tools", "reasoning", "images"}),
-        rules=msgspec.structs.replace(
-            _RULES,
-            opaque_providers=frozenset({"llamacpp-anthropic"}),
-            user_media=_IMAGES,
-            result_media=frozenset(),
-        ),
-    ),
-)
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -207,7 +109,7 @@ class _Block:
         self.summarised = False  # whether a compaction's delta has come
 
 
-class _Decoder:
+class Decoder:
     """Events of one answer to deltas. `message_stop` is the finish; without it the answer is cut short."""
 
     __slots__ = (
@@ -469,11 +371,3 @@ class _Decoder:
 
 def _reason_of(word: str) -> FinishReason:
     return FINISH_REASONS.get(word, FinishReason.OTHER)
-
-
-CODEC = Codec(
-    specification=SPECIFICATION,
-    encode_request=encode_request,
-    open_decoder=_Decoder,
-    map_error=error_from_response,
-)

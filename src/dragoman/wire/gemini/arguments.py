@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ..jsontext import MAX_DEPTH
-from .lenient import broken
+from ...jsontext import MAX_DEPTH
+from ..lenient import broken
 
 __all__ = ["FunctionCall", "StreamedCall"]
 

@@ -8,10 +8,10 @@ reads the answers.
 from collections.abc import Sequence
 from typing import Literal
 
-from ..jsontext import encode_json
-from ..message import Part, Text, ToolCall
-from ..toolspec import ToolSpec
-from .encoding import argument_object
+from ...jsontext import encode_json
+from ...message import Part, Text, ToolCall
+from ...toolspec import ToolSpec
+from ..encoding import argument_object
 
 __all__ = ["CallForm", "describe_tools", "write_calls", "write_result"]
 

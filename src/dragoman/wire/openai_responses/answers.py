@@ -1,4 +1,4 @@
-"""OpenAI Responses: its events or whole answer to deltas. Pure; no network, no clock. Requests are written next door.
+"""OpenAI Responses: its events or whole answer to deltas. Pure; no network, no clock. `requests` writes requests.
 
 Output items may run interleaved, close late or never. What can be read at once is written at once: text and thinking
 of one item at a time, calls where no text is under way; everything else waits its turn, and the last event settles it.
@@ -15,16 +15,17 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError, UnreadableData
-from ..jsontext import decode_json, encode_json, join_surrogates
-from ..message import FinishReason
-from ..stream import Codec, DeltaWriter, WireEvent
-from ..target import Dialect
-from ..usage import TokenUsage
-from .callids import CallIds
-from .failures import error_from_response, error_from_words, error_words
-from .lenient import UNREADABLE, LenientJson, decode_unlabelled
-from .openai_responses_items import (
+from ...errors import ErrorCode, ModelError, UnreadableData
+from ...jsontext import decode_json, encode_json, join_surrogates
+from ...message import FinishReason
+from ...stream import DeltaWriter, WireEvent
+from ...target import Dialect
+from ...usage import TokenUsage
+from ..callids import CallIds
+from ..failures import error_from_words, error_words
+from ..lenient import UNREADABLE, LenientJson, decode_unlabelled
+from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, lost, worst_word
+from .items import (
     NOT_KEPT,
     PIECES,
     REPEATED,
@@ -45,10 +46,8 @@ from .openai_responses_items import (
     text_in,
     without,
 )
-from .openai_responses_request import DIALECTS, SPECIFICATION, ResponsesDialect, encode_request
-from .wholeness import NOT_CLOSED, WHOLE_FINISHES, lost, worst_word
 
-__all__ = ["CODEC", "DIALECTS", "ResponsesDialect"]
+__all__ = ["Decoder"]
 
 # `status`, with `:reason` where it is incomplete. A completed answer with calls or a refusal finishes with those.
 FINISH_REASONS: dict[str, FinishReason] = {
@@ -86,7 +85,7 @@ _decode_piece = msgspec.json.Decoder(_Piece).decode
 _EVENT = LenientJson(_Event)
 
 
-class _Decoder:
+class Decoder:
     """Events of one answer to deltas. A response's own last event is the finish; without it the answer is cut short."""
 
     __slots__ = (
@@ -554,11 +553,3 @@ def _decode_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelError("the provider sent something else than a JSON object", code=ErrorCode.PROTOCOL_VIOLATION)
     return value
-
-
-CODEC = Codec(
-    specification=SPECIFICATION,
-    encode_request=encode_request,
-    open_decoder=_Decoder,
-    map_error=error_from_response,
-)

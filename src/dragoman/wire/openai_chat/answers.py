@@ -1,6 +1,6 @@
 """OpenAI Chat Completions and everything compatible: its chunks or whole answer to deltas. Pure; no network, no clock.
 
-Requests are written in `openai_chat_request`; in what the vendors differ is data (`chat_vendors`).
+`requests` writes requests; how the vendors differ is data (`dialects`).
 
 `providerData` here, in the wire's own words: thinking `reasoning_details`, `extra_content` and `thought_signature`;
 text `annotations`, or `refusal: true`; tool call `extra_content`, `type` where it is no function, and the wire's `id`
@@ -13,17 +13,17 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
-from ..message import FinishReason
-from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..usage import TokenUsage, count_of
-from .failures import error_from_response, error_from_words, error_words
-from .lenient import UNREADABLE, LenientJson, decode_unlabelled, text_of
-from .openai_chat_calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
-from .openai_chat_request import SPECIFICATION, ChatDialect, encode_request
-from .wholeness import require_call, worst_word
+from ...errors import ErrorCode, ModelError
+from ...message import FinishReason
+from ...stream import DeltaWriter, TypedJson, WireEvent
+from ...usage import TokenUsage, count_of
+from ..failures import error_from_words, error_words
+from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, text_of
+from ..wholeness import require_call, worst_word
+from .calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
+from .dialects import ChatDialect
 
-__all__ = ["CODEC", "ChatDialect"]
+__all__ = ["Decoder"]
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "stop": FinishReason.STOP,
@@ -138,7 +138,7 @@ _CHOICE_FIELDS = frozenset({*_Choice.__struct_fields__, "usage", "text", "token_
 _MESSAGE_FIELDS = frozenset({*_Delta.__struct_fields__, "role", "token_id"})
 
 
-class _Decoder:
+class Decoder:
     """Chunks of one answer to deltas. `finish_reason` is the finish; `[DONE]` or the end of the body then closes.
 
     `done` waits for that, since usage, or an error (OpenRouter), may follow the finish reason.
@@ -559,11 +559,3 @@ def _error_inside(value: dict[str, Any]) -> ModelError:
     numbers = map(inner.get, ("status_code", "code", "status")) if isinstance(inner, dict) else ()
     statuses = (int(str(number)) for number in numbers if str(number).isdecimal())
     return error_from_words(words, message, status=next((code for code in statuses if 400 <= code < 600), None))
-
-
-CODEC = Codec(
-    specification=SPECIFICATION,
-    encode_request=encode_request,
-    open_decoder=_Decoder,
-    map_error=error_from_response,
-)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..target import Dialect, NameRule, TargetRules
-from .hosts import AWS_VARIABLES
+from ...target import Dialect, NameRule, TargetRules
+from ..hosts import AWS_VARIABLES
 
 __all__ = [
     "DOCUMENT_FORMATS",
@@ -197,3 +197,6 @@ def family_dialect(model_id: str) -> BedrockDialect:
     if found is not None:
         return FAMILIES[found[1]]
     return _CLAUDE if not model_id or model_id.startswith("arn:") else _UNKNOWN
+
+
+DIALECTS: tuple[BedrockDialect, ...] = (family_dialect(""),)

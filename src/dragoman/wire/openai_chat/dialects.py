@@ -1,13 +1,68 @@
 """Vendors that speak OpenAI's Chat Completions, one record each: where they are, how they depart from it. Data only."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from ..target import NameRule, TargetRules
-from .openai_chat_request import AUDIO_FORMATS, ChatDialect, HostedForm, MediaForm
+from ...target import Dialect, NameRule, TargetRules
 
-__all__ = ["DIALECTS"]
+__all__ = ["AUDIO_FORMATS", "DIALECTS", "SPECIFICATION", "ChatDialect", "HostedForm"]
+
+SPECIFICATION = "openai-chat"
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+# How a kind of media is put into a user turn.
+MediaForm = Literal["image_url", "video_url", "input_audio", "file", "document_url", "text"]
+
+
+class HostedForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a vendor is asked for a tool that it runs: a field of the request, or an entry of `tools`.
+
+    The options are the field's value, or stand in the entry, under `options_in` where that is given.
+    """
+
+    field: str | None = None
+    tool: dict[str, Any] = {}
+    options_in: str | None = None
+
+
+class ChatDialect(Dialect, frozen=True, kw_only=True):
+    """A host of the Chat Completions API, and how it departs from what OpenAI wrote down."""
+
+    specification: str = SPECIFICATION
+    path: str = "/chat/completions"
+    # Answers.
+    finish_optional: bool = False  # some versions send no finish reason: `[DONE]` or the whole body is the finish
+    completion_without_reasoning: bool = False  # `completion_tokens` leaves reasoning out, `total_tokens` does not
+    reports_cost: bool = False  # `usage.cost` is in US dollars
+    # What the request calls things.
+    max_tokens_field: str = "max_tokens"
+    system_role: Literal["system", "developer"] = "system"
+    stream_options: dict[str, Any] = msgspec.field(default_factory=lambda: {"include_usage": True})
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)  # sent always
+    # What goes back with an assistant turn.
+    thinking_field: str | None = None
+    thinking_with_calls_only: bool = False
+    thinking_stand_in: str | None = None  # for a turn with calls and no thinking, which the vendor refuses
+    thinking_parts: bool = False  # thinking and citations stand in the content, as Mistral has it
+    reasoning_details: bool = False
+    file_annotations: bool = False
+    refusals: bool = False
+    # What the vendor can do. Each effort maps to the fields that ask for it.
+    efforts: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    budget_field: tuple[str, ...] = ()
+    thoughts: dict[str, Any] = msgspec.field(default_factory=dict)  # asks for readable thoughts
+    sampling_with_reasoning: bool = True
+    media: dict[str, MediaForm] = msgspec.field(default_factory=lambda: {"image/": "image_url"})
+    media_urls: bool = True
+    strict_tools: bool = True
+    parallel_tool_calls: bool = True
+    output_schema: bool = True
+    hosted_tools: dict[str, HostedForm] = msgspec.field(default_factory=dict)
+    other_tools: bool = False  # takes entries of `tools` that are no functions
+    cache_key: bool = False
+    cache_control: bool = False
+
 
 _OPENAI_IDS = NameRule(r"[a-zA-Z0-9_-]{1,40}", 40)
 _LOOSE_IDS = NameRule(r"[a-zA-Z0-9_.:-]{1,64}", 64)  # Kimi's own ids are `functions.name:0`

@@ -2,9 +2,9 @@
 
 from typing import Any, Literal, TypeAlias
 
-from ..jsontext import encode_json, join_surrogates, parse_arguments
-from ..usage import count_of
-from .wholeness import lost
+from ...jsontext import encode_json, join_surrogates, parse_arguments
+from ...usage import count_of
+from ..wholeness import lost
 
 __all__ = [
     "NOT_KEPT",

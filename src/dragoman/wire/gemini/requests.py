@@ -1,6 +1,6 @@
-"""Gemini generateContent: a request to its JSON, and how its hosts differ. Pure; no network, no clock.
+"""Gemini generateContent: a request to its JSON. Pure; no network, no clock.
 
-The conversation is one that handoff has fitted; `gemini` says what `providerData` holds.
+The conversation is one that handoff has fitted; `answers` says what `providerData` holds.
 """
 
 import base64
@@ -12,18 +12,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json
-from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
-from ..request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
-from ..target import Dialect
-from ..toolspec import OneTool, ToolChoice, ToolSpec
-from .encoding import argument_object, merge_fields, result_value
-from .turns import Growing, as_json, write_conversation
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json
+from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ...request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
+from ...toolspec import OneTool, ToolChoice, ToolSpec
+from ..encoding import argument_object, merge_fields, result_value
+from ..turns import Growing, as_json, write_conversation
+from .dialects import GeminiDialect
 
-__all__ = ["SPECIFICATION", "GeminiDialect", "encode_request"]
-
-SPECIFICATION = "gemini"
+__all__ = ["encode_request"]
 
 # Our word for a hosted tool -> the API's.
 HOSTED_TOOLS = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
@@ -41,15 +39,6 @@ UNSIGNED = "skip_thought_signature_validator"
 CACHED_FIELDS = ("systemInstruction", "tools", "toolConfig")
 
 _VERSION = re.compile(r"gemini-(\d+)")
-
-
-class GeminiDialect(Dialect, frozen=True, kw_only=True):
-    """A host of the API. `hosted_tool_parts`: hosted tools beside our own are allowed if their calls are shown."""
-
-    specification: str = SPECIFICATION
-    path: str = "/v1beta/{model}:{method}"
-    collection: str = "models"  # of a model that is named without one (as in tunedModels/mine, endpoints/123)
-    hosted_tool_parts: bool = False
 
 
 def encode_request(request: ModelRequest, dialect: GeminiDialect) -> WireRequest:

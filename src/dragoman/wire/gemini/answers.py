@@ -1,6 +1,6 @@
 """Gemini generateContent: its chunks or whole answer to deltas, its errors to codes. Pure; no network, no clock.
 
-`gemini_request` writes requests. `providerData` here, in the wire's own words: on text, thinking and images every
+`requests` writes requests. `providerData` here, in the wire's own words: on text, thinking and images every
 further field of the part (`thoughtSignature` …); on a call these too, and `id`, the wire's own id where ours differs
 (empty where the wire had none); on the message its `usage` as last reported and every further field of the answer.
 """
@@ -12,21 +12,19 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from ..errors import ModelError
-from ..jsontext import decode_json, encode_json
-from ..message import FinishReason
-from ..stream import Codec, DeltaWriter, TypedJson, WireEvent
-from ..target import NameRule, TargetRules
-from ..usage import NUMBER_LIMIT, TokenUsage
-from .callids import CallIds
-from .failures import ERROR_WORDS, error_from_response, error_from_words, error_words
-from .gemini_arguments import FunctionCall, StreamedCall
-from .gemini_request import SPECIFICATION, GeminiDialect, encode_request
-from .hosts import VERTEX_VARIABLES
-from .lenient import broken, decode_unlabelled, mended
-from .wholeness import NOT_CLOSED, lost, require_call, worst_word
+from ...errors import ModelError
+from ...jsontext import decode_json, encode_json
+from ...message import FinishReason
+from ...stream import DeltaWriter, TypedJson, WireEvent
+from ...usage import NUMBER_LIMIT, TokenUsage
+from ..callids import CallIds
+from ..failures import ERROR_WORDS, error_from_response, error_from_words, error_words
+from ..lenient import broken, decode_unlabelled, mended
+from ..wholeness import NOT_CLOSED, lost, require_call, worst_word
+from .arguments import FunctionCall, StreamedCall
+from .dialects import GeminiDialect
 
-__all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
+__all__ = ["Decoder", "map_error"]
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "STOP": FinishReason.STOP,
@@ -177,7 +175,7 @@ class _Totals:
         )
 
 
-class _Decoder:
+class Decoder:
     """Chunks of one answer to deltas. Done only at the end of the body: usage may follow the finish reason."""
 
     __slots__ = (
@@ -459,63 +457,3 @@ def _details(value: Any) -> tuple[list[str], float | None]:
             found = _RETRY_DELAY.fullmatch(str(detail.get("retryDelay") or ""))
             delay = float(found[1]) if found else delay
     return reasons, delay
-
-
-# ---------------------------------------------------------------- vendors
-
-_RULES = TargetRules(
-    tool_names=NameRule(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}", 64),
-    # Signatures are bound to the model that made them, and to the host.
-    opaque_providers=frozenset({"google"}),
-    opaque_same_model=True,
-    # A turn with calls must come right after a user turn or after results.
-    user_first=True,
-    user_media=frozenset({"image/", "audio/", "video/", "text/", "application/pdf"}),
-    assistant_media=frozenset({"image/"}),
-)
-
-_ABILITIES = frozenset(
-    [
-        "streaming",
-        "tools",
-        "parallel_tools",
-        "structured_output",
-        "reasoning",
-        "images",
-        "documents",
-        "audio",
-        "video",
-        "caching",
-        "hosted_tools",
-    ]
-)
-
-DIALECTS: tuple[GeminiDialect, ...] = (
-    GeminiDialect(
-        provider="google",
-        base_url="https://generativelanguage.googleapis.com",
-        auth="x-goog-api-key",
-        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        abilities=_ABILITIES,
-        rules=_RULES,
-        hosted_tool_parts=True,
-    ),
-    GeminiDialect(
-        provider="google-vertex",
-        base_url="https://{region}-aiplatform.googleapis.com/v1beta1/projects/{project}/locations/{region}",
-        auth="token",
-        address_variables=VERTEX_VARIABLES,
-        abilities=_ABILITIES,
-        rules=msgspec.structs.replace(_RULES, opaque_providers=frozenset({"google-vertex"})),
-        global_base_url="https://aiplatform.googleapis.com/v1beta1/projects/{project}/locations/global",
-        path="/{model}:{method}",
-        collection="publishers/google/models",
-    ),
-)
-
-CODEC = Codec(
-    specification=SPECIFICATION,
-    encode_request=encode_request,
-    open_decoder=_Decoder,
-    map_error=map_error,
-)

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json, parse_arguments
-from ..stream import DeltaWriter
-from .callids import CallIds
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json, parse_arguments
+from ...stream import DeltaWriter
+from ..callids import CallIds
 
 __all__ = ["CallPiece", "CalledFunction", "FurtherPiece", "ToolCallJoiner"]
 

@@ -1,0 +1,15 @@
+"""Gemini's generateContent, on Google's two hosts."""
+
+from ...stream import Codec
+from .answers import Decoder, map_error
+from .dialects import DIALECTS, SPECIFICATION, GeminiDialect
+from .requests import encode_request
+
+__all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
+
+CODEC = Codec(
+    specification=SPECIFICATION,
+    encode_request=encode_request,
+    open_decoder=Decoder,
+    map_error=map_error,
+)

@@ -1,0 +1,16 @@
+"""OpenAI's Chat Completions API and the vendors that speak it."""
+
+from ...stream import Codec
+from ..failures import error_from_response
+from .answers import Decoder
+from .dialects import DIALECTS, SPECIFICATION, ChatDialect
+from .requests import encode_request
+
+__all__ = ["CODEC", "DIALECTS", "ChatDialect"]
+
+CODEC = Codec(
+    specification=SPECIFICATION,
+    encode_request=encode_request,
+    open_decoder=Decoder,
+    map_error=error_from_response,
+)
