@@ -37,7 +37,6 @@ from dragoman.history import (
     entry_to_json,
 )
 from dragoman.interop import append_imported, export_anthropic, export_openai_chat, import_openai_chat
-from dragoman.interop.media import result_content
 from dragoman.jsontext import decode_json, encode_json, join_surrogates, parse_arguments
 from dragoman.request import ContextConfig
 from dragoman.store.blobs import cut_pieces, put_back
@@ -50,6 +49,7 @@ from dragoman.tools.docstrings import read_docstring
 from dragoman.tools.results import read_answer
 from dragoman.wire import find_codec, find_dialect
 from dragoman.wire.gemini.arguments import FunctionCall, PartialArgument, StreamedCall
+from dragoman.wire.media import result_content
 
 MEGABYTE = 1_000_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

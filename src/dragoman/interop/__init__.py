@@ -4,14 +4,15 @@ An import gives an `Imported`; `append_imported` makes it part of a history. Wha
 raises UnreadableData, which says where.
 """
 
+from ..wire.anthropic.requests import import_anthropic
+from ..wire.drafts import Imported
+from ..wire.openai_chat.requests import import_openai_chat
+from ..wire.openai_responses.requests import import_openai_responses
 from .agent_log import import_agent_log
-from .anthropic import import_anthropic
 from .exports import export_anthropic, export_openai_chat
-from .imported import Imported, PlannedImport, append_imported, plan_import
 from .jsonl import read_jsonl, write_jsonl
 from .langchain import import_langchain
-from .openai_chat import import_openai_chat
-from .openai_responses import import_openai_responses
+from .planning import PlannedImport, append_imported, plan_import
 from .pydantic_ai import import_pydantic_ai
 from .vercel import import_vercel_ui
 

@@ -5,9 +5,8 @@ from typing import Any
 from ..errors import ErrorCode, UnreadableData
 from ..message import Message, MessageMeta, Part, Role, Text, Thinking, ToolCall, ToolResult
 from ..usage import TokenUsage
-from .answers import require_new_id
-from .imported import Draft, Imported
-from .reading import JsonSource, Node, reading, take_json
+from ..wire.drafts import Draft, Imported
+from ..wire.reading import JsonSource, Node, reading, require_new_id, take_json
 
 __all__ = ["import_agent_log"]
 

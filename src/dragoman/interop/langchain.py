@@ -23,10 +23,9 @@ from ..message import (
     ToolResult,
 )
 from ..usage import TokenUsage
-from .answers import require_new_id
-from .imported import Draft, Imported
-from .media import decoded, media_by_url, media_of_bytes, stored_file
-from .reading import JsonSource, Node, reading, take_json
+from ..wire.drafts import Draft, Imported
+from ..wire.media import decoded, media_by_url, media_of_bytes, stored_file
+from ..wire.reading import JsonSource, Node, reading, require_new_id, take_json
 
 __all__ = ["import_langchain"]
 

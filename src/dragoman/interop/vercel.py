@@ -23,10 +23,9 @@ from ..message import (
     ToolCall,
     ToolResult,
 )
-from .answers import require_new_id
-from .imported import Draft, Imported
-from .media import decoded, media_by_url, media_of_bytes, result_content
-from .reading import JsonSource, Node, reading, take_json
+from ..wire.drafts import Draft, Imported
+from ..wire.media import decoded, media_by_url, media_of_bytes, result_content
+from ..wire.reading import JsonSource, Node, reading, require_new_id, take_json
 
 __all__ = ["import_vercel_ui"]
 

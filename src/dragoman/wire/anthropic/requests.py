@@ -1,5 +1,6 @@
-"""A conversation and its settings to the JSON of Anthropic's Messages API, on any of its hosts. Pure.
+"""Requests of Anthropic's Messages API, on any of its hosts. Pure.
 
+Write: a conversation and its settings → JSON. Read: the messages of a request → a conversation.
 Parts carry `providerData` in the wire's own words (`answers` says which); it goes back as it came.
 """
 
@@ -10,17 +11,34 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
-from ...errors import ErrorCode, ModelError
+from ...errors import ErrorCode, ModelError, UnreadableData
 from ...jsontext import encode_json
-from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ...message import (
+    FileRef,
+    Image,
+    Message,
+    ModelInvocationDescriptor,
+    Part,
+    ProviderItem,
+    ResultPart,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...toolspec import OneTool, ToolChoice, ToolSpec
 from ..claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
+from ..drafts import Draft, Imported
 from ..encoding import argument_object, merge_fields
+from ..media import decoded, media_by_url, media_of_bytes, stored_file
+from ..reading import JsonSource, Node, require_new_id, take_json
+from ..stored_answers import invocation_of, read_answer
 from ..turns import Turns, read_back, write_conversation
-from .dialects import IMAGE_TYPES, AnthropicDialect
+from .dialects import IMAGE_TYPES, SPECIFICATION, AnthropicDialect
 
-__all__ = ["encode_request"]
+__all__ = ["encode_request", "import_anthropic"]
 
 # Our word for a hosted tool -> a type of it that every current model takes, and the one name that it may have.
 HOSTED_TOOLS: dict[str, tuple[str, str]] = {
@@ -251,3 +269,141 @@ def _mark_last(end: int, blocks: list[dict[str, Any]]) -> None:
         if blocks[place]["type"] not in _UNCACHEABLE:
             blocks[place] = {**blocks[place], **_CACHE_MARK}
             return
+
+
+# ---------------------------------------------------------------- read: a request's messages → a conversation
+
+# Block of an answer -> the field of its text, and the field stored with it.
+_ANSWER_TEXTS: dict[str, tuple[str, str | None]] = {
+    "text": ("text", "citations"),
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data", None),
+}
+_USER_FIELDS = frozenset({"role", "content"})
+_CACHE_FIELD = "cache_control"  # a setting of one request; sent back with every turn, it breaks the limit on them
+
+
+def import_anthropic(
+    messages: JsonSource, system: str | list[dict[str, Any]] | None = None, *, made_by: str | None = None
+) -> Imported:
+    """Return the conversation that a Messages API list holds; raise UnreadableData where it is none.
+
+    `system` is the request's own, text or blocks. `made_by` (`provider:model`) says which model gave the answers, if it
+    was one: without it, signatures and the like are kept and sent to nobody.
+    """
+    invocation = invocation_of(made_by, SPECIFICATION)
+    draft = Draft("anthropic")
+    instruction = Node("", "system")
+    if system is not None:
+        instruction = Node(system, "system") if isinstance(system, str) else take_json(system, "system")
+        draft.add_system(_read_system(instruction))
+    root = take_json(messages, "messages")
+    for node in root.each():
+        match node.text_in("role"):
+            case "user":
+                _read_user(node, draft)
+            case "assistant":
+                _read_assistant(node, draft, invocation)
+            case "system":
+                draft.add_system(_read_system(node.child("content")))
+            case _:
+                raise UnreadableData(f"{node.where}.role must be user or assistant")
+    return draft.result(instruction, root)
+
+
+def _read_system(node: Node) -> str:
+    texts = []
+    for block in _blocks(node):
+        block.skip("type")
+        texts.append(block.text_in("text"))
+    return "\n\n".join(texts)
+
+
+def _blocks(content: Node) -> list[Node]:
+    """The blocks of a content; a text is short for one block."""
+    if isinstance(content.value, list):
+        return content.each()
+    return [Node({"type": "text", "text": content.text()}, content.where)]
+
+
+# ---------------------------------------------------------------- user turns
+
+
+def _read_user(node: Node, draft: Draft) -> None:
+    """Add the results first, each as its own message, then what the user said."""
+    said: list[ResultPart] = []
+    for block in _blocks(node.child("content")):
+        if block.text_in("type") == "tool_result":
+            _read_result(block, draft)
+        else:
+            said.append(_read_block(block, draft))
+    if said:
+        draft.add(Role.USER, list(said), extra=draft.own_fields(node, _USER_FIELDS))
+
+
+def _read_result(node: Node, draft: Draft) -> None:
+    content = node.child("content")
+    said: str | tuple[ResultPart, ...] = "" if content.value is None else ()
+    if isinstance(content.value, list):
+        said = tuple(_read_block(block, draft) for block in content.each())
+    elif content.value is not None:
+        said = content.text()
+    draft.add_result(ToolResult(node.name_in("tool_use_id"), said, is_error=node.flag_in("is_error")))
+
+
+def _read_block(node: Node, draft: Draft) -> ResultPart:
+    match node.text_in("type"):
+        case "text":
+            return Text(node.text_in("text"))
+        case "image" | "document" as kind:
+            return _read_media(node, kind, draft)
+        case kind:
+            return draft.unshown(node, kind)
+
+
+def _read_media(node: Node, kind: str, draft: Draft) -> ResultPart:
+    source, name = node.child("source"), node.text_if("title")
+    default = "image/*" if kind == "image" else "application/pdf"
+    match source.text_in("type"):
+        case "base64":
+            return media_of_bytes(decoded(source.child("data")), source.text_in("media_type"), name, node.where)
+        case "text":
+            source.skip("media_type")
+            data = source.text_in("data").encode("utf-8", "replace")
+            return FileRef(data=data, mime_type="text/plain", name=name or None)
+        case "url":
+            found = media_by_url(source.child("url"), default, name)
+            return found if kind == "document" or isinstance(found, Image) else draft.unshown(node, kind)
+        case "file":  # which picture format it is, only the provider knows; that it is a picture must be told
+            return stored_file(source.child("file_id"), None if kind == "document" else "image/png", name)
+        case _:
+            return draft.unshown(node, kind)
+
+
+# ---------------------------------------------------------------- assistant turns
+
+
+def _read_assistant(node: Node, draft: Draft, invocation: ModelInvocationDescriptor | None) -> None:
+    seen: set[str] = set()
+    content = [_answer_block(block, seen) for block in _blocks(node.child("content"))]
+    body = {**node.fields, "type": "message", "content": content}
+    draft.messages.append(read_answer(body, SPECIFICATION, invocation, node.where))
+
+
+def _answer_block(node: Node, seen: set[str]) -> dict[str, Any]:
+    """The block as an answer has it, once what it is made of has been seen to be there."""
+    kind = node.text_in("type")
+    if kind in _ANSWER_TEXTS:
+        text, beside = _ANSWER_TEXTS[kind]
+        block: dict[str, Any] = {"type": kind, text: node.text_in(text)}
+        if beside is not None and node.has(beside):
+            found = node.child(beside)
+            block[beside] = found.text() if beside == "signature" else [each.value for each in found.each()]
+        return block
+    if kind == "tool_use":
+        node.name_in("name")
+        require_new_id(node, "id", seen)
+        arguments = node.child("input")
+        if arguments.value is not None and not isinstance(arguments.value, (dict, str)):
+            raise arguments.wrong("an object")
+    return {name: node.get(name) for name in node.value if name != _CACHE_FIELD}

@@ -1,6 +1,6 @@
-"""Somebody else's JSON, read with the place of everything in hand: what does not fit is told with where it stands.
+"""JSON from another program, read with the path of each value: an error names the path of the value that does not fit.
 
-Knows no format. Nothing that was read is quoted in an error, only its type.
+Knows no format. An error never quotes a value, only its type.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -14,7 +14,7 @@ from ..errors import InvalidValue, ModelError, UnreadableData
 from ..jsontext import decode_json, encode_json, require_json
 from ..message import utc_time
 
-__all__ = ["JsonSource", "Node", "Notes", "reading", "take_json"]
+__all__ = ["JsonSource", "Node", "Notes", "reading", "require_new_id", "take_json"]
 
 # What an import takes: JSON text, or the same as plain dicts and lists.
 JsonSource: TypeAlias = bytes | str | Sequence[Any] | Mapping[str, Any]
@@ -219,3 +219,12 @@ def reading(where: str) -> Iterator[None]:
         raise UnreadableData(f"{where}: {error.unquoted or error}") from None
     except ModelError as error:
         raise UnreadableData(f"{where}: {error}") from None
+
+
+def require_new_id(node: Node, name: str, seen: set[str]) -> str:
+    """Note a call's id and return it; raise UnreadableData where the same turn has it already."""
+    call_id = node.name_in(name)
+    if call_id in seen:
+        raise UnreadableData(f"{node.where}.{name} repeats the id of another call of the same turn")
+    seen.add(call_id)
+    return call_id

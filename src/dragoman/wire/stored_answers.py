@@ -1,6 +1,6 @@
-"""What a model said, as its provider's API writes it in a message list, to an assistant message.
+"""An assistant turn in a request → an assistant message. The API's decoder reads it as a whole answer.
 
-The codecs read it as they would read the answer itself, so what its provider needs back is where they look for it.
+So the fields that the provider needs back are where the encoder looks for them.
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from ..errors import InvalidValue, UnreadableData
 from ..jsontext import encode_json
 from ..message import FinishReason, Message, MessageMeta, ModelInvocationDescriptor
 from ..stream import Assembler, ResponseReader
-from ..wire import find_codec, find_dialect
-from .reading import Node, reading
+from . import find_codec, find_dialect
+from .reading import reading
 
-__all__ = ["invocation_of", "read_answer", "require_new_id"]
+__all__ = ["invocation_of", "read_answer"]
 
 # Who speaks an API where the caller does not say who made the messages.
 _DEFAULT_HOSTS = {"openai-chat": "openai-chat", "openai-responses": "openai", "anthropic-messages": "anthropic"}
@@ -54,12 +54,3 @@ def read_answer(
     if meta.raw_finish_reason is None:
         meta = replace(meta, finish_reason=None)
     return replace(assembly.message, meta=None if meta == MessageMeta() else meta)
-
-
-def require_new_id(node: Node, name: str, seen: set[str]) -> str:
-    """Note a call's id and return it; raise UnreadableData where the same turn has it already."""
-    call_id = node.name_in(name)
-    if call_id in seen:
-        raise UnreadableData(f"{node.where}.{name} repeats the id of another call of the same turn")
-    seen.add(call_id)
-    return call_id

@@ -1,4 +1,4 @@
-"""What every import gives, and the entries that it becomes: inputs, outputs, calls with their results, in legal order.
+"""An imported conversation to the entries that it becomes: inputs, outputs, calls with their results, in legal order.
 
 Knows no format. An entry that does not fit as it is becomes one that does, and a warning says so.
 """
@@ -29,22 +29,13 @@ from ..history.growing import GrowingIds
 from ..history.handoff import INTERRUPTED
 from ..history.rules import NEEDS_START
 from ..history.toolresults import STATUS_CODES
-from ..message import Message, MessageMeta, Part, Role, Text, ToolResult, UnknownPart
-from .reading import Node, Notes, reading
+from ..message import Message, Role, Text, ToolResult
+from ..wire.drafts import ERROR_CODE_KEY, Imported
+from ..wire.reading import Notes
 
-__all__ = ["Draft", "Imported", "PlannedImport", "append_imported", "plan_import"]
+__all__ = ["PlannedImport", "append_imported", "plan_import"]
 
-# In `meta.extra` of a tool message: how the call ended, where the format says more than that it failed.
-_ERROR_CODE = "errorCode"
 _CALL_CODES = frozenset().union(*STATUS_CODES.values())
-
-
-class Imported(msgspec.Struct, frozen=True):
-    """A conversation of another library: its system text, its messages, and what was not carried over as it was."""
-
-    system: str | None
-    messages: tuple[Message, ...]
-    warnings: tuple[str, ...] = ()
 
 
 class PlannedImport(msgspec.Struct, frozen=True):
@@ -52,66 +43,6 @@ class PlannedImport(msgspec.Struct, frozen=True):
 
     entries: tuple[HistoryEntry, ...]
     warnings: tuple[str, ...]
-
-
-class Draft:
-    """An import under way."""
-
-    def __init__(self, form: str) -> None:
-        self.form = form
-        self.notes = Notes()
-        self.messages: list[Message] = []
-        self._system: list[str] = []
-
-    def add_system(self, text: str) -> None:
-        """Add a system text: before everything else it is the instruction, later it keeps its place."""
-        if self.messages:
-            self.messages.append(Message.system(text))
-        elif text:
-            self._system.append(text)
-
-    def add(
-        self,
-        role: Role,
-        parts: list[Part],
-        *,
-        timestamp: datetime | None = None,
-        extra: dict[str, Any] | None = None,
-        run_id: str = "",
-    ) -> None:
-        """Add a message; `extra` are the fields of its format that have no place here."""
-        meta = MessageMeta(extra=extra) if extra else None
-        self.messages.append(Message(role, tuple(parts), run_id, timestamp, meta))
-
-    def add_result(
-        self,
-        result: ToolResult,
-        *,
-        timestamp: datetime | None = None,
-        error_code: ErrorCode | None = None,
-        run_id: str = "",
-    ) -> None:
-        """Add the answer to a call."""
-        extra = {_ERROR_CODE: error_code.value} if error_code is not None else None
-        self.add(Role.TOOL, [result], timestamp=timestamp, extra=extra, run_id=run_id)
-
-    def own_fields(self, node: Node, known: frozenset[str]) -> dict[str, Any] | None:
-        """Return the fields beside the known ones, under the name of the format."""
-        rest = node.rest(known)
-        return {self.form: rest} if rest else None
-
-    def unshown(self, node: Node, kind: str) -> UnknownPart:
-        """Return something that only this format has, kept whole: no model is shown it."""
-        self.notes.add(node.where, f"{kind[:40]!r} is kept as it is and shown to no model")
-        with reading(node.where):
-            return UnknownPart(f"{self.form}.{kind}", node.whole())
-
-    def result(self, *sources: Node) -> Imported:
-        """Return what was imported; every field of its sources that nobody looked at is noted."""
-        for source in sources:
-            for where, name in source.unseen():
-                self.notes.add(where, f"{name[:40]!r} is not carried over")
-        return Imported("\n\n".join(self._system) or None, tuple(self.messages), self.notes.all())
 
 
 def append_imported(state: AgentState, imported: Imported, *, leave_open: bool = False) -> tuple[str, ...]:
@@ -268,7 +199,7 @@ def _result(request: ToolCallRequest, answer: _Answer | None) -> HistoryToolCall
 
 
 def _error_code(message: Message) -> ErrorCode | None:
-    word = ((message.meta.extra if message.meta else None) or {}).get(_ERROR_CODE)
+    word = ((message.meta.extra if message.meta else None) or {}).get(ERROR_CODE_KEY)
     return next((code for code in _CALL_CODES if code is not None and code == word), None)
 
 

@@ -1,4 +1,4 @@
-"""Pictures, files and results as other libraries write them, to the parts that hold them here. Knows no format."""
+"""Pictures, files and results in another program's JSON → the parts that hold them here."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from ..jsontext import encode_json
 from ..message import FileRef, Image
 from .reading import Node, reading
 
-__all__ = ["decoded", "media_by_url", "media_of_bytes", "result_content", "stored_file"]
+__all__ = ["decoded", "media_by_url", "media_of_bytes", "openai_file", "result_content", "stored_file"]
 
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
@@ -55,6 +55,19 @@ def stored_file(node: Node, mime_type: str | None = None, name: str | None = Non
     """Return the file that a provider keeps under an id."""
     with reading(node.where):
         return FileRef(file_id=node.text(), mime_type=mime_type, name=name or None)
+
+
+def openai_file(node: Node) -> Image | FileRef:
+    """Return the file that an object of OpenAI's APIs says, under an id or by its bytes or address."""
+    name = node.text_if("filename")
+    if node.has("file_id"):
+        return stored_file(node.child("file_id"), name=name)
+    if node.has("file_url"):
+        return media_by_url(node.child("file_url"), name=name)
+    data = node.child("file_data")
+    if data.text().startswith("data:"):
+        return media_by_url(data, name=name)
+    return media_of_bytes(decoded(data), "application/pdf", name, node.where)
 
 
 def result_content(value: Any) -> str | dict[str, Any]:

@@ -1,0 +1,83 @@
+"""A conversation that is read from another format: `Draft` collects it, `Imported` is the result. Knows no format."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ..errors import ErrorCode
+from ..message import Message, MessageMeta, Part, Role, ToolResult, UnknownPart
+from .reading import Node, Notes, reading
+
+__all__ = ["ERROR_CODE_KEY", "Draft", "Imported"]
+
+# In `meta.extra` of a tool message: how the call ended, where the format says more than that it failed.
+ERROR_CODE_KEY = "errorCode"
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """A conversation of another library: its system text, its messages, and what was not carried over as it was."""
+
+    system: str | None
+    messages: tuple[Message, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Draft:
+    """An import under way."""
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self.notes = Notes()
+        self.messages: list[Message] = []
+        self._system: list[str] = []
+
+    def add_system(self, text: str) -> None:
+        """Add a system text: before everything else it is the instruction, later it keeps its place."""
+        if self.messages:
+            self.messages.append(Message.system(text))
+        elif text:
+            self._system.append(text)
+
+    def add(
+        self,
+        role: Role,
+        parts: list[Part],
+        *,
+        timestamp: datetime | None = None,
+        extra: dict[str, Any] | None = None,
+        run_id: str = "",
+    ) -> None:
+        """Add a message; `extra` are the fields of its format that have no place here."""
+        meta = MessageMeta(extra=extra) if extra else None
+        self.messages.append(Message(role, tuple(parts), run_id, timestamp, meta))
+
+    def add_result(
+        self,
+        result: ToolResult,
+        *,
+        timestamp: datetime | None = None,
+        error_code: ErrorCode | None = None,
+        run_id: str = "",
+    ) -> None:
+        """Add the answer to a call."""
+        extra = {ERROR_CODE_KEY: error_code.value} if error_code is not None else None
+        self.add(Role.TOOL, [result], timestamp=timestamp, extra=extra, run_id=run_id)
+
+    def own_fields(self, node: Node, known: frozenset[str]) -> dict[str, Any] | None:
+        """Return the fields beside the known ones, under the name of the format."""
+        rest = node.rest(known)
+        return {self.form: rest} if rest else None
+
+    def unshown(self, node: Node, kind: str) -> UnknownPart:
+        """Return something that only this format has, kept whole: no model is shown it."""
+        self.notes.add(node.where, f"{kind[:40]!r} is kept as it is and shown to no model")
+        with reading(node.where):
+            return UnknownPart(f"{self.form}.{kind}", node.whole())
+
+    def result(self, *sources: Node) -> Imported:
+        """Return what was imported; every field of its sources that nobody looked at is noted."""
+        for source in sources:
+            for where, name in source.unseen():
+                self.notes.add(where, f"{name[:40]!r} is not carried over")
+        return Imported("\n\n".join(self._system) or None, tuple(self.messages), self.notes.all())
