@@ -286,7 +286,7 @@ class Troupe:
         return "I was nearly done."
 
     async def _steer(self, _arguments: dict[str, Any], context: ToolContext[Any]) -> str:
-        context.agent.steer("By the way.")
+        await context.agent.steer("By the way.")
         return "said"
 
     def _needs_approval(self, _arguments: dict[str, Any], _context: ToolContext[Any]) -> bool:

@@ -31,7 +31,6 @@ from dragoman import (
     ObservabilityConfig,
 )
 from dragoman.agent import Agent, Hooks
-from dragoman.agent.answers import owes_answer
 from dragoman.history import (
     AgentState,
     AgentStatus,
@@ -190,7 +189,7 @@ async def _carry_on(
 
 
 def _has_work(session: Session) -> bool:
-    return bool(session.run_id) or owes_answer(session.entries)
+    return bool(session.run_id) or session.state.derived.owes_answer
 
 
 # ---------------------------------------------------------------- outside of them
@@ -336,7 +335,7 @@ class Killing:
         state = AgentState.from_entries(entries)
         assert state.status is AgentStatus.COMPLETED
         assert not state.current_run_id
-        assert not owes_answer(entries)
+        assert not state.derived.owes_answer
 
     def _count_marks(self) -> None:
         """No tool that is not idempotent has left two marks for one call."""

@@ -37,13 +37,10 @@ from dragoman.agent.actions import (
     RunTools,
     Shrink,
     Shrunk,
-    TakeInputs,
-    Taken,
     Verdict,
     Wait,
     Waits,
 )
-from dragoman.agent.answers import last_answer, owes_answer
 from dragoman.agent.budget import Budget
 from dragoman.agent.loop import AgentLoop, interrupted_result
 from dragoman.history import (
@@ -55,6 +52,7 @@ from dragoman.history import (
     HistoryToolCallResult,
     ModelInputEntry,
     OpenCall,
+    SteeringEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
     ToolStartedEntry,
@@ -105,7 +103,7 @@ class Stage:
     Tools are told by their names: `ask` needs approval, `then` does once something was decided about another call,
     `gone` is unknown, `safe` may be run again, all others run once. `decisions` are the policy's; a call without one
     waits for a person. `stops` says at which actions the run is aborted, or runs out of time; a model call takes
-    `takes` seconds.
+    `takes` seconds. `said` is what a person says during each model call.
     """
 
     def __init__(
@@ -139,11 +137,9 @@ class Stage:
         self._loop = WatchedLoop(
             self.state.current_run_id or f"run-{next(numbers)}",
             self.state.derived,
-            owes_answer=owes_answer(self.state.entries),
             judge=self._judge,
             budget=self.budget,
             chance=lambda: chance,
-            last_answer=last_answer(self.state.entries),
             compacts=compacts,
             output_attempts=None if checks is None else 2,
         )
@@ -195,16 +191,15 @@ class Stage:
             return ending
 
     def _perform(self, action: Action) -> Outcome:
-        if not isinstance(action, Append | TakeInputs | CheckOutput | Shrink) and self._stops(action):
+        if not isinstance(action, Append | CheckOutput | Shrink) and self._stops(action):
             return self._stop_in(action)
         match action:
             case Append():
                 self.state.append_all(action.entries)
-            case TakeInputs():
-                said = self._said.pop(0) if self._said else ()
-                return Taken(self.state.derived, tuple(map(ModelInputEntry.of, said)))
             case CallModel():
                 self.time += self._takes
+                for text in self._said.pop(0) if self._said else ():
+                    self.state.append(SteeringEntry((Text(text),)))
                 answer = self._answers.pop(0) if self._answers else says()
                 return Answered(self.state.derived, answer) if isinstance(answer, Message) else answer(self.state)
             case Approve():

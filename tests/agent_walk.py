@@ -31,7 +31,6 @@ from dragoman import (
     ToolsConfig,
 )
 from dragoman.agent import Agent, AgentRun, RunResult
-from dragoman.agent.answers import owes_answer
 from dragoman.context import ModelCompactor
 from dragoman.history import AgentStatus, RunStatus, ToolResultsEntry, ToolStartedEntry
 from dragoman.history.rules import RULES
@@ -185,7 +184,7 @@ class Walk:
         """Say something, or carry on, and disturb it."""
         await session.refresh()
         state, chance = session.state, self._chance
-        can_carry_on = bool(state.current_run_id) or owes_answer(session.entries)
+        can_carry_on = bool(state.current_run_id) or state.derived.owes_answer
         prompt = None if can_carry_on and chance.random() < 0.6 else "What now?"
         is_to_end = state.derived.abort_request is not None
         if prompt is not None and state.status is AgentStatus.AWAITING_HUMAN and not is_to_end:
@@ -233,8 +232,8 @@ class Walk:
                 case "cancel":
                     waiting.cancel()
                 case "steer":
-                    with contextlib.suppress(InvalidValue):
-                        run.steer("And hurry.")
+                    with contextlib.suppress(InvalidValue, StoreError):  # the run has ended, or the store fails
+                        await run.steer("And hurry.")
                 case "rival" if self._store.appends_left is None:
                     has_rival = True
                     rival = await open_session(self._store, SESSION)

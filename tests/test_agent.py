@@ -29,8 +29,19 @@ from dragoman import (
 )
 from dragoman.agent import TRANSITIONS, Agent
 from dragoman.context import ModelCompactor
-from dragoman.history import CompactionEntry, InterruptionEntry, NotebookEntry
-from dragoman.store import MemoryStore, start_session
+from dragoman.history import (
+    CompactionEntry,
+    InterruptionEntry,
+    LevelOfDetailSections,
+    ModelInputEntry,
+    NotebookEntry,
+    RunStartedEntry,
+    Section,
+    SteeringEntry,
+    entry_from_json,
+    entry_to_json,
+)
+from dragoman.store import MemoryStore, open_session, start_session
 from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn
 from dragoman.tools import ToolContext, tool
 from dragoman.transport import AiohttpTransport
@@ -240,7 +251,7 @@ def test_a_message_is_taken_up_before_the_next_model_call() -> None:
     async def use() -> None:
         @tool
         async def look() -> str:
-            agent.steer("Look closer.")
+            await agent.steer("Look closer.")
             return "A dot."
 
         model = ScriptedModel(asks(Call("look")), "A ship.")
@@ -260,13 +271,13 @@ def test_a_message_that_comes_with_the_last_answer_is_still_answered() -> None:
         agent = Agent(model)
         started = agent.stream("Hi.")
         await gate.reached.wait()
-        started.steer("Bye.")
+        await started.steer("Bye.")
         gate.opened.set()
         assert (await started.result()).output == "Goodbye."
         with pytest.raises(InvalidValue, match="the run has ended"):
-            started.steer("Too late.")
+            await started.steer("Too late.")
         with pytest.raises(InvalidValue, match="no run is under way"):
-            agent.steer("Too late.")
+            await agent.steer("Too late.")
 
     run(use())
 
@@ -300,7 +311,7 @@ def test_what_was_said_in_between_is_not_lost_when_the_store_fails() -> None:
     async def use() -> None:
         @tool
         async def look() -> str:
-            agent.steer("Look closer.")
+            await agent.steer("Look closer.")
             store.refuses = lambda entries: any(entry.kind == "model_input" for entry in entries)
             return "A dot."
 
@@ -636,3 +647,35 @@ def test_the_diagram_of_the_document_is_the_table_of_the_loop() -> None:
     document = (Path(__file__).parents[1] / "docs" / "agent.md").read_text(encoding="utf-8")
     drawn = set(re.findall(r"^    (\w+) --> (\w+)$", document, re.MULTILINE))
     assert drawn == {(str(status), str(to)) for status, followers in TRANSITIONS.items() for to in followers}
+
+
+def test_what_is_said_to_an_open_run_keeps_its_levels_of_detail_and_metadata() -> None:
+    async def use() -> None:
+        levels = LevelOfDetailSections((Section("", "All of it."),), (Section("", "Some."),), (Section("", "It."),))
+        session = await start_session(MemoryStore())
+        await session.append(RunStartedEntry(run_id="r"))
+        said = ModelInputEntry.of("All of it.", sections=levels, metadata={"channel": "web"})
+        agent = Agent(ScriptedModel("Fine."), session=session)
+        assert (await agent.run(said)).run_id == "r"
+        steering, recorded = session.entries[1:3]
+        assert isinstance(steering, SteeringEntry)
+        assert entry_from_json(entry_to_json(steering)) == steering
+        assert isinstance(recorded, ModelInputEntry)
+        assert (recorded.sections, dict(recorded.metadata)) == (levels, {"channel": "web"})
+        assert recorded.steering_serial == steering.serial
+
+    run(use())
+
+
+def test_steering_a_run_that_never_begins_is_refused() -> None:
+    async def use() -> None:
+        store = MemoryStore()
+        session = await start_session(store, "s")
+        async with (await open_session(store, "s")).hold():
+            under_way = Agent(ScriptedModel("Hm."), session=session).stream("Hi.")
+            with pytest.raises(InvalidValue, match="the run has ended"):
+                await under_way.steer("And hurry.")
+            with pytest.raises(SessionBusy):
+                await under_way.result()
+
+    run(use())

@@ -133,7 +133,7 @@ def test_a_run_that_was_left_after_a_cut_answer_does_not_complete_when_it_is_res
 
 
 def test_what_is_said_after_a_cut_answer_is_answered() -> None:
-    stage = Stage(says("Once upon", FinishReason.LENGTH), says("Fine."), said=[(), ("Never mind.",)])
+    stage = Stage(says("Once upon", FinishReason.LENGTH), says("Fine."), said=[("Never mind.",)])
     assert stage.play("Tell me a story.").status is S.COMPLETED
 
 

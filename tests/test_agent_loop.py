@@ -23,7 +23,6 @@ from dragoman.agent.actions import (
     Shrink,
     Wait,
 )
-from dragoman.agent.answers import owes_answer
 from dragoman.agent.budget import Budget
 from dragoman.agent.loop import TRANSITIONS, moved
 from dragoman.history import (
@@ -36,6 +35,7 @@ from dragoman.history import (
     ModelOutputEntry,
     RunFinishedEntry,
     RunStatus,
+    SteeringEntry,
     ToolResultsEntry,
     ToolStartedEntry,
 )
@@ -298,7 +298,7 @@ def test_a_pause_is_sent_back_to_the_model() -> None:
 
 
 def test_what_is_said_meanwhile_is_taken_up_before_the_next_model_call() -> None:
-    stage = Stage(calls("once"), says("Yes."), said=[(), ("Hurry!", "Please."), ("And then?",)])
+    stage = Stage(calls("once"), says("Yes."), said=[("Hurry!", "Please."), ("And then?",)])
     assert stage.play("Go.").status is S.COMPLETED
     said = [entry for entry in stage.state.entries if isinstance(entry, ModelInputEntry | ModelOutputEntry)]
     texts = [message.text for entry in said for message in entry.messages()]
@@ -425,7 +425,7 @@ def recorded_run() -> list[HistoryEntry]:
         failed(BUSY, "Let me"),
         calls("once", "ask", "gone", "safe", "ask"),
         decisions=[None, True],
-        said=[(), ("Hurry!",)],
+        said=[("Hurry!",)],
         checks=[],
     )
     assert first.play("Go.").status is S.AWAITING_HUMAN
@@ -439,7 +439,7 @@ def recorded_run() -> list[HistoryEntry]:
 
 def carried_on(state: AgentState) -> AgentState:
     """Go on until the run is complete; whoever is asked says yes."""
-    owed = bool(state.current_run_id) or owes_answer(state.entries)
+    owed = bool(state.current_run_id) or state.derived.owes_answer
     stage = Stage(state=state, checks=[])
     ending = stage.play(*(() if owed else ("Go.",)))
     if ending.status is S.AWAITING_HUMAN:
@@ -477,3 +477,5 @@ def test_what_is_said_to_a_session_with_open_calls_and_no_run_waits_for_their_re
     stage = Stage(state=state)
     assert stage.play("And hurry.").status is S.COMPLETED
     assert not find_problems(state.entries)
+    assert [entry.steering_serial for entry in state.entries if isinstance(entry, ModelInputEntry)] == [None, 3]
+    assert isinstance(state.entries[3], SteeringEntry)

@@ -175,7 +175,7 @@ def test_a_message_in_the_last_moment_is_answered_before_the_output_is_read() ->
 
         async def say(number: int) -> None:
             if number == 1 and len(model.requests) == 1:
-                agent.steer("I meant tomorrow.")
+                await agent.steer("I meant tomorrow.")
 
         agent = Agent(model, output_type=Day)
         assert (await agent.run("Tell me.")).output == Day("blue", 21)

@@ -36,7 +36,7 @@ from dragoman.agent import MediaNotShownEvent
 from dragoman.history import ModelInputEntry
 from dragoman.target import TargetRules
 from dragoman.testing import Call, ScriptedModel
-from tests.agent_cases import asks, kept, kinds, read, require_sound, result_codes, result_texts, run
+from tests.agent_cases import Gate, asks, kept, kinds, read, require_sound, result_codes, result_texts, run
 
 PICTURE = Image("image/png", b"\x89PNG picture")
 PAPER = FileRef(data=b"%PDF-1.7", mime_type="application/pdf", name="paper.pdf")
@@ -46,8 +46,9 @@ ALL = TargetRules(
 )
 
 
-def blind(*script: Any, name: str = "blind") -> ScriptedModel:
-    return ScriptedModel(*script, rules=BLIND, invocation=ModelInvocationDescriptor("scripted", "script", name))
+def blind(*script: Any, name: str = "blind", **more: Any) -> ScriptedModel:
+    invocation = ModelInvocationDescriptor("scripted", "script", name)
+    return ScriptedModel(*script, rules=BLIND, invocation=invocation, **more)
 
 
 def seeing(*script: Any) -> ScriptedModel:
@@ -87,12 +88,14 @@ def test_a_text_file_is_text_to_a_model_that_reads_no_files() -> None:
 
 def test_steering_with_what_the_model_cannot_read_is_refused_at_once() -> None:
     async def steer() -> None:
-        agent = Agent(blind("A.", "B."))
+        gate = Gate(1)
+        agent = Agent(blind("A.", "B.", between=gate))
         under_way = agent.stream("hi")
         with pytest.raises(ModelError) as refused:
-            under_way.steer(PICTURE)
+            await under_way.steer(PICTURE)
         assert refused.value.code is ErrorCode.UNSUPPORTED
-        under_way.steer("words")
+        await under_way.steer("words")
+        gate.opened.set()
         assert (await under_way.result()).status == "completed"
         assert [
             part for entry in kept(agent).entries if isinstance(entry, ModelInputEntry) for part in entry.parts

@@ -33,8 +33,6 @@ __all__ = [
     "Runs",
     "Shrink",
     "Shrunk",
-    "TakeInputs",
-    "Taken",
     "Verdict",
     "Wait",
     "Waits",
@@ -66,10 +64,6 @@ class Append(msgspec.Struct, frozen=True):
     """Record these entries, all or none, before anything else happens."""
 
     entries: tuple[HistoryEntry, ...]
-
-
-class TakeInputs(msgspec.Struct, frozen=True):
-    """Hand over what was said to the agent since the last model call."""
 
 
 class Compact(msgspec.Struct, frozen=True):
@@ -110,7 +104,7 @@ class CheckOutput(msgspec.Struct, frozen=True):
     """Read the run's last message as the type that was asked for."""
 
 
-Action: TypeAlias = Append | TakeInputs | Compact | CallModel | Shrink | Wait | Approve | RunTools | CheckOutput
+Action: TypeAlias = Append | Compact | CallModel | Shrink | Wait | Approve | RunTools | CheckOutput
 
 
 # ---------------------------------------------------------------- what it is told
@@ -120,12 +114,6 @@ class Done(msgspec.Struct, frozen=True):
     """It is done; `state` is what follows from the entries now. Every outcome has that."""
 
     state: DerivedState
-
-
-class Taken(Done, frozen=True):
-    """What was said, in order: entries that are not recorded yet."""
-
-    entries: tuple[HistoryEntry, ...] = ()
 
 
 class Answered(Done, frozen=True):

@@ -1,9 +1,9 @@
 """`Agent`: what a user holds. A model, tools and a session; `agentrun` has the runs that carry the session on."""
 
+import asyncio
 import copy
 import os
 import time
-from collections import deque
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ from ..tools.containing import current_task, must_pass
 from ..usage import TokenUsage
 from .actions import Ending, RunError
 from .agentrun import AgentRun, OutputT, Prompt, RunResult, as_input
-from .answers import finish_of, last_message, owes_answer
+from .answers import finish_of, last_message
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
 from .calling import ModelCaller
@@ -112,7 +112,6 @@ class Agent(Generic[OutputT]):
         self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
         self._contexts = Contexts(self._config, compactor)
         self._media = MediaReader(self._config.runtime)
-        self._said: deque[ModelInputEntry] = deque()  # what no model call has taken up yet
         self._run: AgentRun[OutputT] | None = None
         self._registry: tuple[Session, ToolRegistry] | None = None
         self._budget: Budget | None = None
@@ -150,8 +149,6 @@ class Agent(Generic[OutputT]):
         self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
     ) -> RunResult[OutputT]:
         """Do the same where no event loop runs."""
-        import asyncio
-
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -202,11 +199,11 @@ class Agent(Generic[OutputT]):
         if ending.error is not None:
             raise StoreError(ending.error.message, code=ending.error.code)
 
-    def steer(self, prompt: Prompt) -> None:
-        """Say something to the run that is under way; it is taken up before the next model call."""
+    async def steer(self, prompt: Prompt) -> None:
+        """Say something to the run that is under way; it is recorded, and taken up before the next model call."""
         if self._run is None or self._run.is_done:
             raise InvalidValue("no run is under way: say it with run()")
-        self._run.steer(prompt)
+        await self._run.steer(prompt)
 
     # ------------------------------------------------------------ approval
 
@@ -264,7 +261,6 @@ class Agent(Generic[OutputT]):
         """An agent like this one, with a session of its own."""
         child = copy.copy(self)
         child._session = child._run = child._budget = None
-        child._said = deque()
         child._contexts = Contexts(self._config, self._contexts.compactor)
         child._media = MediaReader(self._config.runtime)
         return child
@@ -280,8 +276,6 @@ class Agent(Generic[OutputT]):
         wait_seconds: float = 0.0,
         around: Budget | None = None,
     ) -> AgentRun[OutputT]:
-        import asyncio
-
         if self._run is not None and not self._run.is_done:
             raise session_busy(self._own_lease())
         entry = None if prompt is None else as_input(prompt)
@@ -301,8 +295,6 @@ class Agent(Generic[OutputT]):
         wait_seconds: float,
         around: Budget | None,
     ) -> RunResult[OutputT]:
-        import asyncio
-
         mistake: InvalidValue | SessionBusy | None = None
         task = current_task()
         try:
@@ -326,8 +318,8 @@ class Agent(Generic[OutputT]):
                 if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
                     run.run_id = session.run_id or _new_run_id()
                 self._require_sense(session, entry)
-                if entry is not None and entry.attachments:  # in a thread, because files may be read
-                    entry = await asyncio.to_thread(self._admitted, entry, strategy)
+                if entry is not None:
+                    entry = await self._admitted(entry, strategy)
                 await self._set_instructions(session)
                 return await self._carry_on(run, session, entry, strategy, around)
         except (InvalidValue, SessionBusy) as error:
@@ -342,6 +334,7 @@ class Agent(Generic[OutputT]):
             failure = RunError(ErrorCode.INTERNAL, f"{type_name(error)} before the run: see the log")
             return self._ended(run, Ending(AgentStatus.FAILED, failure))
         finally:
+            run._begun.set()
             if run._log is not None:
                 run._log.close(mistake)
 
@@ -369,27 +362,29 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         runner = self._runner(run, session, strategy, around)
         run._begin(runner)
-        is_new = not session.state.current_run_id
-        if entry is not None and not is_new:  # the run goes on: it is taken up when the open calls are answered
-            self._said.append(entry)
-        ending = await runner.run((entry,) if entry is not None and is_new else ())
+        ending = await runner.run(() if entry is None else (entry,))
         return self._result(session, runner, run.run_id, ending)
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
-        is_due = state.current_run_id or state.derived.steering or owes_answer(session.entries)
+        is_due = state.current_run_id or state.derived.steering or state.derived.owes_answer
         if entry is None and not is_due:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         if entry is not None and state.status is AgentStatus.AWAITING_HUMAN:
             waiting = ", ".join(asked.tool_call_id for asked in state.derived.approvals_asked)
             raise InvalidValue(f"answer the calls {waiting} first, with approve or deny; or abort")
 
-    def _admitted(self, entry: ModelInputEntry, strategy: str) -> ModelInputEntry:
+    async def _admitted(self, entry: ModelInputEntry, strategy: str) -> ModelInputEntry:
         """The input as it may be recorded; raise ModelError for media that the model at hand cannot read."""
         if not entry.attachments:
             return entry
         known = self._session.entries if self._session is not None else ()
-        return self._media.admit_input(entry, model_at_hand(self._router, known, entry, self._tools.specs, strategy))
+
+        def admit() -> ModelInputEntry:  # in a thread, because files may be read
+            reader = model_at_hand(self._router, known, entry, self._tools.specs, strategy)
+            return self._media.admit_input(entry, reader)
+
+        return await asyncio.to_thread(admit)
 
     def _runner(self, run: AgentRun[OutputT], session: Session, strategy: str, around: Budget | None = None) -> Runner:
         config = self._config
@@ -419,7 +414,7 @@ class Agent(Generic[OutputT]):
         )
         check = None if self._output.is_text else self._output.read
         compacts = self._contexts.compactor is not None
-        return Runner(scope, caller, tools, self._budget, inputs=self._said, compacts=compacts, check=check)
+        return Runner(scope, caller, tools, self._budget, compacts=compacts, check=check)
 
     def _all_tools(self, session: Session) -> ToolRegistry:
         """The agent's tools and those that every agent has; made once for a session."""
@@ -452,8 +447,6 @@ class Agent(Generic[OutputT]):
 
     async def _wait_for_own_run(self, wait_seconds: float) -> float:
         """Wait for the run of this agent that is under way, as for another owner's; return how long is left to wait."""
-        import asyncio
-
         run, begin = self._run, time.monotonic()
         if wait_seconds > 0 and run is not None and run._task is not None and not run.is_done:
             await asyncio.wait((run._task,), timeout=wait_seconds)

@@ -1,5 +1,6 @@
 """A run as its caller sees it: under way (`AgentRun`) and ended (`RunResult`). The agent makes both."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 import msgspec
 
 from ..errors import InvalidValue, Raised, StoreError
-from ..history import AgentStatus, ModelInputEntry, ToolCallRequest
+from ..history import AgentStatus, ModelInputEntry, SteeringEntry, ToolCallRequest
 from ..message import FinishReason, Message, Part
 from ..store import SessionBusy, SessionHold
 from ..usage import TokenUsage
@@ -17,8 +18,6 @@ from .events import EventLog, RunEvent
 from .runner import Runner
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .agent import Agent
 
 __all__ = ["AgentRun", "OutputT", "Prompt", "RunResult", "as_input"]
@@ -68,6 +67,7 @@ class AgentRun(Generic[OutputT]):
         self._is_aborted = False
         self._is_waiting = False  # for another run to end
         self._runner: Runner | None = None
+        self._begun = asyncio.Event()  # set when it has the session, and when it has ended
         self._task: asyncio.Task[RunResult[OutputT]] | None = None
 
     @property
@@ -82,8 +82,6 @@ class AgentRun(Generic[OutputT]):
 
     async def result(self) -> RunResult[OutputT]:
         """Return how it ended. Whoever is cancelled here aborts the run, and it is closed before this returns."""
-        import asyncio
-
         assert self._task is not None
         try:
             return await asyncio.shield(self._task)
@@ -120,14 +118,18 @@ class AgentRun(Generic[OutputT]):
         self._abort()
         return await self.result()
 
-    def steer(self, prompt: Prompt) -> None:
-        """Say something to the agent while it works; it is taken up before the next model call.
+    async def steer(self, prompt: Prompt) -> None:
+        """Say something to the agent while it works; it is recorded, and taken up before the next model call.
 
-        What comes too late for this run is taken up by the next one.
+        What comes too late for this run is taken up by the next one. Raises InvalidValue if the run has ended, and
+        what the store raises.
         """
-        if self.is_done:
+        said = as_input(prompt)
+        await self._begun.wait()  # before that, the session may be another run's
+        if self.is_done or self._runner is None:
             raise InvalidValue("the run has ended: say it in the next one")
-        self._agent._said.append(self._agent._admitted(as_input(prompt), self._strategy))
+        session = self._runner.session
+        await session.append(SteeringEntry.of_input(await self._agent._admitted(said, self._strategy)))
 
     def _abort(self) -> None:
         self._is_aborted = True
@@ -138,8 +140,6 @@ class AgentRun(Generic[OutputT]):
 
     async def _enter(self, stack: AsyncExitStack, hold: Callable[[float], SessionHold], wait_seconds: float) -> bool:
         """Hold the session until the stack is left; return False if the run was aborted while another one had it."""
-        import asyncio
-
         try:
             await stack.enter_async_context(hold(0.0))
         except SessionBusy:
@@ -166,6 +166,7 @@ class AgentRun(Generic[OutputT]):
 
     def _begin(self, runner: Runner) -> None:
         self._runner = runner
+        self._begun.set()
         if self._is_aborted:  # before there was a runner
             runner.abort()
 

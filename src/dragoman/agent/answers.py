@@ -1,11 +1,12 @@
-"""What the record says of a model's last answer: whose turn it is, whether it is whole, its pieces joined. Pure."""
+"""A model's last answer in the record: whether it is whole, and its pieces joined. Pure."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from ..errors import ErrorCode, redact
-from ..history import ContextualHistoryEntry, HistoryEntry, ModelOutputEntry, ResetEntry, RunStartedEntry
+from ..history import ContextualHistoryEntry, HistoryEntry, ModelOutputEntry, RunStartedEntry
+from ..history.derived import AnswerEnd
 from ..message import FinishReason, Message
 from .actions import RunError
 
@@ -14,9 +15,7 @@ __all__ = [
     "CONTINUE_PROMPT",
     "find_shortfall",
     "finish_of",
-    "last_answer",
     "last_message",
-    "owes_answer",
 ]
 
 # Marks the input with which the loop asks a model to go on; the answers before and after it are one.
@@ -24,6 +23,7 @@ CONTINUES_KEY = "continues"
 CONTINUE_PROMPT = "Your answer was cut off: it reached its length limit. Go on exactly where it stops. Repeat nothing."
 
 _WORD_LIMIT = 100  # characters of a provider's word that an error quotes
+_DOUBTFUL = frozenset({FinishReason.CONTENT_FILTER, FinishReason.TOOL_CALLS, FinishReason.OTHER})
 
 
 def finish_of(message: Message | None) -> FinishReason | None:
@@ -31,22 +31,24 @@ def finish_of(message: Message | None) -> FinishReason | None:
     return message.meta.finish_reason if message is not None and message.meta is not None else None
 
 
-def find_shortfall(message: Message) -> RunError | None:
+def find_shortfall(end: AnswerEnd) -> RunError | None:
     """Return why the answer cannot end a run; None for one that is whole, or that only pauses.
 
     A message without a finish reason comes from the host, which says nothing against it.
     """
-    reason = finish_of(message)
+    reason = end.reason
     if reason is FinishReason.LENGTH:
         return RunError(
             ErrorCode.OUTPUT_CUT,
             "the answer reached its length limit before it was whole: raise max_tokens, or set loop.continue_cut",
         )
-    word = redact((message.meta.raw_finish_reason if message.meta else None) or "")[:_WORD_LIMIT]
+    if reason not in _DOUBTFUL:
+        return None
+    word = redact(end.word)[:_WORD_LIMIT]
     said = f"{word!r}" if word else "no word of its own"
     if reason is FinishReason.CONTENT_FILTER:
         return RunError(ErrorCode.CONTENT_FILTERED, f"a filter of the provider stopped the answer, with {said}")
-    if reason is FinishReason.TOOL_CALLS and not message.tool_calls:
+    if reason is FinishReason.TOOL_CALLS and not end.has_calls:
         return RunError(ErrorCode.OUTPUT_UNFINISHED, f"the answer ended with {said} to call tools, but calls none")
     if reason is FinishReason.OTHER:
         return RunError(
@@ -54,20 +56,6 @@ def find_shortfall(message: Message) -> RunError | None:
             f"the provider ended the answer with {said}, which does not say that it is whole",
         )
     return None
-
-
-def last_answer(entries: Sequence[HistoryEntry]) -> Message | None:
-    """Return the answer that came last; None if something was said after it."""
-    last = _last_said(entries)
-    return last.message if isinstance(last, ModelOutputEntry) else None
-
-
-def owes_answer(entries: Sequence[HistoryEntry]) -> bool:
-    """Return whether it is the model's turn: an input or results came last, or an answer that pauses."""
-    last = _last_said(entries)
-    if isinstance(last, ModelOutputEntry):
-        return finish_of(last.message) is FinishReason.PAUSE
-    return last is not None
 
 
 def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None:
@@ -88,14 +76,3 @@ def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None
     if len(pieces) < 2:
         return pieces[0] if pieces else None
     return msgspec.structs.replace(pieces[0], parts=tuple(part for piece in reversed(pieces) for part in piece.parts))
-
-
-def _last_said(entries: Sequence[HistoryEntry]) -> ContextualHistoryEntry | None:
-    """The newest input, answer or results since the last reset."""
-    for place in range(len(entries) - 1, -1, -1):
-        entry = entries[place]
-        if isinstance(entry, ResetEntry):
-            return None
-        if isinstance(entry, ContextualHistoryEntry):
-            return entry
-    return None

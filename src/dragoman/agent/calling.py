@@ -9,6 +9,7 @@ import msgspec
 
 from ..context import ContextBuildInput, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
+from ..history.derived import AnswerEnd
 from ..message import Message
 from ..request import ModelConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
@@ -108,7 +109,7 @@ class ModelCaller:
         await scope.hook("after_model", call, assembly)
         if assembly.message is None:
             return self._refused(_error_of(assembly), call, model, action)
-        shortfall = find_shortfall(assembly.message)
+        shortfall = find_shortfall(AnswerEnd.of(assembly.message))
         if shortfall is not None and shortfall.code is not ErrorCode.OUTPUT_CUT and self._others_left(action) > 0:
             return self._failed(shortfall, action)  # another model may answer; a length limit is the caller's own
         self._stream = None

@@ -1,5 +1,6 @@
 """The contexts of an agent's models, built where they keep nobody waiting: those of long conversations in a thread."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -70,8 +71,6 @@ class Contexts:
 
 async def _in_thread(work: Callable[[], _Result]) -> _Result:
     """Do pure work in a thread. Cancelled, wait for its end all the same: what it remembers has one user at a time."""
-    import asyncio
-
     done = asyncio.get_running_loop().run_in_executor(None, work)
     cancelled: asyncio.CancelledError | None = None
     while not done.done():

@@ -1,7 +1,8 @@
 """What a run tells while it lives: typed events in order, and the log from which any reader can catch up."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -10,9 +11,6 @@ from ..errors import InvalidValue
 from ..history import AgentStatus, HistoryToolCallResult, ToolCallRequest
 from ..message import Message
 from .actions import RunError
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = [
     "ApprovalAskedEvent",
@@ -132,8 +130,6 @@ class EventLog:
 
         `on_error` is called before the error is raised that the log was closed with.
         """
-        import asyncio
-
         if type(after) is not int or after < -1:
             raise InvalidValue.of("after", after, "the seq of an event, or -1 for all")
         place = after + 1

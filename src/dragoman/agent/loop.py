@@ -21,6 +21,7 @@ from ..history import (
     RunFinishedEntry,
     RunStartedEntry,
     RunStatus,
+    SteeringEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
 )
@@ -46,13 +47,11 @@ from .actions import (
     RunTools,
     Shrink,
     Shrunk,
-    TakeInputs,
-    Taken,
     Verdict,
     Wait,
     Waits,
 )
-from .answers import CONTINUE_PROMPT, CONTINUES_KEY, find_shortfall, finish_of
+from .answers import CONTINUE_PROMPT, CONTINUES_KEY, find_shortfall
 from .budget import Budget
 
 __all__ = ["TRANSITIONS", "AgentLoop", "interrupted_result", "moved"]
@@ -86,7 +85,7 @@ class AgentLoop:
     """One run. `status` is what the agent is doing, from action to action.
 
     `judge` says what becomes of an open call; `chance` gives a number from 0 to 1, for the jitter between attempts.
-    `last_answer` is the answer that an earlier process left, if nothing was said after it.
+    `tell_status` is told each status between the first and the last.
     """
 
     def __init__(
@@ -94,53 +93,47 @@ class AgentLoop:
         run_id: str,
         state: DerivedState,
         *,
-        owes_answer: bool,
         judge: Callable[[OpenCall], Verdict],
         budget: Budget,
         chance: Callable[[], float],
-        last_answer: Message | None = None,
         compacts: bool = False,
         output_attempts: int | None = None,
+        tell_status: Callable[[AgentStatus], None] = lambda _: None,
     ) -> None:
         self.status = state.status
+        self._tell_status = tell_status
         self.run_id = run_id
         self.call_index = 0  # of the model call under way, and of what follows from it
         self._answers = 0
         self._state = state
-        self._owes_answer = owes_answer  # whether it is the model's turn
-        self._shortfall: RunError | None = None  # why the last answer cannot end the run
-        self._is_refused = False  # whether the last answer is a refusal
-        if last_answer is not None:
-            self._note_answer(last_answer)
         self._continues_left = budget.limits.continue_cut
         self._judge = judge
         self._budget = budget
         self._chance = chance
         self._compacts = compacts
         self._output_attempts = output_attempts  # so often a wrong output may be corrected; None checks nothing
-        self._held: tuple[HistoryEntry, ...] = ()  # what cannot be said before the open calls are answered
 
-    def run(self, inputs: Iterable[HistoryEntry] = ()) -> Generator[Action, Outcome, Ending]:
-        """Yield what to do until the run has ended, or waits for a person. `inputs` is what the run begins with."""
-        entries = tuple(inputs)
-        self._owes_answer = self._owes_answer or bool(entries)
+    def run(self, inputs: Iterable[ModelInputEntry] = ()) -> Generator[Action, Outcome, Ending]:
+        """Yield what to do until the run has ended, or waits for a person. `inputs` is what is said to it now.
+
+        A run under way, or one with open calls, takes them up before its next model call.
+        """
         self._move(_S.PREPARING)
-        if self._state.open_calls:
-            self._held, entries = entries, ()
+        is_under_way = self._state.current_run_id or self._state.open_calls
+        entries: list[HistoryEntry] = [SteeringEntry.of_input(said) if is_under_way else said for said in inputs]
         if not self._state.current_run_id:
-            entries = (RunStartedEntry(run_id=self.run_id), *entries)
+            entries.insert(0, RunStartedEntry(run_id=self.run_id))
         if entries:
             yield from self._append(*entries)
         ending: Ending | None = None
         while ending is None:
-            if self._state.open_calls and (self._shortfall is not None or self._is_refused):
-                ending = yield from self._drop_calls()
-                continue
             if self._state.open_calls:
-                ending = yield from self._answer_calls()
+                ending = yield from self._drop_calls() if self._is_stopped else self._answer_calls()
                 continue
-            yield from self._take_inputs()
-            ending = yield from self._get_answer() if self._owes_answer else self._complete()
+            if self._state.steering:
+                yield from self._append(*(said.to_input() for said in self._state.steering))
+            is_due = self._state.owes_answer and not self._is_stopped
+            ending = yield from self._get_answer() if is_due else self._complete()
         return ending
 
     def abandon(self) -> Generator[Action, Outcome, Ending]:
@@ -172,17 +165,25 @@ class AgentLoop:
         self._answers += 1
         self._budget.note_call()
         yield from self._append(ModelOutputEntry(answered.message, metadata=answered.metadata))
-        self._note_answer(answered.message)
         if not self._state.open_calls:
             self._move(_S.PREPARING)
         return None
 
-    def _note_answer(self, message: Message) -> None:
-        """Keep what the end of the newest answer says."""
-        reason = finish_of(message)
-        self._owes_answer = reason is FinishReason.PAUSE
-        self._is_refused = reason is FinishReason.REFUSAL
-        self._shortfall = find_shortfall(message)
+    @property
+    def _shortfall(self) -> RunError | None:
+        """Why the newest answer cannot end the run."""
+        end = self._state.answer_end
+        return None if end is None else find_shortfall(end)
+
+    @property
+    def _is_refused(self) -> bool:
+        end = self._state.answer_end
+        return end is not None and end.reason is FinishReason.REFUSAL
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether the newest answer refuses or is not whole: its calls do not run, and the model is not asked again."""
+        return self._is_refused or self._shortfall is not None
 
     def _call_model(self) -> Generator[Action, Outcome, "Answered | Ending"]:
         """Call until there is an answer or no hope; what failed is recorded, with what had arrived."""
@@ -240,8 +241,9 @@ class AgentLoop:
 
         An answer that is not whole ends no run well: the model is asked to go on with it, or the run fails.
         """
-        if self._shortfall is not None:
-            return (yield from self._continue_or_fail(self._shortfall))
+        shortfall = self._shortfall
+        if shortfall is not None:
+            return (yield from self._continue_or_fail(shortfall))
         if self._output_attempts is None or self._is_refused:
             return (yield from self._end(_S.COMPLETED))
         checked = yield from self._do(CheckOutput())
@@ -251,7 +253,6 @@ class AgentLoop:
         if self._output_attempts == 0:
             return (yield from self._end(_S.FAILED, RunError(ErrorCode.INVALID_OUTPUT, checked.problem)))
         self._output_attempts -= 1
-        self._owes_answer = True
         yield from self._append(ModelInputEntry.of(checked.problem, metadata={INJECTED_KEY: True}))
         return None
 
@@ -260,18 +261,9 @@ class AgentLoop:
         if error.code is not ErrorCode.OUTPUT_CUT or self._continues_left == 0:
             return (yield from self._end(_S.FAILED, error))
         self._continues_left -= 1
-        self._owes_answer, self._shortfall = True, None
         notes = {INJECTED_KEY: True, CONTINUES_KEY: True}
         yield from self._append(ModelInputEntry.of(CONTINUE_PROMPT, metadata=notes))
         return None
-
-    def _take_inputs(self) -> Generator[Action, Outcome, None]:
-        outcome = yield from self._do(TakeInputs())
-        assert isinstance(outcome, Taken)
-        entries, self._held = (*self._held, *outcome.entries), ()
-        if entries:
-            self._owes_answer = True
-            yield from self._append(*entries)
 
     # ------------------------------------------------------------ the tools' turn
 
@@ -300,7 +292,6 @@ class AgentLoop:
             self._move(_S.AWAITING_HUMAN)
             return Ending(_S.AWAITING_HUMAN)
         yield from self._append(ToolResultsEntry(self._results()))
-        self._owes_answer = True
         self._move(_S.PREPARING)
         return None
 
@@ -362,6 +353,8 @@ class AgentLoop:
     def _move(self, to: AgentStatus) -> None:
         if to is not self.status:
             self.status = moved(self.status, to)
+            if to not in _ENDED:  # the runner tells the end itself, after the error
+                self._tell_status(to)
 
     def _limit_reached(self, *, before_tools: bool = False) -> RunError | None:
         words = self._budget.reached(before_tools=before_tools)

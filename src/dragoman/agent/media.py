@@ -5,6 +5,7 @@ that has changed since it was recorded, is a line of text in the request: it nev
 what a model's server has refused: the agent remembers it and sends it no more.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -139,8 +140,6 @@ class MediaReader:
             return before | {index: self._fitted(message, model) for index, message in new.items()}
 
         if any(one.states for one in known.values()) or any(map(_paths, new.values())):
-            import asyncio
-
             fitted = await asyncio.to_thread(work)
         else:
             fitted = work()

@@ -1,17 +1,14 @@
 """Drives the loop: performs each action, sends back what came of it, and lets a run be aborted at any moment."""
 
+import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import RAISED, DragomanError, ErrorCode, InvalidValue, Raised, StoreError, report_raised, type_name
-from ..history import (
-    AgentStatus,
-    HistoryEntry,
-    ModelInputEntry,
-)
+from ..history import AgentStatus, ModelInputEntry
 from ..message import Message, Role
+from ..store import Session
 from ..tools.containing import Containing, current_task, must_pass
 from .actions import (
     Aborted,
@@ -28,11 +25,9 @@ from .actions import (
     RunError,
     RunTools,
     Shrink,
-    TakeInputs,
-    Taken,
     Wait,
 )
-from .answers import last_answer, last_message, owes_answer
+from .answers import last_message
 from .budget import Budget
 from .calling import ModelCaller
 from .events import ErrorEvent, FinishedEvent, StatusEvent
@@ -40,17 +35,11 @@ from .loop import AgentLoop
 from .scope import Scope
 from .tooling import ToolRunner
 
-if TYPE_CHECKING:
-    import asyncio
-
 __all__ = ["Runner"]
 
 
 class Runner:
-    """One run under way. `inputs` is what is said to the agent meanwhile; each is taken up before a model call.
-
-    `check` raises InvalidValue for a final message that is not what was asked for.
-    """
+    """One run under way. `check` raises InvalidValue for a final message that is not what was asked for."""
 
     def __init__(
         self,
@@ -59,7 +48,6 @@ class Runner:
         tools: ToolRunner,
         budget: Budget,
         *,
-        inputs: deque[ModelInputEntry],
         compacts: bool = False,
         check: Callable[[Message], object] | None = None,
         output_attempts: int = 2,
@@ -70,27 +58,24 @@ class Runner:
         self._tools = tools
         self._check = check
         self._budget = budget
-        self._inputs = inputs
         self._is_aborted = self._is_late = False
         self._lost: StoreError | None = None  # why the session is another owner's
         self._working: asyncio.Task[Outcome | BaseException] | None = None  # what an abort stops
         self._loop = AgentLoop(
             scope.run_id,
             scope.state,
-            owes_answer=owes_answer(scope.session.entries),
             judge=tools.judge,
             budget=budget,
             chance=chance,
-            last_answer=last_answer(scope.session.entries),
             compacts=compacts,
             output_attempts=output_attempts if check is not None else None,
+            tell_status=self._tell_status,
         )
         self._told: AgentStatus | None = None
         self.raised: list[Raised] = []  # what code of the user raised in it
         self.output: Any = None  # what the last check has read
         self._perform: dict[type, Callable[[Any], Coroutine[Any, Any, Outcome]]] = {
             Append: self._append,
-            TakeInputs: self._take_inputs,
             CheckOutput: self._check_output,
             Shrink: lambda _: caller.shrink(),
             Compact: lambda _: self._interruptible(caller.compact),
@@ -99,6 +84,11 @@ class Runner:
             Approve: lambda action: self._interruptible(tools.approve, action),
             RunTools: lambda action: self._interruptible(tools.run, action),
         }
+
+    @property
+    def session(self) -> Session:
+        """The session that the run carries on."""
+        return self._scope.session
 
     @property
     def status(self) -> AgentStatus:
@@ -120,7 +110,7 @@ class Runner:
         self._lost = error
         self._stop_work()
 
-    async def run(self, inputs: Iterable[HistoryEntry] = ()) -> Ending:
+    async def run(self, inputs: Iterable[ModelInputEntry] = ()) -> Ending:
         """Carry the session on until the run has ended or waits for a person; raises nothing but CancelledError."""
         return await self._drive(self._loop.run(inputs))
 
@@ -175,15 +165,7 @@ class Runner:
 
     async def _append(self, action: Append) -> Done:
         await self._scope.append(*action.entries)
-        for entry in action.entries:  # what was said is kept until it is recorded
-            if self._inputs and self._inputs[0] is entry:
-                self._inputs.popleft()
         return Done(self._scope.state)
-
-    async def _take_inputs(self, _action: TakeInputs) -> Taken:
-        state = self._scope.state
-        steering = [ModelInputEntry(said.parts, steering_serial=said.serial) for said in state.steering]
-        return Taken(state, (*steering, *self._inputs))
 
     async def _check_output(self, _action: CheckOutput) -> Checked:
         assert self._check is not None
@@ -195,15 +177,11 @@ class Runner:
         return Checked(self._scope.state)
 
     async def _wait(self, action: Wait) -> Done:
-        import asyncio
-
         await asyncio.sleep(action.seconds)
         return Done(self._scope.state)
 
     async def _interruptible(self, work: Callable[..., Coroutine[Any, Any, Outcome]], *given: Any) -> Outcome:
         """Do it unless the run is aborted or its time is over; then stop it, and say what had arrived."""
-        import asyncio
-
         if self._lost is not None:
             raise self._lost
         if self._is_aborted:
@@ -256,8 +234,6 @@ class Runner:
 
 async def _delivered(work: Callable[..., Coroutine[Any, Any, Outcome]], *given: Any) -> Outcome | BaseException:
     """What the work comes to, or raises: a task that raises SystemExit ends the event loop with it."""
-    import asyncio
-
     task = current_task()
     try:
         return await work(*given)

@@ -1,5 +1,6 @@
 """Tool calls of a run: what becomes of each, who approves it, and the running, every step of it recorded first."""
 
+import asyncio
 import copy
 from collections.abc import Mapping
 from typing import Any
@@ -146,8 +147,6 @@ class ToolRunner:
             self._scope.tell(ToolResultEvent, result)
         elif open_call is not None:
             if any(isinstance(part, FileRef) and part.path is not None for part in result.attachments):
-                import asyncio
-
                 result = await asyncio.to_thread(self._media.admit_result, result, ready.call)
             await self._scope.append(ToolFinishedEntry(result))
         await self._scope.hook("after_tool", ready.call, self._context(ready), result)

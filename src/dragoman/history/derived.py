@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import ErrorCode
+from ..message import FinishReason, Message
 from ..usage import TokenUsage
 from .entries import (
     AbortRequestedEntry,
@@ -35,7 +36,7 @@ from .entries import (
 from .growing import GrowingIds
 from .toolresults import HistoryToolCallResult, ToolCallRequest
 
-__all__ = ["AgentStatus", "DerivedState", "LastError", "OpenCall", "advance"]
+__all__ = ["AgentStatus", "AnswerEnd", "DerivedState", "LastError", "OpenCall", "advance"]
 
 
 class AgentStatus(StrEnum):
@@ -56,6 +57,21 @@ class LastError(msgspec.Struct, frozen=True):
 
     code: ErrorCode
     message: str = ""
+
+
+class AnswerEnd(msgspec.Struct, frozen=True):
+    """How a model's answer ended: the reason, the provider's own word for it, and whether the answer calls tools."""
+
+    reason: FinishReason | None = None
+    word: str = ""
+    has_calls: bool = False
+
+    @classmethod
+    def of(cls, message: Message) -> "AnswerEnd":
+        """Return how the message ended."""
+        meta = message.meta
+        reason, word = (None, None) if meta is None else (meta.finish_reason, meta.raw_finish_reason)
+        return cls(reason, word or "", bool(message.tool_calls))
 
 
 class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -96,6 +112,8 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     `open_calls` are all calls of the newest output until its results entry; `call_ids` are the ids of every call ever
     made; `reset_serial` is the serial of the newest reset, or -1: what stands before it no longer reaches a model.
     `steering` is what was said to a run and no input has taken up; `abort_request` asks that the open run end.
+    `owes_answer` says that it is the model's turn: an input or results came last, or an answer that pauses.
+    `answer_end` is how the newest answer ended, until an input, results of calls that ran, or the run's end follow it.
     """
 
     next_serial: int = 0
@@ -110,6 +128,8 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     reset_serial: int = -1
     steering: tuple[SteeringEntry, ...] = ()
     abort_request: AbortRequestedEntry | None = None
+    owes_answer: bool = False
+    answer_end: AnswerEnd | None = None
 
     @property
     def status(self) -> AgentStatus:
@@ -180,10 +200,10 @@ def advance(state: DerivedState, entry: HistoryEntry) -> DerivedState:
 
 
 def _by_input(state: DerivedState, entry: ModelInputEntry) -> dict[str, Any]:
-    if entry.steering_serial is None:
-        return {"outcome": None}
-    later = tuple(said for said in state.steering if said.serial > entry.steering_serial)
-    return {"outcome": None, "steering": later}
+    changes: dict[str, Any] = {"outcome": None, "owes_answer": True, "answer_end": None}
+    if entry.steering_serial is not None:
+        changes["steering"] = tuple(said for said in state.steering if said.serial > entry.steering_serial)
+    return changes
 
 
 def _by_steering(state: DerivedState, entry: SteeringEntry) -> dict[str, Any]:
@@ -195,20 +215,25 @@ def _by_abort_request(_state: DerivedState, entry: AbortRequestedEntry) -> dict[
 
 
 def _by_output(state: DerivedState, entry: ModelOutputEntry) -> dict[str, Any]:
-    calls = entry.tool_calls
+    calls, end = entry.tool_calls, AnswerEnd.of(entry.message)
     changes: dict[str, Any] = {
         "open_calls": tuple(OpenCall(call) for call in calls),
         "outcome": None,
         "last_error": None,
         "token_usage": _added(state, entry.usage),
+        "owes_answer": end.reason is FinishReason.PAUSE,
+        "answer_end": end,
     }
     if calls:
         changes["call_ids"] = state.call_ids.with_added(call.tool_call_id for call in calls)
     return changes
 
 
-def _by_results(_state: DerivedState, _entry: ToolResultsEntry) -> dict[str, Any]:
-    return {"open_calls": (), "outcome": None}
+def _by_results(state: DerivedState, entry: ToolResultsEntry) -> dict[str, Any]:
+    # The calls of an answer that was cut off are not run: what is to become of that answer is still to be decided.
+    were_dropped = any(result.error_code is ErrorCode.TOOL_INTERRUPTED for result in entry.results)
+    end = state.answer_end if were_dropped else None
+    return {"open_calls": (), "outcome": None, "owes_answer": True, "answer_end": end}
 
 
 def _by_instruction(_state: DerivedState, entry: SystemInstructionEntry) -> dict[str, Any]:
@@ -252,7 +277,7 @@ def _by_run_start(_state: DerivedState, entry: RunStartedEntry) -> dict[str, Any
 
 
 def _by_run_end(_state: DerivedState, entry: RunFinishedEntry) -> dict[str, Any]:
-    changes: dict[str, Any] = {"current_run_id": "", "outcome": entry.status, "abort_request": None}
+    changes: dict[str, Any] = {"current_run_id": "", "outcome": entry.status, "abort_request": None, "answer_end": None}
     if entry.status is RunStatus.COMPLETED:
         changes["last_error"] = None
     elif entry.error_code is not None:
@@ -268,6 +293,8 @@ def _by_reset(state: DerivedState, _entry: ResetEntry) -> dict[str, Any]:
         "notebook": "",
         "reset_serial": state.next_serial,
         "steering": (),
+        "owes_answer": False,
+        "answer_end": None,
     }
 
 

@@ -382,17 +382,34 @@ class RunFinishedEntry(HistoryEntry, frozen=True):
 
 
 class SteeringEntry(HistoryEntry, frozen=True):
-    """What a person says to a run under way. The run takes it up as a `ModelInputEntry` before its next model call."""
+    """What a person says to a run under way. The run takes it up as a `ModelInputEntry` before its next model call.
+
+    `sections` are the levels of detail of that input, where they are not the text of its parts.
+    """
 
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.STEERING
     parts: tuple[Part, ...]
+    sections: LevelOfDetailSections | None = None
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
         if not isinstance(self.parts, (tuple, list)):
             raise InvalidValue.of_content("steering.parts", self.parts, "a sequence of parts")
         force_setattr(self, "parts", tuple(_user_part(part) for part in self.parts))
+        if self.sections is not None and not isinstance(self.sections, LevelOfDetailSections):
+            raise InvalidValue.of_content("steering.sections", self.sections, "LevelOfDetailSections")
         _require_words(self.parts)
+
+    @classmethod
+    def of_input(cls, said: ModelInputEntry) -> "SteeringEntry":
+        """Return the entry that says this input to a run under way."""
+        sections = None if said.sections == text_sections(said.parts) else said.sections
+        return cls(said.parts, sections, run_id=said.run_id, metadata=said.metadata)
+
+    def to_input(self) -> ModelInputEntry:
+        """Return the input by which the run takes up what this entry says."""
+        sections = self.sections or text_sections(self.parts)
+        return ModelInputEntry(self.parts, sections, self.serial, metadata=self.metadata)
 
 
 class AbortRequestedEntry(HistoryEntry, frozen=True):

@@ -277,6 +277,7 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (ModelInputEntry, "parts"): _read_parts,
     (ModelOutputEntry, "message"): _read_message,
     (SteeringEntry, "parts"): _read_parts,
+    (SteeringEntry, "sections"): _read_sections,
     (ToolResultsEntry, "results"): _read_results,
     (ToolFinishedEntry, "result"): _read_result,
     (InterruptionEntry, "partial"): _read_message,
@@ -287,6 +288,7 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
 }
 _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (SteeringEntry, "parts"): _part_objects,
+    (SteeringEntry, "sections"): lambda sections: _sections_object(sections, ()),
     (ModelOutputEntry, "message"): message_to_object,
     (ToolResultsEntry, "results"): lambda results: [_result_object(result) for result in results],
     (ToolFinishedEntry, "result"): _result_object,

@@ -3,6 +3,7 @@
 `Session.hold` makes one. An owner that was stopped for longer than its lease lasts learns so from a clock that went on.
 """
 
+import asyncio
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from .leases import lease_lost, machine_time
 from .protocol import Lease, LeaseLost
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .session import Session
 
 __all__ = ["SessionHold"]
@@ -71,8 +70,6 @@ class SessionHold:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Stop renewing and give the lease back; a store that cannot be reached lets it expire."""
-        import asyncio
-
         if self._timer is not None:
             self._timer.cancel()
         if self._renewing is not None:
@@ -109,14 +106,10 @@ class SessionHold:
             await self.renew()
 
     def _set_timer(self) -> None:
-        import asyncio
-
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._seconds / RENEWALS, self._begin_renewal)
 
     def _begin_renewal(self) -> None:
-        import asyncio
-
         self._renewing = asyncio.ensure_future(self._renew_now())
 
     async def _renew_now(self) -> None:

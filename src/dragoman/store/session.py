@@ -5,6 +5,7 @@ has appended. While it holds the session's lease (`hold`) only words to its run 
 and appends again.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -44,8 +45,6 @@ from .protocol import LEASE_SECONDS, AppendConflict, ForkPoint, Lease, OpenedSes
 from .snapshots import read_snapshot, take_snapshot
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .holding import SessionHold
 
 __all__ = ["BranchComparison", "Session", "compare_branches", "open_session", "start_session"]
@@ -78,8 +77,6 @@ class Session(
         clock: Clock | None = None,
         widgets: Iterable[Widget] | None = None,
     ) -> None:
-        import asyncio
-
         derived = read_snapshot(opened.snapshot)
         entries = opened.entries if isinstance(opened.entries, LazyEntries) else list(opened.entries)
         self._store = store
@@ -299,8 +296,6 @@ class Session(
 
     async def _keep_to_the_end(self, entries: tuple[HistoryEntry, ...]) -> None:
         """Keep them in a task of its own, which goes on if whoever waits for it is cancelled."""
-        import asyncio
-
         self._under_way = asyncio.ensure_future(self._keep(entries))
         self._under_way.add_done_callback(_look_at)  # whoever waits for it may be gone
         await asyncio.shield(self._under_way)
@@ -318,8 +313,6 @@ class Session(
     async def _settle(self) -> None:
         """Wait for an append whose caller was cancelled. What it raised was for that caller."""
         if self._under_way is not None:
-            import asyncio
-
             await asyncio.wait((self._under_way,))
             self._under_way.exception()
             self._under_way = None

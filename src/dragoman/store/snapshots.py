@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import UnreadableData
 from ..history import DerivedState, LastError, RunStatus, SystemInstructionEntry, entry_from_json, entry_to_json
+from ..history.derived import AnswerEnd
 from ..history.growing import GrowingIds
 from ..jsontext import encode_json
 from ..usage import TokenUsage
@@ -35,6 +36,8 @@ class _Derived(msgspec.Struct, array_like=True):
     instruction: str | None
     notebook: str
     reset_serial: int
+    owes_answer: bool
+    answer_end: AnswerEnd | None
 
 
 def take_snapshot(derived: DerivedState) -> Snapshot | None:
@@ -55,6 +58,8 @@ def take_snapshot(derived: DerivedState) -> Snapshot | None:
             instruction=entry_to_json(instruction).decode() if instruction else None,
             notebook=derived.notebook,
             reset_serial=derived.reset_serial,
+            owes_answer=derived.owes_answer,
+            answer_end=derived.answer_end,
         )
     )
     return Snapshot(derived.next_serial - 1, sha256(data).digest() + data)
@@ -84,4 +89,6 @@ def read_snapshot(snapshot: Snapshot | None) -> DerivedState:
         instruction_entry=instruction,
         notebook=kept.notebook,
         reset_serial=kept.reset_serial,
+        owes_answer=kept.owes_answer,
+        answer_end=kept.answer_end,
     )

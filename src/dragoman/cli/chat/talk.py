@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...agent import Agent, AgentRun
-from ...agent.answers import owes_answer
 from ...context import INJECTED_KEY, ContextBuildInput, ContextBuildResult, ContextManager
 from ...errors import InvalidValue
 from ...history import (
@@ -158,7 +157,7 @@ class Talk:
     def is_unfinished(self) -> bool:
         """Whether the model owes an answer: the last run was cut off, or failed."""
         session = self.session
-        return session is not None and bool(session.run_id or owes_answer(session.entries))
+        return session is not None and bool(session.run_id or session.state.derived.owes_answer)
 
     @property
     def can_use_tools(self) -> bool:
