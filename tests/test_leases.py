@@ -258,9 +258,9 @@ def test_an_owner_that_was_stopped_while_it_waited_does_not_believe_in_its_lease
     class Slow(MemoryStore):
         """The answer to who may run a session comes after the lease has expired and another owner has taken it."""
 
-        async def acquire_lease(self, session_id: str, *, seconds: float, wait_seconds: float = 0.0) -> Lease:
+        async def acquire_lease(self, session_id: str, *, seconds: float = 1.0, wait_seconds: float = 0.0) -> Lease:
             lease = await super().acquire_lease(session_id, seconds=seconds, wait_seconds=wait_seconds)
-            while machine_time().is_before(self.first_expiry):
+            while machine_time().is_before(self.first_expiry):  # noqa: ASYNC110  # nothing tells that a lease expires
                 await asyncio.sleep(seconds)
             await super().acquire_lease(session_id, seconds=60)
             return lease
