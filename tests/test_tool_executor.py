@@ -157,6 +157,18 @@ def test_an_execute_that_a_caller_puts_around_a_functions_own_is_what_runs() -> 
     assert run_one(made, {"query": "x"}).text() == "guarded x"
 
 
+def test_a_schema_that_a_caller_puts_in_the_place_of_a_functions_own_does_not_loosen_its_types() -> None:
+    loose = msgspec.structs.replace(search, parameter_schema={"type": "object"})
+    result = run_one(loose, {"limit": 3})
+    assert (result.error_code, result.text()) == (
+        ErrorCode.INVALID_ARGUMENTS,
+        (
+            "The arguments of search do not fit:\n- query: is missing: give text\n"
+            "Nothing was run. Call it again with arguments that fit its schema."
+        ),
+    )
+
+
 @pytest.mark.parametrize("changed", [{"query": object()}, {"query": float("nan")}, {1: 2}, [1]])
 def test_changed_arguments_that_are_no_json_are_refused(changed: Any) -> None:
     code, _ = refusal(SEARCHING.prepare(call("search", {"query": "x"}), changed))

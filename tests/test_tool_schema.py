@@ -409,6 +409,35 @@ def test_limits_hold_in_the_schema_and_in_the_conversion_alike(kind: Any, good: 
             known.convert(value)
 
 
+Small = TypeAliasType("Small", Annotated[int, msgspec.Meta(ge=1, le=5, description="few")])
+Raw = TypeAliasType("Raw", Annotated[bytes, msgspec.Meta(min_length=1, description="raw")])
+
+
+def test_limits_around_a_limited_type_take_the_place_of_its_own() -> None:
+    assert schema_of(Annotated[Small, msgspec.Meta(ge=3)]) == {
+        "type": "integer",
+        "minimum": 3,
+        "maximum": 5,
+        "description": "few",
+    }
+    known = TypeSchema.of(Annotated[Raw, msgspec.Meta(max_length=1)])
+    assert known.schema["description"] == "raw"
+    assert known.problems("") == ["arguments: must have at least 4 characters, has 0"]
+    assert known.problems("aGk=") == ["arguments: must have at most 1 bytes, has 2"]
+
+
+def test_of_several_types_the_one_whose_limits_the_value_keeps_is_meant() -> None:
+    kind: Any = Annotated[int, msgspec.Meta(ge=1)] | float
+    assert [(value_of(kind, given), type(value_of(kind, given))) for given in (1, 0)] == [(1, int), (0.0, float)]
+    several: Any = Annotated[list[int], msgspec.Meta(min_length=2)] | tuple[int, ...]
+    assert [value_of(several, given) for given in ([1, 2], [1])] == [[1, 2], (1,)]
+
+
+@pytest.mark.parametrize(("value", "says"), [("1.5", []), ("1.4", ["arguments: must be a multiple of 0.5"])])
+def test_a_decimal_written_as_text_is_held_to_its_step(value: str, says: list[str]) -> None:
+    assert TypeSchema.of(Annotated[Decimal, annotated_types.MultipleOf(Decimal("0.5"))]).problems(value) == says
+
+
 # ---------------------------------------------------------------- what is refused
 
 

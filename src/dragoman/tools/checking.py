@@ -5,18 +5,18 @@ schema again, and grows with the power of the depth. References to other documen
 """
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import InvalidValue
 from ..jsontext import require_json
-from .limits import NAMES, quote, shown_name
+from .mismatch import NAMES, quote, shown_name
 from .subschemas import Schema, forms_of, looks_like, map_schemas, same_json, type_fits, types_of
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["SchemaChecker", "join_path", "problem_line"]
+__all__ = ["SchemaChecker", "bound_reason", "join_path", "problem_line", "size_reason"]
 
 _MOST_PROBLEMS = 5
 _MOST_NAMED = 20  # names or values that a message lists
@@ -63,6 +63,13 @@ class SchemaChecker:
         found = list(dict.fromkeys(self._reasons(value, self._schema, ())))
         return found[:_MOST_PROBLEMS] or [problem_line((), "does not fit the schema")]
 
+    def is_valid(self, value: Any) -> bool:
+        """Return whether a JSON value fits; one that cannot be checked does not."""
+        try:
+            return self._validator.is_valid(value)
+        except (ValueError, RecursionError):
+            return False
+
     def _reasons(self, value: Any, schema: Schema, path: tuple[str | int, ...]) -> Iterator[str]:
         """What is wrong with a value that is known not to fit; each choice is followed once, in its likeliest form."""
         forms = forms_of(schema, self._schema)
@@ -84,14 +91,14 @@ class SchemaChecker:
 
     def _own_reasons(self, value: Any, form: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[str]:
         if isinstance(value, str):
-            says = _size_reason(len(value), form, "Length", "characters")
+            says = size_reason(len(value), form, "Length", "characters")
         elif isinstance(value, list):
-            says = _size_reason(len(value), form, "Items", "items")
+            says = size_reason(len(value), form, "Items", "items")
             if says is None and form.get("uniqueItems") is True and _has_twice(value):
                 says = "must have no item twice"
         elif isinstance(value, dict):
             yield from self._name_reasons(value, form, path)
-            says = _size_reason(len(value), form, "Properties", "properties")
+            says = size_reason(len(value), form, "Properties", "properties")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             says = _number_reason(value, form)
         else:
@@ -199,7 +206,8 @@ def _inside(value: Any, form: dict[str, Any]) -> Iterator[tuple[str | int, Any, 
                 yield place, inner, schema
 
 
-def _size_reason(size: int, form: dict[str, Any], noun: str, counted: str) -> str | None:
+def size_reason(size: int, form: Mapping[str, Any], noun: str, counted: str) -> str | None:
+    """Return what is wrong with a number of characters, items or properties; None if it is within the limits."""
     least, most = form.get(f"min{noun}"), form.get(f"max{noun}")
     if isinstance(least, (int, float)) and size < least:
         return f"must have at least {least} {counted}, has {size}"
@@ -208,13 +216,20 @@ def _size_reason(size: int, form: dict[str, Any], noun: str, counted: str) -> st
     return None
 
 
+def bound_reason(value: Any, form: Mapping[str, Any]) -> str | None:
+    """Return which bound a number is beyond; None if it is within all of them."""
+    for name, (says, is_within) in _BOUNDS.items():
+        limit = form.get(name)
+        if isinstance(limit, (int, float)) and not is_within(value, limit):
+            return f"must be {says} {limit}"
+    return None
+
+
 def _number_reason(value: float, form: dict[str, Any]) -> str | None:
-    limits = {name: limit for name in _BOUNDS if isinstance(limit := form.get(name), (int, float))}
-    for name, limit in limits.items():
-        says, is_within = _BOUNDS[name]
-        if not is_within(value, limit):
-            return f"must be {says} {limit}, got {quote(value)}"
-    return f"must be a multiple of {form['multipleOf']}, got {quote(value)}" if "multipleOf" in form else None
+    says = bound_reason(value, form) or (
+        f"must be a multiple of {form['multipleOf']}" if "multipleOf" in form else None
+    )
+    return says and f"{says}, got {quote(value)}"
 
 
 def _unknown_reason(form: dict[str, Any]) -> str:

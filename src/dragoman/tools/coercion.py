@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UnreadableData
 from ..jsontext import decode_json
-from .limits import shown_name
+from .mismatch import shown_name
 from .subschemas import Schema, forms_of, json_type, looks_like, same_json, type_fits, types_of
 
 __all__ = ["coerce_arguments", "coerce_value"]

@@ -158,6 +158,8 @@ class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=
         """Return the call of the function with values of its types; raise ToolError for what they refuse."""
         if getattr(self.execute, "__self__", None) is not self.parameters:
             return super().bind(arguments)  # the caller has replaced `execute`, which takes JSON
+        if self.parameter_schema is not self.parameters.schema:  # the caller has replaced what was checked
+            self.parameters.require_fit(arguments)
         return partial(self.parameters.call, self.parameters.bind(arguments))
 
 

@@ -18,7 +18,7 @@ from .batches import Batch, MakeContext, OnFinished, OnStarted, ReadyCall
 from .coercion import coerce_arguments
 from .definition import ToolDefinition
 from .jsonvalues import NotJson
-from .limits import quote
+from .mismatch import quote
 from .registry import ToolRegistry
 from .results import Answer
 from .running import Abandoned, Failure, Outcome, ToolRun

@@ -12,7 +12,7 @@ import msgspec
 from ..errors import InvalidValue
 from ..jsontext import encode_json, require_json_object
 from .definition import Approval, Execute, ToolDefinition
-from .limits import quote
+from .mismatch import quote
 
 __all__ = ["Listing", "MakeExecute", "ToolPolicy", "read_listing"]
 

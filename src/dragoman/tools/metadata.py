@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
-from .limits import Limits
 from .pydantic_types import is_pydantic_field
 
 __all__ = ["NO_DEFAULT", "Metadata", "read_metadata"]
 
 NO_DEFAULT: Any = inspect.Parameter.empty
+_LIMITS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern", "tz")
 
 
 class Metadata(msgspec.Struct, kw_only=True):
     """The limits, what goes into the schema as it is, and what a Field says of the parameter that it belongs to."""
 
-    limits: Limits = Limits()
+    limits: dict[str, Any] = {}
     annotations: dict[str, Any] = {}
     alias: str | None = None
     default: Callable[[], Any] | None = None
@@ -30,7 +30,7 @@ class Metadata(msgspec.Struct, kw_only=True):
 
 def read_metadata(items: Iterable[object]) -> Metadata:
     """Return what the items say; an item that nobody here knows says nothing, as PEP 593 wants it."""
-    found = Metadata(annotations={})
+    found = Metadata()
     for item in items:
         if isinstance(item, str):
             found.annotations["description"] = item
@@ -43,16 +43,13 @@ def read_metadata(items: Iterable[object]) -> Metadata:
 
 
 def _read_limits(item: object, found: Metadata) -> None:
-    given: dict[str, Any] = {}
-    for name in Limits.__struct_fields__:
+    for name in _LIMITS:
         value = getattr(item, name, None)
         if isinstance(value, re.Pattern):
             value = value.pattern
         usable = isinstance(value, {"pattern": str, "tz": bool}.get(name, object))
         if value is not None and usable and not (name == "min_length" and value == 0):
-            given[name] = value
-    if given:
-        found.limits = found.limits.with_limits(Limits(**given))
+            found.limits[name] = value
 
 
 def _read_words(item: object, found: Metadata) -> None:

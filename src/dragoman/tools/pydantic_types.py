@@ -5,9 +5,9 @@ from typing import Any
 
 from ..errors import InvalidValue, redact
 from ..jsontext import encode_json
-from .limits import Mismatch
+from .mismatch import Mismatch
 from .namedschemas import Definitions
-from .nodes import Node, Seen, report_refusal
+from .nodes import Node, Seen, is_hashable, report_refusal
 from .subschemas import Schema, map_schemas
 
 __all__ = ["PydanticNode", "is_pydantic_field", "is_pydantic_type"]
@@ -27,31 +27,36 @@ def is_pydantic_field(value: object) -> bool:
     return type(value).__name__ == "FieldInfo" and type(value).__module__.partition(".")[0] == "pydantic"
 
 
-class PydanticNode(Node):
+class PydanticNode(Node, eq=False):
     """A type as Pydantic sees it; `annotation` may be Annotated with whatever Pydantic understands."""
 
-    def __init__(self, annotation: Any) -> None:
+    annotation: Any
+    adapter: Any
+    written: dict[str, Any]
+
+    @classmethod
+    def of(cls, annotation: Any) -> "PydanticNode":
+        """Return the node of a type; raise InvalidValue for one that JSON cannot say."""
         from pydantic import TypeAdapter  # loaded already: the type is one of its own
 
-        self._name = getattr(annotation, "__name__", "Model")
-        self._key = ("pydantic", annotation if _is_hashable(annotation) else id(annotation))
         try:
-            self._adapter: Any = TypeAdapter(annotation)
-            self._schema = _without_titles(self._adapter.json_schema())
+            adapter: Any = TypeAdapter(annotation)
+            return cls(annotation, adapter, _without_titles(adapter.json_schema()))
         except Exception as error:
             raise InvalidValue(f"Pydantic makes no JSON Schema of {annotation!r}: {type(error).__name__}") from error
 
     def schema(self, book: Definitions) -> dict[str, Any]:
-        if "properties" in self._schema:
-            return book.refer(self._key, self._name, lambda: book.adopt(self._schema))
-        return book.adopt(self._schema)
+        if "properties" not in self.written:
+            return book.adopt(self.written)
+        key = ("pydantic", self.annotation if is_hashable(self.annotation) else id(self.annotation))
+        return book.refer(key, getattr(self.annotation, "__name__", "Model"), lambda: book.adopt(self.written))
 
     def convert(self, value: Any, seen: Seen) -> Any:  # noqa: ARG002
         from pydantic import ValidationError
 
         try:
             # As JSON, because Pydantic reads times and ids from text there even where a model is strict.
-            return self._adapter.validate_json(encode_json(value))
+            return self.adapter.validate_json(encode_json(value))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             path = tuple(step for step in first["loc"] if isinstance(step, (str, int)))
@@ -59,9 +64,6 @@ class PydanticNode(Node):
         except BaseException as error:  # a user's validator: whatever it refuses, the model is told
             report_refusal(error)
             raise Mismatch(f"is refused: {type(error).__name__}") from error
-
-    def rank(self, value: dict[str, Any]) -> int:
-        return sum(name in value for name in self._schema.get("properties", {}))
 
 
 def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
@@ -72,11 +74,3 @@ def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
 
     kept = {keyword: value for keyword, value in schema.items() if keyword not in ("title", "discriminator")}
     return map_schemas(kept, trimmed)
-
-
-def _is_hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True

@@ -20,56 +20,66 @@ from ..jsontext import require_json
 from .classes import RawField, class_fields, is_named_tuple, is_typed_dict, strip_qualifiers, substitute
 from .docstrings import class_docstring
 from .jsonvalues import NotJson, to_json_value
-from .limits import LENGTH_LIMITS
 from .metadata import NO_DEFAULT, Metadata, read_metadata
 from .namedschemas import Definitions
 from .nodes import (
-    AnyNode,
+    LENGTH_LIMITS,
+    NUMBER_LIMITS,
+    TEXT_LIMITS,
+    TIME_LIMITS,
     ChoiceNode,
     DecimalNode,
-    DescribedNode,
     Field,
+    KeywordNode,
+    LeafNode,
     ListNode,
     MapNode,
     Node,
     ObjectNode,
     RecursiveNode,
-    ScalarNode,
     TextNode,
     TupleNode,
     UnionNode,
+    is_hashable,
 )
 from .pydantic_types import PydanticNode, is_pydantic_field, is_pydantic_type
 
 __all__ = ["TypeReader", "default_keyword"]
 
 _SomeNode = TypeVar("_SomeNode", bound=Node)
-_TIME_ZONE = frozenset({"tz"})
-
-_LEAVES: dict[Any, Callable[[], Node]] = {
-    Any: AnyNode,
-    object: AnyNode,
-    str: lambda: ScalarNode("string"),
-    typing.LiteralString: lambda: ScalarNode("string"),
-    int: lambda: ScalarNode("integer"),
-    float: lambda: ScalarNode("number"),
-    bool: lambda: ScalarNode("boolean"),
-    None: lambda: ScalarNode("null"),
-    type(None): lambda: ScalarNode("null"),
-    Decimal: DecimalNode,
-    datetime: lambda: TextNode(
-        "a date and time like 2026-01-31T12:00:00Z", datetime.fromisoformat, {"format": "date-time"}, _TIME_ZONE
+_ANY = LeafNode({})
+_TEXT = LeafNode({"type": "string"}, limits=TEXT_LIMITS)
+_NULL = LeafNode({"type": "null"})
+_LEAVES: dict[Any, Node] = {
+    Any: _ANY,
+    object: _ANY,
+    str: _TEXT,
+    typing.LiteralString: _TEXT,
+    int: LeafNode({"type": "integer"}, int, limits=NUMBER_LIMITS),
+    float: LeafNode({"type": "number"}, float, limits=NUMBER_LIMITS),
+    bool: LeafNode({"type": "boolean"}),
+    None: _NULL,
+    type(None): _NULL,
+    Decimal: DecimalNode(),
+    datetime: TextNode(
+        "a date and time like 2026-01-31T12:00:00Z",
+        datetime.fromisoformat,
+        {"format": "date-time"},
+        limits=TIME_LIMITS,
     ),
-    date: lambda: TextNode("a date like 2026-01-31", date.fromisoformat, {"format": "date"}),
-    time: lambda: TextNode("a time like 12:00:00Z", time.fromisoformat, {"format": "time"}, _TIME_ZONE),
-    timedelta: lambda: TextNode(
+    date: TextNode("a date like 2026-01-31", date.fromisoformat, {"format": "date"}),
+    time: TextNode("a time like 12:00:00Z", time.fromisoformat, {"format": "time"}, limits=TIME_LIMITS),
+    timedelta: TextNode(
         "a duration like P1DT2H", lambda text: msgspec.convert(text, timedelta), {"format": "duration"}
     ),
-    UUID: lambda: TextNode("a UUID", UUID, {"format": "uuid"}),
-    Path: lambda: TextNode("a path", Path),
-    PurePath: lambda: TextNode("a path", PurePath),
-    bytes: lambda: TextNode(
-        "base64 text", lambda text: msgspec.convert(text, bytes), {"contentEncoding": "base64"}, LENGTH_LIMITS
+    UUID: TextNode("a UUID", UUID, {"format": "uuid"}),
+    Path: TextNode("a path", Path),
+    PurePath: TextNode("a path", PurePath),
+    bytes: TextNode(
+        "base64 text",
+        lambda text: msgspec.convert(text, bytes),
+        {"contentEncoding": "base64"},
+        limits=LENGTH_LIMITS,
     ),
 }
 
@@ -104,14 +114,14 @@ class TypeReader:
         if isinstance(annotation, (str, typing.ForwardRef)):
             return self.read(self._evaluate(annotation, ""))
         annotation, _ = strip_qualifiers(annotation)
-        if _is_hashable(annotation):
+        if is_hashable(annotation):
             known = self._known.get(annotation)
             if known is not None:
                 if isinstance(known, RecursiveNode):
                     known.is_met = True
                 return known
             if annotation in _LEAVES:
-                return _LEAVES[annotation]()
+                return _LEAVES[annotation]
         origin = typing.get_origin(annotation)
         if origin is typing.Annotated:
             return self._annotated(annotation)
@@ -135,7 +145,7 @@ class TypeReader:
         if isinstance(annotation, TypeVar):
             if annotation.__constraints__:
                 return self._union(annotation.__constraints__)
-            return self.read(annotation.__bound__) if annotation.__bound__ is not None else AnyNode()
+            return self.read(annotation.__bound__) if annotation.__bound__ is not None else _ANY
         alias: Any = origin if origin is not None else annotation
         if type(alias).__name__ != "TypeAliasType":
             return None
@@ -168,7 +178,7 @@ class TypeReader:
     def _annotated(self, annotation: Any) -> Node:
         base, *items = typing.get_args(annotation)
         if is_pydantic_type(base) or any(_is_pydantic_validator(item) for item in items):
-            return _described(PydanticNode(annotation), Metadata(annotations=read_metadata(items).annotations))
+            return _described(PydanticNode.of(annotation), Metadata(annotations=read_metadata(items).annotations))
         return _described(self.read(base), read_metadata(items))
 
     def _union(self, members: Iterable[Any]) -> Node:
@@ -177,42 +187,41 @@ class TypeReader:
 
     def _container(self, annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> Node | None:
         """Arrays, tuples and maps."""
-        if not _is_hashable(origin):
+        if not is_hashable(origin):
             return None
         if origin in _ARRAYS:
-            item = self.read(arguments[0]) if arguments else AnyNode()
-            return ListNode(item, _ARRAYS[origin], unique=origin in _SETS)
+            item = self.read(arguments[0]) if arguments else _ANY
+            return ListNode(item=item, make=_ARRAYS[origin], unique=origin in _SETS)
         if origin in _MAPS:
             key, value = arguments or (str, Any)
-            return MapNode(self._key(key), self.read(value))
+            return MapNode(key=self._key(key), item=self.read(value))
         if origin is not tuple:
             return None
         if annotation in (tuple, typing.Tuple):  # noqa: UP006  # both may be written
-            return ListNode(AnyNode(), tuple)
+            return ListNode(item=_ANY, make=tuple)
         if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return ListNode(self.read(arguments[0]), tuple)
+            return ListNode(item=self.read(arguments[0]), make=tuple)
         if any(getattr(item, "__unpacked__", False) for item in arguments):
             raise InvalidValue("a tuple with an unpacked one inside is not supported: use a list, or name its places")
-        node = TupleNode()
-        node.items = tuple(("", self.read(item)) for item in arguments)
-        return node
+        return TupleNode([("", self.read(item)) for item in arguments], len(arguments))
 
     def _key(self, annotation: Any) -> Node | None:
         """The node of an object's names, which JSON has as text; None if they are any text."""
         if annotation is int:
             return TextNode("a whole number as text", int, {"pattern": "^-?[0-9]+$"})
         node = self.read(annotation)
-        if isinstance(node, (AnyNode, UnionNode)) or node.schema(Definitions()).get("type", "string") != "string":
-            if annotation is Any:
-                return None
+        schema = node.schema(Definitions())
+        if annotation is Any or schema == {"type": "string"}:
+            return None
+        if isinstance(node, UnionNode) or not schema or schema.get("type", "string") != "string":
             raise InvalidValue(f"a mapping with {_name(annotation)} as keys is not supported: JSON's names are text")
-        return None if node.schema(Definitions()) == {"type": "string"} else node
+        return node
 
     # ---------------------------------------------------------------- classes
 
     def _class(self, annotation: Any, cls: Any, arguments: tuple[Any, ...]) -> Node:
         if is_pydantic_type(cls):
-            return self._remember(annotation, PydanticNode(annotation))
+            return self._remember(annotation, PydanticNode.of(annotation))
         if isinstance(cls, type) and issubclass(cls, enum.Enum):
             return self._remember(annotation, _enumeration(cls))
         if is_named_tuple(cls):
@@ -239,20 +248,14 @@ class TypeReader:
             closed = bool(cls.__struct_config__.forbid_unknown_fields)
         else:
             closed = True
-        skipped = 0 if tag is None else 1
-        node = TupleNode(
-            lambda items: cls(*items[skipped:]),
-            required=skipped + sum(field.required for field in fields),
-            closed=closed,
-            description=class_docstring(cls).summary,
+        tags = [] if tag is None else [("", ChoiceNode([(tag, tag)]))]
+        return TupleNode(
+            [*tags, *((field.name, self.field(field).node) for field in fields)],
+            len(tags) + sum(field.required for field in fields),
+            lambda items: cls(*items[len(tags) :]),
+            closed,
+            class_docstring(cls).summary,
         )
-        tags = () if tag is None else (("", ChoiceNode([(tag, tag)])),)
-        node.items = (*tags, *((field.name, self._field_node(field)) for field in fields))
-        return node
-
-    def _field_node(self, field: RawField) -> Node:
-        read = self.field(field)
-        return DescribedNode(read.node, read.annotations) if read.annotations else read.node
 
     def field(self, raw: RawField) -> Field:
         """Return a field with its type read: its limits, its description, its default."""
@@ -269,12 +272,12 @@ class TypeReader:
             annotations["description"] = raw.description
         has_default = not raw.required or metadata.default is not None
         shown = raw.default if raw.default is not NO_DEFAULT else metadata.shown_default
+        annotations |= default_keyword(shown)
         return Field(
             name=raw.name,
             key=metadata.alias or raw.key,
-            node=node,
+            node=KeywordNode(node, annotations) if annotations else node,
             required=not has_default,
-            annotations=annotations | default_keyword(shown),
             fill=metadata.default if raw.required else None,
         )
 
@@ -292,9 +295,9 @@ def default_keyword(value: object) -> dict[str, Any]:
 
 
 def _described(node: Node, metadata: Metadata) -> Node:
-    if metadata.limits.given():
+    if metadata.limits:
         node = node.limited(metadata.limits)
-    return DescribedNode(node, metadata.annotations) if metadata.annotations else node
+    return KeywordNode(node, metadata.annotations, limits=node.limits) if metadata.annotations else node
 
 
 def _literal(values: tuple[Any, ...]) -> Node:
@@ -352,11 +355,3 @@ def _name(annotation: object) -> str:
     if isinstance(annotation, type) and not typing.get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
-
-
-def _is_hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True

@@ -8,9 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import ErrorCode, InvalidValue, ToolError
 from .checking import SchemaChecker, problem_line
-from .limits import Mismatch
-from .namedschemas import Definitions
-from .nodes import Node
+from .mismatch import Mismatch
+from .nodes import Node, schema_of
 from .reading import TypeReader
 
 __all__ = ["TypeSchema"]
@@ -22,9 +21,8 @@ class TypeSchema(Generic[T]):
     """A type as JSON sees it: `schema` describes its values, `convert` reads them."""
 
     def __init__(self, node: Node) -> None:
-        book = Definitions()
         self._node = node
-        self._schema = book.finish(node.schema(book))
+        self._schema = schema_of(node)
         self._checker: SchemaChecker | None = None
 
     @classmethod

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from ..errors import ErrorCode, InvalidValue, ToolError
-from .checking import problem_line
+from .checking import SchemaChecker, problem_line
 from .classes import RawField, class_fields, is_typed_dict
 from .docstrings import Docstring, read_docstring
-from .limits import Mismatch
 from .metadata import NO_DEFAULT
+from .mismatch import Mismatch
 from .namedschemas import Definitions
 from .nodes import Field, ObjectNode
 from .pydantic_types import is_pydantic_field
@@ -41,12 +41,12 @@ class Parameters:
         self.schema = book.finish(node.written(book))
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of the call, without the context.
+        """Return the keyword arguments of the call, without the context, for arguments that fit the schema.
 
         Raise ToolError (invalid_arguments) that says what is wrong.
         """
         try:
-            bound = self._node.convert_fields(dict(arguments), {})
+            bound = self._node.convert_fields(arguments, {})
             for name in self._context_names:
                 if name in bound:
                     raise Mismatch("is not known here", (name,))
@@ -61,12 +61,23 @@ class Parameters:
         return self._function(**bound, **dict.fromkeys(self._context_names, context))
 
     def execute(self, arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
-        """Bind and call."""
+        """Check, bind and call."""
+        self.require_fit(arguments)
         return self.call(self.bind(arguments), context)
 
     async def execute_async(self, arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
-        """Bind and call a coroutine function."""
+        """Check, bind and call a coroutine function."""
+        self.require_fit(arguments)
         return await self.call(self.bind(arguments), context)
+
+    @functools.cached_property
+    def _checker(self) -> SchemaChecker:
+        return SchemaChecker(self.schema)
+
+    def require_fit(self, arguments: dict[str, Any]) -> None:
+        """Raise ToolError (invalid_arguments) unless the arguments fit the schema."""
+        if problems := self._checker.problems(arguments):
+            raise ToolError("\n".join(problems), code=ErrorCode.INVALID_ARGUMENTS)
 
 
 def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[str, Any] | None) -> Parameters:
