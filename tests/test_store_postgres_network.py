@@ -155,9 +155,9 @@ class Proxy:
             self._host, self._port = connection.info.host, connection.info.port
             details = {"user": connection.info.user, "dbname": connection.info.dbname}
         self._listening = socket.create_server(("127.0.0.1", 0))
-        port = self._listening.getsockname()[1]
+        self.port: int = self._listening.getsockname()[1]
         self.conninfo = psycopg.conninfo.make_conninfo(
-            place.server.dsn, **details, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable"
+            place.server.dsn, **details, host="127.0.0.1", port=self.port, sslmode="disable", gssencmode="disable"
         )
         self.cut: str | None = None  # "before" or "after" the commit reaches the server
         self.silence: str | None = None  # the same
@@ -268,6 +268,28 @@ def test_a_server_that_stays_silent_is_given_up_and_the_append_is_recognised(
             assert len(await store.load("a")) == 5
 
     asyncio.run(run())
+
+
+def sockets_to(port: int) -> Iterator[socket.socket]:
+    """Yield each socket of this process that is connected to the port."""
+    for path in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            if str(path.readlink()).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(path.name))) as found:
+                    if found.family == socket.AF_INET and found.getpeername()[1] == port:
+                        yield found
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux limits unanswered bytes of a socket")
+def test_bytes_that_no_server_confirms_end_a_connection_in_time(proxy: Proxy, postgres: Place) -> None:
+    async def run() -> list[int]:
+        async with PostgresStore(proxy.conninfo, schema=postgres.schema) as store:
+            await store.create("a")
+            return [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for each in sockets_to(proxy.port)]
+
+    milliseconds = asyncio.run(run())
+    assert milliseconds
+    assert all(0 < each <= 60_000 for each in milliseconds)
 
 
 # ---------------------------------------------------------------- crashes and damaged pages
