@@ -202,6 +202,22 @@ def test_the_generator_refuses_rules_that_are_not_numbered_in_order() -> None:
         generator()["contract_rules"]("#   1. One.\n#   3. Three.\n")
 
 
+@pytest.mark.parametrize(
+    ("noted", "told"),
+    [
+        ("`Message.runId`", "may be empty"),
+        ("`Message.timestamp`", "may be None"),
+        ("`requestMetadata.traceId`", "recorded with the message"),
+        ("`AgentConfig.tools`", "which the seed puts under `loop`"),
+        ("`model_name`, `supports_streaming`", "methods, as in the seed"),
+        ("`IProviderClient`, `CallModelAsync`", "takes an `LlmRequest`"),
+    ],
+)
+def test_the_concepts_say_where_a_term_differs_from_the_seeds_and_why(noted: str, told: str) -> None:
+    (row,) = [line for line in CONCEPTS.splitlines() if line.startswith(f"| {noted} | ")]
+    assert told in row.rsplit(" | ", 1)[1]
+
+
 def test_the_concepts_map_many_terms() -> None:
     assert len(TERMS) > 100
 
