@@ -104,13 +104,15 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 def forge(path: Path, data: bytes) -> None:
     """Add a row with a right checksum to the session `v`, by plain SQL."""
     database = sqlite3.connect(path, isolation_level=None)
-    serial, checksum, place = database.execute("SELECT serial, checksum, place FROM heads WHERE session = 1").fetchone()
-    after = database.execute("SELECT max(place) + 1 FROM entries").fetchone()[0]
+    serial, checksum, position = database.execute(
+        "SELECT serial, checksum, position FROM heads WHERE session = 1"
+    ).fetchone()
+    after = database.execute("SELECT max(position) + 1 FROM entries").fetchone()[0]
     digest = hashlib.sha256(checksum + data).digest()
     database.execute("BEGIN")
-    database.execute("INSERT INTO entries VALUES (?, 1, ?, ?, ?, ?)", (after, serial + 1, place, digest, data))
+    database.execute("INSERT INTO entries VALUES (?, 1, ?, ?, ?, ?)", (after, serial + 1, position, digest, data))
     database.execute(
-        "UPDATE heads SET serial = ?, checksum = ?, place = ? WHERE session = 1", (serial + 1, digest, after)
+        "UPDATE heads SET serial = ?, checksum = ?, position = ? WHERE session = 1", (serial + 1, digest, after)
     )
     database.execute("COMMIT")
     database.close()

@@ -149,10 +149,14 @@ def test_what_was_acknowledged_is_there_after_a_crash_whatever_came_after_it_in_
     assert with_store(image, lambda store: store.load("a")) == entries
 
 
-def test_a_torn_page_of_the_file_is_restored_from_the_log(tmp_path: Path) -> None:
+def test_torn_pages_of_the_file_are_restored_from_the_log(tmp_path: Path) -> None:
     image, entries = crashed(tmp_path)
-    data = bytearray(image.read_bytes())
-    data[-2048:] = bytes(2048)  # as a crash within a checkpoint would
+    data, log = bytearray(image.read_bytes()), image.with_name("s.db-wal").read_bytes()
+    in_log = {int.from_bytes(log[at : at + 4]) for at in range(32, len(log), 24 + 4096)}
+    torn = [page for page in in_log if page * 4096 <= len(data)]
+    assert torn
+    for page in torn:  # as a crash within a checkpoint would
+        data[page * 4096 - 2048 : page * 4096] = bytes(2048)
     image.write_bytes(data)
     loaded = with_store(image, lambda store: store.load("a"))
     assert loaded == entries

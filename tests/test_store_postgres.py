@@ -11,14 +11,9 @@ from typing import Any
 import pytest
 
 from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
-from dragoman.history import ModelInputEntry, entry_to_json
+from dragoman.history import ModelInputEntry
 from dragoman.store import PostgresStore
-from dragoman.store.base import NO_METADATA
-from dragoman.store.chain import chained
-from dragoman.store.postgres_database import WRITING, PostgresDatabase
-from dragoman.store.postgres_schema import MIGRATIONS, migrate
-from dragoman.store.protocol import START
-from dragoman.store.sql_changes import create_session
+from dragoman.store.postgres_schema import EARLIER_MARK, MIGRATIONS, migrate, require_current
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place
 from tests.test_docs import ROOT, python_blocks
@@ -172,61 +167,50 @@ def test_many_may_migrate_at_once(empty_postgres: Place) -> None:
     asyncio.run(run())
 
 
-def at_number(place: Place, number: int) -> list[HistoryEntry]:
-    """Make a schema of an older number, with a session in it if there can be one, and return its entries."""
-    entries = [said("old", serial, Text(f"entry {serial}")) for serial in range(5)]
-    with place.raw() as connection:
-        migrate(connection, place.schema, until=number)
-        connection.execute(f"SET search_path = {place.schema}".encode())
-        database = PostgresDatabase(connection)
-        if number:
-            with database.transaction(WRITING):
-                create_session(database, "old", now=NOW, metadata=NO_METADATA)
-                checksum = START
-                for entry in entries:
-                    checksum = chained(checksum, entry_to_json(entry))
-                    row = (entry.serial, checksum, entry_to_json(entry))
-                    database.execute("INSERT INTO entries VALUES ((SELECT key FROM sessions), ?, ?, ?)", row)
-    return entries
+LATER = ("CREATE TABLE {schema}.later (a integer)", "INSERT INTO {schema}.later VALUES (1)")
 
 
-@pytest.mark.parametrize("number", range(LATEST))
-def test_a_schema_of_any_older_number_is_refused_and_can_be_brought_up_to_date(
-    number: int, empty_postgres: Place
-) -> None:
-    entries = at_number(empty_postgres, number)
-    with pytest.raises(StoreError, match="dragoman sessions migrate"):
-        empty_postgres.run(lambda store: store.head("old"))
-
-    async def look(store: PostgresStore) -> None:
-        assert await store.migrate() == LATEST
-        if number:
-            assert await store.load("old") == tuple(entries)
-            await store.append("old", [said("old", 5, Text("long " * 3000))], 5)
-            assert (await store.verify("old")).is_sound
-            await store.erase("old")
-        await store.create("new")
-        await store.append("new", sample_entries("new"), 0)
-        assert await store.load("new") == sample_entries("new")
-
-    empty_postgres.run(look)
-    numbers = empty_postgres.scalar("SELECT string_agg(number::text, ',' ORDER BY number) FROM migrations")
-    assert numbers == ",".join(map(str, range(1, LATEST + 1)))
-
-
-def test_a_migration_that_fails_leaves_the_number_before_it_and_everything_else(empty_postgres: Place) -> None:
-    entries = at_number(empty_postgres, 1)
-    with empty_postgres.raw() as connection:
-        connection.execute("CREATE TABLE pieces (in_the_way text)")
+def test_a_schema_that_lacks_a_migration_is_brought_up_to_date_and_keeps_its_sessions(postgres: Place) -> None:
+    entries = stored(postgres, "a")["a"]
     for _ in range(2):
-        with pytest.raises(StoreError):
-            empty_postgres.run(lambda store: store.migrate())
-        assert empty_postgres.scalar("SELECT max(number) FROM migrations") == 1
-        assert empty_postgres.scalar("SELECT to_regclass('blobs')") is None
+        with postgres.raw() as connection:
+            migrate(connection, postgres.schema, (*MIGRATIONS, LATER))
+    assert postgres.scalar("SELECT count(*) FROM later") == 1  # applied once
+    assert postgres.scalar("SELECT string_agg(number::text, ',' ORDER BY number) FROM migrations") == "1,2"
+    assert postgres.scalar("SELECT count(*) FROM entries") == len(entries)
+
+
+def test_a_schema_of_an_older_number_is_refused_with_the_command_that_updates_it(postgres: Place) -> None:
+    with postgres.raw() as connection, pytest.raises(StoreError, match=r"has number 1.*sessions migrate") as raised:
+        require_current(connection, postgres.schema, LATEST + 1)
+    assert raised.value.code is ErrorCode.UNSUPPORTED
+
+
+def test_a_migration_that_fails_leaves_the_number_before_it_and_everything_else(postgres: Place) -> None:
+    from psycopg import errors
+
+    entries = stored(postgres, "a")["a"]
+    failing = (*MIGRATIONS, (*LATER, "CREATE TABLE {schema}.sessions (in_the_way text)"))
+    for _ in range(2):
+        with postgres.raw() as connection, pytest.raises(errors.DuplicateTable):
+            migrate(connection, postgres.schema, failing)
+        assert postgres.scalar("SELECT max(number) FROM migrations") == LATEST
+        assert postgres.scalar("SELECT to_regclass('later')") is None
+    assert postgres.run(lambda store: store.load("a")) == entries
+
+
+def test_a_schema_of_an_earlier_version_is_refused_with_advice_and_left_untouched(empty_postgres: Place) -> None:
     with empty_postgres.raw() as connection:
-        connection.execute("DROP TABLE pieces")
-    empty_postgres.migrate()
-    assert empty_postgres.run(lambda store: store.load("old")) == tuple(entries)
+        connection.execute(f"CREATE SCHEMA {empty_postgres.schema}".encode())
+        connection.execute("CREATE TABLE migrations (number integer)")
+        connection.execute(f"COMMENT ON TABLE migrations IS '{EARLIER_MARK}'".encode())
+        connection.execute("INSERT INTO migrations VALUES (4)")
+    before = everything(empty_postgres)
+    for use in (PostgresStore.migrate, lambda store: store.create("b")):
+        with pytest.raises(StoreError, match=r"made by an earlier dragoman.*export .* import") as raised:
+            empty_postgres.run(use)
+        assert raised.value.code is ErrorCode.UNSUPPORTED
+    assert everything(empty_postgres) == before
 
 
 def everything(place: Place) -> list[str]:
@@ -244,7 +228,7 @@ def everything(place: Place) -> list[str]:
 def test_a_newer_schema_is_refused_with_its_number_and_left_untouched(postgres: Place) -> None:
     stored(postgres, "a")
     with postgres.raw() as connection:
-        connection.execute("INSERT INTO migrations VALUES (4711, 'from later', 'then')")
+        connection.execute("INSERT INTO migrations VALUES (4711)")
     before = everything(postgres)
     for use in (PostgresStore.migrate, lambda store: store.load("a"), lambda store: store.create("b")):
         with pytest.raises(StoreError, match=rf"number 4711, this dragoman reads up to {LATEST}") as raised:

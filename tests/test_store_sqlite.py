@@ -13,19 +13,17 @@ from typing import Any
 import pytest
 
 from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
-from dragoman.history import ModelInputEntry, entry_to_json
+from dragoman.history import ModelInputEntry
 from dragoman.store import AppendConflict, SQLiteStore, sqlite_schema
-from dragoman.store.chain import chained, digest_of
-from dragoman.store.protocol import START
 from dragoman.store.sql_changes import erase_session
-from dragoman.store.sqlite_schema import MIGRATIONS, connect, migrate, prepare_file
+from dragoman.store.sqlite_schema import EARLIER_ID, MIGRATIONS, connect, migrate, prepare_file
 from dragoman.testing.stores import append_all, sample_entries
 from tests.store_cases import crash_image, stored, with_flipped_byte, with_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATEST = len(MIGRATIONS)
-AFTER_3 = "session, 4, place"
-AFTER_11 = "session, 12, place"
+AFTER_3 = "session, 4, position"
+AFTER_11 = "session, 12, position"
 
 
 def said(session_id: str, serial: int, *parts: Text | Image) -> HistoryEntry:
@@ -139,64 +137,47 @@ def test_a_store_is_not_carried_into_a_forked_process(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- numbers
 
 
-def _write_as_once(connection: sqlite3.Connection, session_id: str, entries: list[bytes]) -> None:
-    """Write a session as the number of the file does."""
-    row = (1, session_id, NOW.isoformat(), b'{"a":1}', None, -1)
-    connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, digest_of(*row)))
-    connection.execute("INSERT INTO heads (session, serial, checksum) VALUES (1, -1, ?)", (START,))
-    (number,) = connection.execute("PRAGMA user_version").fetchone()
-    previous = ", (SELECT place FROM heads WHERE session = 1)" if number > 3 else ""
-    checksum = START
-    for serial, entry in enumerate(entries):
-        checksum = chained(checksum, entry)
-        connection.execute(f"INSERT INTO entries VALUES (NULL, 1, ?{previous}, ?, ?)", (serial, checksum, entry))
-
-
-@pytest.mark.parametrize("number", range(LATEST))
-def test_a_database_of_any_older_number_is_brought_up_to_date(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_file_of_an_earlier_version_is_refused_with_advice_and_left_untouched(number: int, tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    path.touch()
-    connection = connect(path, busy_seconds=1)
-    migrate(connection, path, until=number)
-    entries = [said("old", serial, Text(f"entry {serial}")) for serial in range(150)]
-    if number:
-        _write_as_once(connection, "old", [entry_to_json(entry) for entry in entries])
+    connection = raw(path)
+    connection.execute(f"PRAGMA application_id = {EARLIER_ID}")
+    connection.execute("CREATE TABLE sessions (key INTEGER PRIMARY KEY)")
+    connection.execute(f"PRAGMA user_version = {number}")
     connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"s\.db was written by an earlier dragoman.*export .* import") as raised:
+        with_store(path, lambda store: store.create("a"))
+    assert raised.value.code is ErrorCode.UNSUPPORTED
+    assert path.read_bytes() == before
 
-    async def look(store: SQLiteStore) -> None:
-        if number:
-            assert await store.load("old") == tuple(entries)
-            assert (await store.info("old")).metadata == {"a": 1}
-            await store.append("old", [said("old", 150, Text("long " * 3000))], 150)
-            assert await store.load("old", 70, until_serial=72) == tuple(entries[70:72])
-            assert (await store.verify("old")).is_sound
-            await store.erase("old")
-        await store.create("new")
-        await store.append("new", sample_entries("new"), 0)
-        assert await store.load("new") == sample_entries("new")
 
-    with_store(path, look)
-    assert scalar(path, "PRAGMA user_version") == LATEST
-    assert scalar(path, "SELECT group_concat(number) FROM migrations") == ",".join(map(str, range(1, LATEST + 1)))
+def test_a_database_that_lacks_a_migration_is_brought_up_to_date_and_keeps_its_sessions(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, "a")
+    later = (*MIGRATIONS, ("CREATE TABLE later (a)", "INSERT INTO later VALUES (1)"))
+    connection, other = connect(path, busy_seconds=1), connect(path, busy_seconds=1)
+    for each in (connection, other, connection):
+        migrate(each, path, later)
+    connection.close()
+    other.close()
+    assert scalar(path, "PRAGMA user_version") == LATEST + 1
+    assert scalar(path, "SELECT count(*) FROM later") == 1  # applied once
+    assert scalar(path, "SELECT count(*) FROM entries") == len(sample_entries("a"))
 
 
 def test_a_migration_that_fails_leaves_the_number_before_it_and_everything_else(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    path.touch()
+    stored(path, "a")
+    failing = (*MIGRATIONS, ("CREATE TABLE later (a)", "CREATE TABLE sessions (in_the_way)"))
     connection = connect(path, busy_seconds=1)
-    migrate(connection, path, until=1)
-    _write_as_once(connection, "a", [])
-    connection.execute("CREATE TABLE pieces (in_the_way)")
-    connection.close()
     for _ in range(2):
-        with pytest.raises(StoreError):
-            with_store(path, lambda store: store.head("a"))
-        assert scalar(path, "PRAGMA user_version") == 1
-        assert scalar(path, "SELECT count(*) FROM sqlite_master WHERE name = 'blobs'") == 0
-    repairing = raw(path)
-    repairing.execute("DROP TABLE pieces")
-    repairing.close()
-    assert with_store(path, lambda store: store.head("a")).serial == -1
+        with pytest.raises(sqlite3.OperationalError, match="already exists"):
+            migrate(connection, path, failing)
+        assert scalar(path, "PRAGMA user_version") == LATEST
+        assert scalar(path, "SELECT count(*) FROM sqlite_master WHERE name = 'later'") == 0
+    connection.close()
+    assert with_store(path, lambda store: store.load("a")) == sample_entries("a")
 
 
 @pytest.mark.parametrize("is_in_log", [False, True], ids=["in the file", "in the log alone"])
@@ -248,12 +229,12 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         "UPDATE entries SET serial = 99 WHERE serial = 3",
         "DELETE FROM entries WHERE serial = 3",
         "DELETE FROM entries",
-        f"INSERT OR REPLACE INTO entries SELECT place, {AFTER_3}, checksum, x'7b7d' FROM entries WHERE serial = 3",
+        f"INSERT OR REPLACE INTO entries SELECT position, {AFTER_3}, checksum, x'7b7d' FROM entries WHERE serial = 3",
         f"INSERT OR REPLACE INTO entries SELECT 1, {AFTER_11}, checksum, entry FROM entries WHERE serial = 11",
         f"INSERT INTO entries SELECT NULL, {AFTER_3}, checksum, entry FROM entries WHERE serial = 3",
-        "INSERT INTO entries SELECT NULL, session, 77, place, checksum, entry FROM entries WHERE serial = 11",
+        "INSERT INTO entries SELECT NULL, session, 77, position, checksum, entry FROM entries WHERE serial = 11",
         "INSERT INTO entries SELECT NULL, session, 12, previous, checksum, entry FROM entries WHERE serial = 11",
-        "INSERT INTO entries SELECT NULL, session, 11, place, checksum, entry FROM entries WHERE serial = 11",
+        "INSERT INTO entries SELECT NULL, session, 11, position, checksum, entry FROM entries WHERE serial = 11",
         "INSERT INTO entries VALUES (NULL, 12345, 0, 0, x'00', x'7b7d')",
         "UPDATE sessions SET metadata = x'7b7d'",
         "DELETE FROM sessions",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Appender"]
 
-# Without a place of the one before, which an append by another lease does not get, the database refuses the row.
+# Without a position of the one before, which an append by another lease does not get, the database refuses the row.
 _INSERT = """INSERT INTO entries VALUES (NULL, ?1, ?2, (
-    SELECT place FROM heads WHERE session = ?1 AND (SELECT token FROM leases WHERE session = ?1) IS ?3
+    SELECT position FROM heads WHERE session = ?1 AND (SELECT token FROM leases WHERE session = ?1) IS ?3
 ), ?4, ?5)"""
 
 

@@ -11,19 +11,19 @@ from .leases import StoreTime, machine_time
 
 __all__ = ["SQLiteDatabase"]
 
-# From the first mark at or after the last serial, or from the newest entry, back to the first serial. Places grow with
-# the serials, so that no damage makes it walk in a circle.
+# From the first mark at or after the last serial, or from the newest entry, back to the first serial. Positions grow
+# with the serials, so that no damage makes it walk in a circle.
 _WALK = """
-    WITH RECURSIVE walk (place, serial, previous) AS (
-        SELECT place, serial, previous FROM entries WHERE session = ? AND place = coalesce(
-            (SELECT place FROM marks WHERE session = ? AND serial >= ? ORDER BY serial LIMIT 1),
-            (SELECT place FROM heads WHERE session = ?)
+    WITH RECURSIVE walk (position, serial, previous) AS (
+        SELECT position, serial, previous FROM entries WHERE session = ? AND position = coalesce(
+            (SELECT position FROM marks WHERE session = ? AND serial >= ? ORDER BY serial LIMIT 1),
+            (SELECT position FROM heads WHERE session = ?)
         )
         UNION ALL
-        SELECT e.place, e.serial, e.previous FROM walk CROSS JOIN entries AS e ON e.place = walk.previous
-        WHERE walk.serial > ? AND e.session = ? AND e.serial = walk.serial - 1 AND e.place < walk.place
+        SELECT e.position, e.serial, e.previous FROM walk CROSS JOIN entries AS e ON e.position = walk.previous
+        WHERE walk.serial > ? AND e.session = ? AND e.serial = walk.serial - 1 AND e.position < walk.position
     )
-    SELECT e.serial, e.entry, e.checksum FROM walk CROSS JOIN entries AS e ON e.place = walk.place
+    SELECT e.serial, e.entry, e.checksum FROM walk CROSS JOIN entries AS e ON e.position = walk.position
     WHERE walk.serial BETWEEN ? AND ?
 """
 
@@ -31,7 +31,7 @@ _WALK = """
 class SQLiteDatabase(sqlite3.Connection):
     """One writes at a time, so that there is nothing to hold; damage is met while rows are read."""
 
-    newest: ClassVar[str] = "e.place = h.place AND e.session = h.session AND e.serial = h.serial"
+    newest: ClassVar[str] = "e.position = h.position AND e.session = h.session AND e.serial = h.serial"
 
     def entries_between(self, session: int, first: int, last: int) -> list[tuple[int, bytes, bytes]]:
         """Walk from entry to entry; if one does not lead to the next any more, look at every row of the file."""
@@ -43,8 +43,8 @@ class SQLiteDatabase(sqlite3.Connection):
         return sorted(found, key=itemgetter(0))
 
     def has_entries_after(self, session: int, serial: int) -> bool:
-        """Look at what was written since: an entry's place is after those of all that were there before it."""
-        select = "SELECT 1 FROM entries WHERE place > (SELECT place FROM heads WHERE session = ?) AND session = ?"
+        """Look at what was written since: an entry's position is after those of all that were there before it."""
+        select = "SELECT 1 FROM entries WHERE position > (SELECT position FROM heads WHERE session = ?) AND session = ?"
         return self.execute(f"{select} AND serial > ?", (session, session, serial)).fetchone() is not None
 
     @contextmanager

@@ -1,17 +1,16 @@
 """A SQLite file that holds sessions: its tables by numbered migrations, its settings, its permissions, its errors.
 
-The number of a database is that of its newest migration. One that a later version of this library wrote is refused
-before anything of it is touched.
+The number of a database is that of its newest migration, and stands in the header (`user_version`). A file with a
+number that this version does not know is refused before anything of it is touched.
 """
 
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import ErrorCode, StoreError
 from ..files import make_private_folder
@@ -22,197 +21,113 @@ if TYPE_CHECKING:
 
     from .sqlite_database import SQLiteDatabase
 
-__all__ = ["MIGRATIONS", "Migration", "connect", "migrate", "prepare_file", "store_error", "translated"]
+__all__ = ["MIGRATIONS", "connect", "migrate", "prepare_file", "store_error", "translated"]
 
-APPLICATION_ID = 0x44_52_41_47  # "DRAG", in the file's header, where `file` finds it
+APPLICATION_ID = 0x44_52_47_4E  # "DRGN", in the file's header, where `file` finds it
+EARLIER_ID = 0x44_52_41_47  # of files that were written before the numbers began again at 1
 
-
-class Migration(NamedTuple):
-    """One step from a database to the next number."""
-
-    name: str
-    statements: tuple[str, ...]
-
-
-# The first has number 1. A published one is never changed; what shall be different is a new one at the end.
-MIGRATIONS: tuple[Migration, ...] = (
-    Migration(
-        "sessions and entries",
-        (
-            f"PRAGMA application_id = {APPLICATION_ID}",
-            """CREATE TABLE migrations (
-                number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL
-            ) STRICT""",
-            # `record` is a checksum of the other columns. A fork stands on the entries of `parent` up to `base`.
-            """CREATE TABLE sessions (
-                key INTEGER PRIMARY KEY AUTOINCREMENT,
-                session_id TEXT NOT NULL UNIQUE,
-                created_at TEXT NOT NULL,
-                metadata BLOB NOT NULL,
-                parent INTEGER REFERENCES sessions (key),
-                base INTEGER NOT NULL,
-                record BLOB NOT NULL
-            ) STRICT""",
-            "CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL",
-            # In the order in which they came, whosever they are: a transaction of many sessions fills few pages.
-            """CREATE TABLE entries (
-                place INTEGER PRIMARY KEY,
-                session INTEGER NOT NULL,
-                serial INTEGER NOT NULL,
-                checksum BLOB NOT NULL,
-                entry BLOB NOT NULL,
-                UNIQUE (session, serial)
-            ) STRICT""",
-            # Where each session ends. With it, losing the newest entries is noticed too.
-            """CREATE TABLE heads (
-                session INTEGER PRIMARY KEY REFERENCES sessions (key), serial INTEGER NOT NULL, checksum BLOB NOT NULL
-            ) STRICT""",
-            # Sessions that are about to be erased, within the transaction that erases them: for these alone the
-            # triggers let a DELETE pass.
-            "CREATE TABLE erasing (session INTEGER PRIMARY KEY) STRICT",
-            """CREATE TABLE tombstones (
-                session_id TEXT PRIMARY KEY, erased_at TEXT NOT NULL, entries INTEGER NOT NULL
-            ) STRICT, WITHOUT ROWID""",
-            # A row while deleted content may still lie in the log or in free pages.
-            "CREATE TABLE cleanings (key INTEGER PRIMARY KEY) STRICT",
-            # Also keeps INSERT OR REPLACE from replacing: the place after the head is the only one.
-            """CREATE TRIGGER entries_follow BEFORE INSERT ON entries
-            WHEN NEW.serial IS NOT (SELECT serial + 1 FROM heads WHERE session = NEW.session)
-              OR EXISTS (SELECT 1 FROM entries WHERE place = NEW.place) BEGIN
-                SELECT RAISE(ABORT, 'entries are only added, one after the other');
-            END""",
-            # The database itself moves the head, so that no entry is ever without it.
-            """CREATE TRIGGER entries_move_the_head AFTER INSERT ON entries BEGIN
-                UPDATE heads SET serial = NEW.serial, checksum = NEW.checksum WHERE session = NEW.session;
-            END""",
-            """CREATE TRIGGER entries_stay_as_they_are BEFORE UPDATE ON entries BEGIN
-                SELECT RAISE(ABORT, 'entries are never changed');
-            END""",
-            """CREATE TRIGGER entries_stay BEFORE DELETE ON entries
-            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.session) BEGIN
-                SELECT RAISE(ABORT, 'entries are never deleted');
-            END""",
-            """CREATE TRIGGER sessions_stay_as_they_are BEFORE UPDATE ON sessions BEGIN
-                SELECT RAISE(ABORT, 'sessions are never changed');
-            END""",
-            """CREATE TRIGGER sessions_are_new BEFORE INSERT ON sessions
-            WHEN EXISTS (SELECT 1 FROM sessions WHERE session_id = NEW.session_id OR key = NEW.key)
-              OR EXISTS (SELECT 1 FROM tombstones WHERE session_id = NEW.session_id) BEGIN
-                SELECT RAISE(ABORT, 'sessions are never replaced');
-            END""",
-            """CREATE TRIGGER sessions_stay BEFORE DELETE ON sessions
-            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.key) BEGIN
-                SELECT RAISE(ABORT, 'sessions are never deleted');
-            END""",
+# The statements from each number to the next; the first tuple makes number 1. A published one is never changed: what
+# shall be different is a new tuple at the end.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        f"PRAGMA application_id = {APPLICATION_ID}",
+        # `record` is a checksum of the other columns. A fork shares the entries of `parent` up to `base`.
+        """CREATE TABLE sessions (
+            key INTEGER PRIMARY KEY AUTOINCREMENT,
+            session_id TEXT NOT NULL UNIQUE,
+            created_at TEXT NOT NULL,
+            metadata BLOB NOT NULL,
+            parent INTEGER REFERENCES sessions (key),
+            base INTEGER NOT NULL,
+            record BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL",
+        # In the order in which they came, of all sessions: a transaction of many sessions fills few pages. An index by
+        # session and serial would cost a page for each of them. Instead each entry has the position of the one before
+        # it, each head that of the newest, and every 64th entry a mark with its own.
+        """CREATE TABLE entries (
+            position INTEGER PRIMARY KEY,
+            session INTEGER NOT NULL,
+            serial INTEGER NOT NULL,
+            previous INTEGER NOT NULL,
+            checksum BLOB NOT NULL,
+            entry BLOB NOT NULL
+        ) STRICT""",
+        # Where each session ends. With it, losing the newest entries is noticed too.
+        """CREATE TABLE heads (
+            session INTEGER PRIMARY KEY REFERENCES sessions (key), serial INTEGER NOT NULL, checksum BLOB NOT NULL,
+            position INTEGER NOT NULL DEFAULT 0
+        ) STRICT""",
+        """CREATE TABLE marks (
+            session INTEGER NOT NULL, serial INTEGER NOT NULL, position INTEGER NOT NULL,
+            PRIMARY KEY (session, serial)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE TABLE blobs (key INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, data BLOB NOT NULL) STRICT",
+        # What was cut out of an entry, and where in it it belongs.
+        """CREATE TABLE pieces (
+            session INTEGER NOT NULL,
+            serial INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            blob INTEGER NOT NULL REFERENCES blobs (key),
+            is_base64 INTEGER NOT NULL,
+            PRIMARY KEY (session, serial, at)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX pieces_by_blob ON pieces (blob)",
+        # Valid while `checksum` is that of the session's entry of that serial.
+        """CREATE TABLE snapshots (
+            session INTEGER NOT NULL REFERENCES sessions (key), serial INTEGER NOT NULL, checksum BLOB NOT NULL,
+            data BLOB NOT NULL, PRIMARY KEY (session, serial)
+        ) STRICT""",
+        # Who works on a session now. `expires` is by the wall clock, `expires_uptime` by that of the boot.
+        """CREATE TABLE leases (
+            session INTEGER PRIMARY KEY, token TEXT NOT NULL, owner TEXT NOT NULL, acquired REAL NOT NULL,
+            seconds REAL NOT NULL, expires REAL NOT NULL, boot TEXT NOT NULL, expires_uptime REAL NOT NULL
+        ) STRICT""",
+        # Sessions that are about to be erased, within the transaction that erases them: for these alone the triggers
+        # let a DELETE pass.
+        "CREATE TABLE erasing (session INTEGER PRIMARY KEY) STRICT",
+        """CREATE TABLE tombstones (
+            session_id TEXT PRIMARY KEY, erased_at TEXT NOT NULL, entries INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        # A row while deleted content may still lie in the log or in free pages.
+        "CREATE TABLE cleanings (key INTEGER PRIMARY KEY) STRICT",
+        # Keeps INSERT OR REPLACE from replacing.
+        """CREATE TRIGGER entries_are_new BEFORE INSERT ON entries
+        WHEN EXISTS (SELECT 1 FROM entries WHERE position = NEW.position) BEGIN
+            SELECT RAISE(ABORT, 'entries are never replaced');
+        END""",
+        # The database itself moves the head, so that no entry is ever without it.
+        """CREATE TRIGGER entries_follow AFTER INSERT ON entries BEGIN
+            UPDATE heads SET serial = NEW.serial, checksum = NEW.checksum, position = NEW.position
+            WHERE session = NEW.session AND serial = NEW.serial - 1 AND position = NEW.previous;
+            SELECT RAISE(ABORT, 'entries are only added, one after the other') WHERE changes() = 0;
+            INSERT INTO marks SELECT NEW.session, NEW.serial, NEW.position WHERE NEW.serial % 64 = 63;
+        END""",
+        """CREATE TRIGGER sessions_are_new BEFORE INSERT ON sessions
+        WHEN EXISTS (SELECT 1 FROM sessions WHERE session_id = NEW.session_id OR key = NEW.key)
+          OR EXISTS (SELECT 1 FROM tombstones WHERE session_id = NEW.session_id) BEGIN
+            SELECT RAISE(ABORT, 'sessions are never replaced');
+        END""",
+        *(
+            f"""CREATE TRIGGER {table}_stay_as_they_are BEFORE UPDATE ON {table} BEGIN
+                SELECT RAISE(ABORT, '{table} are never changed');
+            END"""
+            for table in ("entries", "sessions", "blobs", "pieces")
         ),
-    ),
-    Migration(
-        "blobs",
-        (
-            "CREATE TABLE blobs (key INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, data BLOB NOT NULL) STRICT",
-            # What was cut out of an entry, and where in it it belongs.
-            """CREATE TABLE pieces (
-                session INTEGER NOT NULL,
-                serial INTEGER NOT NULL,
-                at INTEGER NOT NULL,
-                blob INTEGER NOT NULL REFERENCES blobs (key),
-                is_base64 INTEGER NOT NULL,
-                PRIMARY KEY (session, serial, at)
-            ) STRICT, WITHOUT ROWID""",
-            "CREATE INDEX pieces_by_blob ON pieces (blob)",
-            """CREATE TRIGGER blobs_stay_as_they_are BEFORE UPDATE ON blobs BEGIN
-                SELECT RAISE(ABORT, 'blobs are never changed');
-            END""",
-            """CREATE TRIGGER blobs_stay BEFORE DELETE ON blobs
-            WHEN EXISTS (SELECT 1 FROM pieces WHERE blob = OLD.key) BEGIN
-                SELECT RAISE(ABORT, 'blobs are never deleted while an entry needs them');
-            END""",
-            """CREATE TRIGGER pieces_stay_as_they_are BEFORE UPDATE ON pieces BEGIN
-                SELECT RAISE(ABORT, 'pieces are never changed');
-            END""",
-            """CREATE TRIGGER pieces_stay BEFORE DELETE ON pieces
-            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.session) BEGIN
-                SELECT RAISE(ABORT, 'pieces are never deleted');
-            END""",
+        *(
+            f"""CREATE TRIGGER {table}_stay BEFORE DELETE ON {table}
+            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.{key}) BEGIN
+                SELECT RAISE(ABORT, '{table} are never deleted');
+            END"""  # noqa: S608  # names of ours alone
+            for table, key in (("entries", "session"), ("sessions", "key"), ("pieces", "session"))
         ),
-    ),
-    Migration(
-        "snapshots",
-        (
-            # Valid while `checksum` is that of the session's entry of that serial.
-            """CREATE TABLE snapshots (
-                session INTEGER NOT NULL REFERENCES sessions (key), serial INTEGER NOT NULL, checksum BLOB NOT NULL,
-                data BLOB NOT NULL, PRIMARY KEY (session, serial)
-            ) STRICT""",
-        ),
-    ),
-    # An index by session and serial costs a page for every session of a transaction, as much as all that is written
-    # else. Instead each entry knows the place of the one before it, each head that of the newest, and every so often a
-    # mark says where one stands.
-    Migration(
-        "entries that know the one before",
-        (
-            "DROP TRIGGER entries_follow",
-            "DROP TRIGGER entries_move_the_head",
-            "DROP TRIGGER entries_stay_as_they_are",
-            "DROP TRIGGER entries_stay",
-            "ALTER TABLE entries RENAME TO indexed_entries",
-            """CREATE TABLE entries (
-                place INTEGER PRIMARY KEY,
-                session INTEGER NOT NULL,
-                serial INTEGER NOT NULL,
-                previous INTEGER NOT NULL,
-                checksum BLOB NOT NULL,
-                entry BLOB NOT NULL
-            ) STRICT""",
-            """INSERT INTO entries SELECT place, session, serial, coalesce((
-                SELECT before.place FROM indexed_entries AS before
-                WHERE before.session = each.session AND before.serial = each.serial - 1
-            ), 0), checksum, entry FROM indexed_entries AS each ORDER BY place""",
-            "ALTER TABLE heads ADD COLUMN place INTEGER NOT NULL DEFAULT 0",
-            """UPDATE heads SET place = coalesce((
-                SELECT place FROM indexed_entries AS each
-                WHERE each.session = heads.session AND each.serial = heads.serial
-            ), 0)""",
-            """CREATE TABLE marks (
-                session INTEGER NOT NULL, serial INTEGER NOT NULL, place INTEGER NOT NULL,
-                PRIMARY KEY (session, serial)
-            ) STRICT, WITHOUT ROWID""",
-            "INSERT INTO marks SELECT session, serial, place FROM indexed_entries WHERE serial % 64 = 63",
-            "DROP TABLE indexed_entries",
-            # Keeps INSERT OR REPLACE from replacing.
-            """CREATE TRIGGER entries_are_new BEFORE INSERT ON entries
-            WHEN EXISTS (SELECT 1 FROM entries WHERE place = NEW.place) BEGIN
-                SELECT RAISE(ABORT, 'entries are never replaced');
-            END""",
-            # The database itself moves the head, so that no entry is ever without it.
-            """CREATE TRIGGER entries_follow AFTER INSERT ON entries BEGIN
-                UPDATE heads SET serial = NEW.serial, checksum = NEW.checksum, place = NEW.place
-                WHERE session = NEW.session AND serial = NEW.serial - 1 AND place = NEW.previous;
-                SELECT RAISE(ABORT, 'entries are only added, one after the other') WHERE changes() = 0;
-                INSERT INTO marks SELECT NEW.session, NEW.serial, NEW.place WHERE NEW.serial % 64 = 63;
-            END""",
-            """CREATE TRIGGER entries_stay_as_they_are BEFORE UPDATE ON entries BEGIN
-                SELECT RAISE(ABORT, 'entries are never changed');
-            END""",
-            """CREATE TRIGGER entries_stay BEFORE DELETE ON entries
-            WHEN NOT EXISTS (SELECT 1 FROM erasing WHERE session = OLD.session) BEGIN
-                SELECT RAISE(ABORT, 'entries are never deleted');
-            END""",
-            """CREATE TRIGGER marks_go_with_their_session AFTER DELETE ON sessions BEGIN
-                DELETE FROM marks WHERE session = OLD.key;
-            END""",
-        ),
-    ),
-    Migration(
-        "leases",
-        (
-            # Who works on a session now. `expires` is by the wall clock, `expires_uptime` by that of the boot.
-            """CREATE TABLE leases (
-                session INTEGER PRIMARY KEY, token TEXT NOT NULL, owner TEXT NOT NULL, acquired REAL NOT NULL,
-                seconds REAL NOT NULL, expires REAL NOT NULL, boot TEXT NOT NULL, expires_uptime REAL NOT NULL
-            ) STRICT""",
-        ),
+        """CREATE TRIGGER blobs_stay BEFORE DELETE ON blobs
+        WHEN EXISTS (SELECT 1 FROM pieces WHERE blob = OLD.key) BEGIN
+            SELECT RAISE(ABORT, 'blobs are never deleted while an entry needs them');
+        END""",
+        """CREATE TRIGGER marks_go_with_their_session AFTER DELETE ON sessions BEGIN
+            DELETE FROM marks WHERE session = OLD.key;
+        END""",
     ),
 )
 
@@ -286,17 +201,14 @@ def _with_log(connection: "sqlite3.Connection", busy_seconds: float) -> str:
             time.sleep(0.002)
 
 
-def migrate(connection: "sqlite3.Connection", path: Path, *, until: int = len(MIGRATIONS)) -> None:
+def migrate(connection: "sqlite3.Connection", path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
     """Apply the migrations that are missing, each in its transaction, then put them into the file itself."""
-    for number, migration in enumerate(MIGRATIONS[:until], 1):
+    for number, statements in enumerate(migrations, 1):
         connection.execute("BEGIN IMMEDIATE")
         try:
             if _number(connection) == number - 1:  # else another process was faster
-                for statement in migration.statements:
+                for statement in (*statements, f"PRAGMA user_version = {number}"):
                     connection.execute(statement)
-                applied_at = datetime.now(UTC).isoformat()
-                connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, migration.name, applied_at))
-                connection.execute(f"PRAGMA user_version = {number}")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:  # SQLite itself rolls back when the disk is full
@@ -385,6 +297,12 @@ def _undo_unfinished(path: Path, busy_seconds: float) -> None:
 
 
 def _require_ours(path: Path, number: int, application: int, *, is_empty: bool) -> None:
+    if application == EARLIER_ID:
+        raise StoreError(
+            f"{path.name} was written by an earlier dragoman, in a format that this one does not read: export its "
+            "sessions with that version and import them here, or name another file",
+            code=ErrorCode.UNSUPPORTED,
+        )
     if application != APPLICATION_ID and (application or number or not is_empty):
         raise StoreError(f"{path.name} is not a database of sessions", code=ErrorCode.CORRUPT)
     if number > len(MIGRATIONS):

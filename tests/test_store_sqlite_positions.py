@@ -65,10 +65,10 @@ def test_no_question_after_a_span_looks_at_every_row(tmp_path: Path) -> None:
     "damage",
     [
         "UPDATE entries SET previous = 0 WHERE serial = 70",
-        "UPDATE entries SET previous = place WHERE serial = 70",
+        "UPDATE entries SET previous = position WHERE serial = 70",
         "UPDATE entries SET previous = 4711 WHERE serial % 5 = 0",
-        "UPDATE marks SET place = 1",
-        "UPDATE marks SET place = 4711",
+        "UPDATE marks SET position = 1",
+        "UPDATE marks SET position = 4711",
         "DELETE FROM marks",
     ],
 )
@@ -93,7 +93,7 @@ def test_a_head_that_leads_elsewhere_is_named(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     entries = interleaved(path)
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE heads SET place = 4711 WHERE session = 2")
+    connection.execute("UPDATE heads SET position = 4711 WHERE session = 2")
     connection.close()
 
     async def look(store: SQLiteStore) -> None:
