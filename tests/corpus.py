@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from dragoman import MessageDelta
-from dragoman.testing.recorded import PROTOCOLS, decode_recorded
+from dragoman.testing.recorded import decode_recorded
+from dragoman.wire import WIRE_APIS
 
+# The recordings of Chat vendors other than OpenAI have a file of their own.
+PROTOCOLS = (*WIRE_APIS, "openai-compatible")
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
 needs_corpus = pytest.mark.skipif(

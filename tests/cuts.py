@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from dragoman import DoneDelta, ErrorDelta, MessageDelta
 from dragoman.stream import ResponseReader, SseParser
-from dragoman.testing.recorded import PROTOCOLS
 from dragoman.wire import find_codec, find_recorded_dialect
 from tests.corpus import Record, all_records, body_of, decode
 
@@ -41,10 +40,9 @@ def before_finish(protocol: str, body: bytes) -> int:
 
 def open_reader(protocol: str, record: Record) -> ResponseReader:
     """A reader for the record's answer."""
-    specification, default = PROTOCOLS[protocol]
     headers = {"content-type": record["response"]["content_type"]}
-    dialect = find_recorded_dialect(specification, record["vendor"], default)
-    return ResponseReader(find_codec(specification), dialect, run_id="recorded", headers=headers)
+    dialect = find_recorded_dialect(protocol, record["vendor"])
+    return ResponseReader(find_codec(dialect.specification), dialect, run_id="recorded", headers=headers)
 
 
 def require_prefixes_fail(protocol: str, record: Record, cuts: Iterable[int]) -> int:

@@ -22,9 +22,8 @@ from dragoman import Message, ModelConfig, ModelInvocationDescriptor, ToolResult
 from dragoman.history import hand_off
 from dragoman.request import ModelRequest
 from dragoman.target import Dialect
-from dragoman.testing.recorded import PROTOCOLS
 from dragoman.wire import find_codec, find_dialect, find_recorded_dialect
-from tests.corpus import Record, body_of, decode, records
+from tests.corpus import PROTOCOLS, Record, body_of, decode, records
 
 Block = dict[str, Any]
 Turn = list[Block]
@@ -238,10 +237,9 @@ def model_of(record: Record) -> str:
 
 def dialect_of(protocol: str, record: Record) -> Dialect:
     """The record of who answered."""
-    specification, default = PROTOCOLS[protocol]
     if protocol == "bedrock-converse":
         return find_dialect("bedrock", model_of(record))
-    return find_recorded_dialect(specification, record["vendor"], default)
+    return find_recorded_dialect(protocol, record["vendor"])
 
 
 def ours_for(protocol: str, record: Record) -> Turn:

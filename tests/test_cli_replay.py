@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from dragoman.cli.captures import API_NAMES, find_api, read_answers
+from dragoman.cli.captures import find_api, read_answers
 from dragoman.cli.output import Output
 from dragoman.cli.playing import Beat, Note, Player, schedule, timed
 from dragoman.cli.retelling import message_deltas, retold
@@ -44,6 +44,7 @@ from dragoman.store import SQLiteStore
 from dragoman.stream import assemble, encode_frame
 from dragoman.testing import RecordingTransport, ReplayedResponse, ReplayTransport, strategies
 from dragoman.usage import TokenUsage
+from dragoman.wire import WIRE_APIS
 from tests.cli_cases import User, empty_user, require_words  # noqa: F401  # the fixture
 from tests.corpus import body_of, decode, needs_corpus, records
 
@@ -151,7 +152,7 @@ def test_the_error_says_which_apis_there_are(user: User) -> None:
 
 
 def test_every_api_has_a_name() -> None:
-    assert {find_api(name).specification for name in API_NAMES} == set(API_NAMES)
+    assert {find_api(name).specification for name in WIRE_APIS} == set(WIRE_APIS)
 
 
 @needs_corpus

@@ -1,6 +1,5 @@
-"""The conformance kit, run over three of our codecs, and over codecs that each break one promise."""
+"""The conformance kit, run over our codecs, and over codecs that each break one promise."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from dragoman import ErrorCode, FinishReason, ModelError, TokenUsage, WireReques
 from dragoman.request import ModelRequest
 from dragoman.stream import Codec, EventDecoder
 from dragoman.testing.conformance import (
-    WireSample,
     require_conformance,
     require_error_code,
     require_legal_stream,
@@ -22,186 +20,7 @@ from dragoman.testing.conformance import (
     require_same_in_pieces,
 )
 from dragoman.wire import find_codec, find_dialect
-
-
-def sse(*events: dict[str, Any], named: bool = False) -> bytes:
-    lines = []
-    for event in events:
-        lines += [f"event: {event['type']}"] if named else []
-        lines += [f"data: {json.dumps(event)}", ""]
-    return "\n".join([*lines, ""]).encode()
-
-
-def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"type": "content_block_start", "index": index, "content_block": start},
-        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
-        {"type": "content_block_stop", "index": index},
-    ]
-
-
-ANTHROPIC = (
-    WireSample(
-        name="thinking, text and a call, streamed",
-        body=sse(
-            {
-                "type": "message_start",
-                "message": {
-                    "id": "msg_1",
-                    "model": "claude-sonnet-4-5",
-                    "usage": {"input_tokens": 9, "output_tokens": 1},
-                },
-            },
-            *block(
-                0,
-                {"type": "thinking", "thinking": "", "signature": ""},
-                {"type": "thinking_delta", "thinking": "Where is Zürich?"},
-                {"type": "signature_delta", "signature": "c2lnbmF0dXJl"},
-            ),
-            *block(1, {"type": "text", "text": ""}, {"type": "text_delta", "text": "One moment 🌦"}),
-            *block(
-                2,
-                {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}},
-                {"type": "input_json_delta", "partial_json": ""},
-                {"type": "input_json_delta", "partial_json": '{"city": "Zür'},
-                {"type": "input_json_delta", "partial_json": 'ich"}'},
-            ),
-            {"type": "ping"},
-            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 42}},
-            {"type": "message_stop"},
-            named=True,
-        ),
-        thinking="Where is Zürich?",
-        text="One moment 🌦",
-        tool_calls=(("toolu_1", "look_up", {"city": "Zürich"}),),
-        finish_reason=FinishReason.TOOL_CALLS,
-        finish=b'"type": "message_stop"',
-        opaque=("c2lnbmF0dXJl",),
-    ),
-    WireSample(
-        name="redacted thinking, whole",
-        content_type="application/json",
-        body=json.dumps(
-            {
-                "id": "msg_2",
-                "type": "message",
-                "role": "assistant",
-                "model": "claude-sonnet-4-5",
-                "content": [{"type": "redacted_thinking", "data": "b3BhcXVl"}, {"type": "text", "text": "Hello."}],
-                "stop_reason": "end_turn",
-                "usage": {"input_tokens": 3, "output_tokens": 4},
-            }
-        ).encode(),
-        text="Hello.",
-        finish=b"}",
-        opaque=("b3BhcXVl",),
-    ),
-    WireSample(
-        name="overloaded",
-        status=529,
-        content_type="application/json",
-        body=b'{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}',
-        error=ErrorCode.OVERLOADED,
-    ),
-    WireSample(
-        name="overloaded inside a stream",
-        body=sse({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, named=True),
-        error=ErrorCode.OVERLOADED,
-    ),
-)
-
-
-def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-
-def call_piece(index: int, arguments: str, **first: Any) -> dict[str, Any]:
-    function = {"arguments": arguments, **({"name": first.pop("name")} if "name" in first else {})}
-    return {"index": index, **first, "function": function}
-
-
-CHAT = (
-    WireSample(
-        name="two calls, streamed",
-        body=sse(
-            chunk(role="assistant", content=None),
-            chunk(content="Both: "),
-            chunk(tool_calls=[call_piece(0, "", id="call_a", type="function", name="look_up")]),
-            chunk(tool_calls=[call_piece(0, '{"city": "Oslo"}')]),
-            chunk(tool_calls=[call_piece(1, "{}", id="call_b", type="function", name="wait")]),
-            chunk("tool_calls"),
-            {"id": "c", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}},
-        )
-        + b"data: [DONE]\n\n",
-        text="Both: ",
-        tool_calls=(("call_a", "look_up", {"city": "Oslo"}), ("call_b", "wait", {})),
-        finish_reason=FinishReason.TOOL_CALLS,
-        finish=b'"finish_reason": "tool_calls"',
-        usage=TokenUsage(input_tokens=7, output_tokens=5, total_tokens=12),
-    ),
-    WireSample(
-        name="cut by its length, whole",
-        content_type="application/json",
-        body=json.dumps(
-            {"id": "c", "choices": [{"index": 0, "message": {"content": "Once"}, "finish_reason": "length"}]}
-        ).encode(),
-        text="Once",
-        finish_reason=FinishReason.LENGTH,
-        finish=b"}",
-    ),
-    WireSample(
-        name="unknown key",
-        status=401,
-        content_type="application/json",
-        body=b'{"error": {"message": "Incorrect API key", "type": "invalid_request_error", "code": "invalid_api_key"}}',
-        error=ErrorCode.AUTHENTICATION,
-    ),
-)
-
-GEMINI = (
-    WireSample(
-        name="a signed call, streamed",
-        body=sse(
-            {"candidates": [{"content": {"role": "model", "parts": [{"text": "So: "}]}}]},
-            {
-                "candidates": [
-                    {
-                        "content": {
-                            "role": "model",
-                            "parts": [
-                                {
-                                    "functionCall": {"name": "look_up", "args": {"city": "Oslo"}},
-                                    "thoughtSignature": "c2lnbmF0dXJl",
-                                }
-                            ],
-                        },
-                        "finishReason": "STOP",
-                    }
-                ],
-                "usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 3, "totalTokenCount": 7},
-            },
-        ),
-        text="So: ",
-        tool_calls=((None, "look_up", {"city": "Oslo"}),),
-        finish_reason=FinishReason.TOOL_CALLS,
-        finish=b'"finishReason": "STOP"',
-        opaque=("c2lnbmF0dXJl",),
-    ),
-    WireSample(
-        name="too many requests",
-        status=429,
-        content_type="application/json",
-        body=b'{"error": {"code": 429, "message": "Slow down.", "status": "RESOURCE_EXHAUSTED"}}',
-        error=ErrorCode.RATE_LIMITED,
-    ),
-)
-
-KITS = {
-    "anthropic": ("claude-sonnet-4-5", ANTHROPIC),
-    "openai-chat": ("gpt-4.1", CHAT),
-    "groq": ("llama-3.3-70b-versatile", CHAT),
-    "google": ("gemini-3-pro-preview", GEMINI),
-}
+from tests.wire_samples import ANTHROPIC, KITS, sse
 
 
 @pytest.mark.parametrize("provider", KITS)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from dragoman import Assembly, StreamContract, Thinking, TokenUsage, assemble
-from dragoman.testing.recorded import PROTOCOLS
-from tests.corpus import Record, all_records, decode, needs_corpus, records
+from tests.corpus import PROTOCOLS, Record, all_records, decode, needs_corpus, records
 
 EXCEPTIONS = {
     line.split(maxsplit=1)[0]: line.split(maxsplit=1)[1].strip()

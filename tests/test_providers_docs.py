@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman import ErrorDelta
-from dragoman.testing.recorded import PROTOCOLS, decode_recorded
+from dragoman.testing.recorded import decode_recorded
 from dragoman.wire import PROVIDERS
-from tests.corpus import Record, all_records, body_of, decode, needs_corpus
+from tests.corpus import PROTOCOLS, Record, all_records, body_of, decode, needs_corpus
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")

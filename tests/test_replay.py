@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.testing.recorded import PROTOCOLS
-from tests.corpus import needs_corpus, records
+from tests.corpus import PROTOCOLS, needs_corpus, records
 from tests.replay import Turn, departures, differences, faults, habits, ours_for, pairs
 
 pytestmark = needs_corpus

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman import InvalidValue, MissingExtra
-from dragoman.testing.recorded import PROTOCOLS
 from dragoman.testing.validators import RULES, require_valid_request, validate_request, vendor_types
 from dragoman.wire import find_recorded_dialect
-from tests.corpus import needs_corpus, records
+from tests.corpus import PROTOCOLS, needs_corpus, records
 from tests.valid_requests import VALID
 
 Body = dict[str, Any]
@@ -450,13 +449,12 @@ REFUSED_RECORDS = {
 @cache
 def refused_records(protocol: str, *, answered: bool) -> dict[str, list[str]]:
     """The recorded requests that are refused here, of those that were answered or of those that were not."""
-    specification, default = PROTOCOLS[protocol]
     refused = {}
     for record in records(protocol):
         request = record["request"]
         if not request or not request["body"] or (200 <= record["response"]["status"] < 300) is not answered:
             continue
-        provider = find_recorded_dialect(specification, record["vendor"], default).provider
+        provider = find_recorded_dialect(protocol, record["vendor"]).provider
         if problems := validate_request(provider, request["body"], path=request["path"] or ""):
             refused[record["id"]] = problems
     return refused

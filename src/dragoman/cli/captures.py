@@ -17,32 +17,18 @@ from ..files import LARGEST_FILE
 from ..jsontext import decode_json, encode_json
 from ..stream import ResponseReader
 from ..target import Dialect
-from ..wire import PROVIDERS, find_codec, find_dialect, find_recorded_dialect
+from ..wire import PROVIDERS, WIRE_APIS, find_codec, find_dialect, find_provider, find_recorded_dialect
 from .arguments import nearest
 
-__all__ = ["API_NAMES", "Answer", "find_api", "read_answers"]
+__all__ = ["Answer", "find_api", "read_answers"]
 
 EVENT_STREAM = "text/event-stream"
 AWS_EVENT_STREAM = "application/vnd.amazon.eventstream"
 MOST_TO_LOOK_AT = 1 << 16
 
-# The wire APIs by their names, with the provider whose dialect is meant. A provider's own name is taken too.
-_APIS = {
-    "openai-chat": "openai-chat",
-    "openai-responses": "openai",
-    "anthropic-messages": "anthropic",
-    "gemini": "google",
-    "bedrock-converse": "bedrock",
-}
-API_NAMES = tuple(_APIS)
-
-# What only one API says near the beginning of an answer, in the order in which it is looked for.
+# Mark of an answer -> the API or the provider, in the order in which they are looked for.
 _MARKS: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (re.compile(rb'"object"\s*:\s*"chat\.completion'), "openai-chat"),
-    (re.compile(rb'"object"\s*:\s*"response"|"type"\s*:\s*"response\.|^event: response\.', re.MULTILINE), "openai"),
-    (re.compile(rb'"type"\s*:\s*"message_start"|"stop_reason"\s*:|^event: message_start', re.MULTILINE), "anthropic"),
-    (re.compile(rb'"(?:candidates|usageMetadata|promptFeedback)"\s*:'), "google"),
-    (re.compile(rb'"stopReason"\s*:|messageStart'), "bedrock"),
+    *((re.compile(api.mark), name) for name, api in WIRE_APIS.items()),
     (re.compile(rb'"choices"\s*:'), "openai-compatible"),
 )
 _HTTP_HEAD = re.compile(rb"HTTP/[\d.]+ (\d{3})[^\n]*\n((?:[^\r\n]+\r?\n)*)\r?\n")
@@ -63,11 +49,11 @@ class _Response(NamedTuple):
 
 def find_api(name: str) -> Dialect:
     """Return the record of a wire API or a provider by its name; raise InvalidValue for any other."""
-    provider = _APIS.get(name, name)
-    if provider not in PROVIDERS:
-        hint = nearest(name, [*_APIS, *PROVIDERS], f"give a provider, or one of {', '.join(_APIS)}")
+    known = [*WIRE_APIS, *PROVIDERS]
+    if name not in known:
+        hint = nearest(name, known, f"give a provider, or one of {', '.join(WIRE_APIS)}")
         raise InvalidValue(f"there is no API {name!r}: {hint}")
-    return find_dialect(provider)
+    return find_dialect(find_provider(name))
 
 
 def read_answers(
@@ -160,11 +146,9 @@ def _recorded_answer(record: dict[str, Any], place: int, api: str | None) -> Ans
 
 def _recorded_dialect(record: dict[str, Any], name: str) -> Dialect:
     protocol, vendor = record.get("protocol"), record.get("vendor")
-    if protocol not in (*_APIS, "openai-compatible"):
+    if protocol not in (*WIRE_APIS, *PROVIDERS):
         raise InvalidValue(f"the exchange {name[:80]!r} does not say which API it is: name it with --api")
-    default = _APIS.get(str(protocol), str(protocol))
-    specification = find_dialect(default).specification
-    return find_recorded_dialect(specification, vendor if isinstance(vendor, str) else "", default)
+    return find_recorded_dialect(protocol, vendor if isinstance(vendor, str) else "")
 
 
 # ---------------------------------------------------------------- bytes as they come
@@ -217,7 +201,7 @@ class _Source:
                 if mark.search(self._held[:MOST_TO_LOOK_AT]):
                     return provider
             if len(self._held) > MOST_TO_LOOK_AT or not self._more():
-                raise InvalidValue(f"whose answer is this? Name the API: --api {'|'.join(_APIS)}, or a provider")
+                raise InvalidValue(f"whose answer is this? Name the API: --api {'|'.join(WIRE_APIS)}, or a provider")
 
     def chunks(self) -> Iterator[bytes]:
         """Yield everything from here on."""

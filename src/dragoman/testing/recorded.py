@@ -7,17 +7,7 @@ from ..errors import InvalidValue
 from ..stream import ResponseReader
 from ..wire import find_codec, find_recorded_dialect
 
-__all__ = ["PROTOCOLS", "decode_recorded"]
-
-# Protocol of a recording -> its wire API, and the vendor whose dialect is meant where none is named.
-PROTOCOLS: dict[str, tuple[str, str]] = {
-    "openai-chat": ("openai-chat", "openai-chat"),
-    "openai-compatible": ("openai-chat", "openai-compatible"),
-    "openai-responses": ("openai-responses", "openai"),
-    "anthropic-messages": ("anthropic-messages", "anthropic"),
-    "gemini": ("gemini", "google"),
-    "bedrock-converse": ("bedrock-converse", "bedrock"),
-}
+__all__ = ["decode_recorded"]
 
 
 def decode_recorded(
@@ -30,15 +20,16 @@ def decode_recorded(
     headers: Mapping[str, str] | None = None,
     run_id: str = "recorded",
 ) -> list[MessageDelta]:
-    """Return the deltas of a recorded answer: a legal stream, whatever the bytes. An iterable is fed piece by piece."""
-    if protocol not in PROTOCOLS:
-        raise InvalidValue.of("protocol", protocol, f"one of {', '.join(PROTOCOLS)}")
+    """Return the deltas of a recorded answer: a legal stream, whatever the bytes. An iterable is fed piece by piece.
+
+    `protocol` is a wire API, or a provider. `vendor` names a provider of the same API, where the answer is that one's.
+    """
     if isinstance(body, (str, bytearray)):
         raise InvalidValue.of_content("body", body, "bytes, or an iterable of bytes")
-    specification, default = PROTOCOLS[protocol]
+    dialect = find_recorded_dialect(protocol, vendor)
     reader = ResponseReader(
-        find_codec(specification),
-        find_recorded_dialect(specification, vendor, default),
+        find_codec(dialect.specification),
+        dialect,
         run_id=run_id,
         status=status,
         headers={**(headers or {}), "content-type": content_type},

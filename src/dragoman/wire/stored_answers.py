@@ -12,13 +12,10 @@ from ..errors import InvalidValue, UnreadableData
 from ..jsontext import encode_json
 from ..message import FinishReason, Message, MessageMeta, ModelInvocationDescriptor
 from ..stream import Assembler, ResponseReader
-from . import find_codec, find_dialect
+from . import find_codec, find_dialect, find_provider
 from .reading import reading
 
 __all__ = ["invocation_of", "read_answer"]
-
-# Who speaks an API where the caller does not say who made the messages.
-_DEFAULT_HOSTS = {"openai-chat": "openai-chat", "openai-responses": "openai", "anthropic-messages": "anthropic"}
 
 
 def invocation_of(made_by: str | None, specification: str) -> ModelInvocationDescriptor | None:
@@ -38,7 +35,7 @@ def read_answer(
     body: dict[str, Any], specification: str, invocation: ModelInvocationDescriptor | None, where: str
 ) -> Message:
     """Return the message that a whole answer of this API says. Why it ended is known only where the body says so."""
-    provider, model = (invocation.provider, invocation.model) if invocation else (_DEFAULT_HOSTS[specification], "")
+    provider, model = (invocation.provider, invocation.model) if invocation else (find_provider(specification), "")
     reader = ResponseReader(find_codec(specification), find_dialect(provider, model))
     assembler = Assembler(invocation=invocation)
     with reading(where):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import dragoman
 from dragoman import Message, Thinking, TokenUsage
-from dragoman.wire import PROVIDERS
+from dragoman.wire import find_recorded_dialect
 from tests.corpus import CORPUS, all_records, body_of
 
 KEY = "not-a-real-key"
@@ -89,23 +89,7 @@ def serving(exchanges: list[Exchange]) -> Iterator[str]:
 
 def name_of(exchange: Exchange) -> str:
     """The model's name here that reads such an answer."""
-    defaults = {
-        "openai-chat": "openai-chat",
-        "openai-compatible": "openai-compatible",
-        "openai-responses": "openai",
-        "anthropic-messages": "anthropic",
-        "gemini": "google",
-        "bedrock-converse": "bedrock",
-    }
-    of_the_vendor = {
-        "openai-chat": exchange.vendor,
-        "openai-compatible": exchange.vendor,
-        "openai-responses": exchange.vendor if exchange.vendor in PROVIDERS else f"{exchange.vendor}-responses",
-        "anthropic-messages": f"anthropic-{exchange.vendor}",
-    }.get(exchange.protocol, "")
-    wire_api = PROVIDERS.get(defaults[exchange.protocol])
-    known = of_the_vendor in PROVIDERS and PROVIDERS[of_the_vendor] == wire_api
-    return of_the_vendor if known else defaults[exchange.protocol]
+    return find_recorded_dialect(exchange.protocol, exchange.vendor).provider
 
 
 def read_by_us(exchange: Exchange, address: str) -> Reading:

@@ -5,40 +5,19 @@ types cannot say (`RULES`). A problem reads `A3 messages[4]: …`; `T` is for th
 """
 
 import json
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from ...errors import InvalidValue
-from ...wire import PROVIDERS, find_dialect
-from . import anthropic, bedrock, chat, gemini, responses
+from ...wire import PROVIDERS, WIRE_APIS, find_provider
 from .dialects import without_additions
 from .rules import Request, Rule
-from .vendor_types import check_types
 
 __all__ = ["RULES", "Rule", "require_valid_request", "validate_request"]
 
-# Wire API -> its rules. The provider that is meant where only the API is named, and how a body is read into turns.
-RULES: dict[str, tuple[Rule, ...]] = {
-    "openai-chat": chat.RULES,
-    "openai-responses": responses.RULES,
-    "anthropic-messages": anthropic.RULES,
-    "gemini": gemini.RULES,
-    "bedrock-converse": bedrock.RULES,
-}
-_STRICTEST = {
-    "openai-chat": "openai-chat",
-    "openai-responses": "openai",
-    "anthropic-messages": "anthropic",
-    "gemini": "google",
-    "bedrock-converse": "bedrock",
-}
-_READERS = {
-    "openai-chat": chat.read_turns,
-    "openai-responses": responses.read_turns,
-    "anthropic-messages": anthropic.read_turns,
-    "gemini": gemini.read_turns,
-    "bedrock-converse": bedrock.read_turns,
-}
+# The modules here are named as the packages of the wire APIs. Each has RULES, `read_turns` and `check_types`.
+_VALIDATORS: dict[str, Any] = {name: import_module(f".{api.package}", __name__) for name, api in WIRE_APIS.items()}
+RULES: dict[str, tuple[Rule, ...]] = {name: validator.RULES for name, validator in _VALIDATORS.items()}
 
 
 def validate_request(target: str, body: dict[str, Any] | bytes, *, model: str = "", path: str = "") -> list[str]:
@@ -47,7 +26,8 @@ def validate_request(target: str, body: dict[str, Any] | bytes, *, model: str = 
     `target` is a provider, or a wire API for its own vendor. The model is read from the body, else from `path`, where
     it is not given; rules of single model families need it. Raises MissingExtra where the vendors' SDKs are missing.
     """
-    specification, provider = _find_target(target)
+    provider = find_provider(target, called="target")
+    validator = _VALIDATORS[PROVIDERS[provider]]
     if isinstance(body, bytes):
         try:
             body = json.loads(body)
@@ -58,12 +38,12 @@ def validate_request(target: str, body: dict[str, Any] | bytes, *, model: str = 
     model = model or body.get("model") or _model_in(path)
     if not isinstance(model, str):
         return ["T model: not text"]
-    missed = check_types(specification, without_additions(body, provider), model)
+    missed = validator.check_types(without_additions(body, provider), model)
     if missed:
         return [f"T {problem}" for problem in missed]
     continues = bool(body.get("previous_response_id") or body.get("conversation"))
-    request = Request(body, provider, model, _READERS[specification](body), continues)
-    return [f"{rule.code} {problem}" for rule in RULES[specification] for problem in rule.check(request)]
+    request = Request(body, provider, model, validator.read_turns(body), continues)
+    return [f"{rule.code} {problem}" for rule in validator.RULES for problem in rule.check(request)]
 
 
 def require_valid_request(target: str, body: dict[str, Any] | bytes, *, model: str = "", path: str = "") -> None:
@@ -71,14 +51,6 @@ def require_valid_request(target: str, body: dict[str, Any] | bytes, *, model: s
     problems = validate_request(target, body, model=model, path=path)
     if problems:
         raise AssertionError("\n".join([f"{target} would refuse this request:", *problems]))
-
-
-def _find_target(target: str) -> tuple[str, str]:
-    if target in PROVIDERS:
-        return find_dialect(target).specification, target
-    if target in _STRICTEST:
-        return target, _STRICTEST[target]
-    raise InvalidValue.of("target", target, f"one of {', '.join(sorted({*PROVIDERS, *_STRICTEST}))}")
 
 
 def _model_in(path: str) -> str:

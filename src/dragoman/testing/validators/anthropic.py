@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated
+from .vendor_types import check_published
 
-__all__ = ["RULES", "read_turns"]
+__all__ = ["RULES", "check_types", "read_turns"]
 
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -19,6 +20,18 @@ UNSIGNED = frozenset({"anthropic-compatible", "llamacpp-anthropic"})
 _PREFILL = re.compile(r"claude-(?:3-|instant|2|(?:opus|sonnet|haiku)-4(?:-[015])?(?:$|[@-]20\d{6}|-latest|-v\d))")
 
 Block = dict[str, Any]
+
+
+def check_types(body: Body, _: str) -> list[str]:
+    """Return where the body departs from the types of Anthropic's SDK."""
+    return check_published(_published, body)
+
+
+def _published() -> list[Any]:
+    from anthropic.types.beta.message_create_params import MessageCreateParams as BetaCreateParams
+    from anthropic.types.message_create_params import MessageCreateParams
+
+    return [MessageCreateParams, BetaCreateParams]
 
 
 def read_turns(body: Body) -> list[Turn]:

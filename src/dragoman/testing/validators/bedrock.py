@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated
+from .vendor_types import check_shape
 
-__all__ = ["RULES", "read_turns"]
+__all__ = ["RULES", "check_types", "read_turns"]
 
 CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 CACHE_POINTS = 4
@@ -43,6 +44,11 @@ FAMILIES: dict[str, Family] = {
 }
 _ANY = Family()
 _MAKER = re.compile(r"(?:^|[./])(" + "|".join(FAMILIES) + r")\.")
+
+
+def check_types(body: Body, model: str) -> list[str]:
+    """Return where the body departs from the types of botocore."""
+    return check_shape("Converse", body, model)
 
 
 def read_turns(body: Body) -> list[Turn]:

@@ -3,11 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NotRequired
 
 from .rules import Body, Call, Request, Rule, Turn, repeated, with_next
+from .vendor_types import check_published
 
-__all__ = ["RULES", "read_turns"]
+__all__ = ["RULES", "check_types", "read_turns"]
 
 TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 DATA = frozenset(
@@ -26,6 +27,31 @@ DATA = frozenset(
 CACHED = ("systemInstruction", "tools", "toolConfig")
 _VERSION = re.compile(r"gemini-(\d+)")
 _UNDERSCORE = re.compile(r"_([a-z])")
+
+
+def check_types(body: Body, _: str) -> list[str]:
+    """Return where the body departs from the types of Google's SDK."""
+    return check_published(_published, body)
+
+
+def _published() -> list[Any]:
+    """The body as the SDK puts it together; it has types for the pieces only."""
+    from google.genai import types
+    from typing_extensions import TypedDict  # the one that pydantic can read in Python 3.11
+
+    fields = {
+        "contents": list[types.Content],
+        "systemInstruction": NotRequired[types.Content],
+        "tools": NotRequired[list[types.Tool]],
+        "toolConfig": NotRequired[types.ToolConfig],
+        "safetySettings": NotRequired[list[types.SafetySetting]],
+        "generationConfig": NotRequired[types.GenerationConfig],
+        "cachedContent": NotRequired[str],
+        "labels": NotRequired[dict[str, str]],
+        "modelArmorConfig": NotRequired[types.ModelArmorConfig],
+        "serviceTier": NotRequired[str],
+    }
+    return [TypedDict("GenerateContentBody", fields)]  # type: ignore[operator]  # the fields are data here
 
 
 def read_turns(body: Body) -> list[Turn]:

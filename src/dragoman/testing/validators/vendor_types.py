@@ -9,33 +9,34 @@ import binascii
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NotRequired
+from typing import Any
 
 from ...errors import MissingExtra
 
-__all__ = ["check_types"]
+__all__ = ["check_published", "check_shape"]
 
 Body = dict[str, Any]
 
 REPORTED = 5  # of the ways in which a body misses its type
 
 
-def check_types(specification: str, body: Body, model: str) -> list[str]:
-    """Return where `body` departs from the vendor's types, each as a place and a reason."""
-    if specification == "bedrock-converse":
-        return _check_shape(body, model)
+# ---------------------------------------------------------------- pydantic
+
+
+def check_published(published: Callable[[], list[Any]], body: Body) -> list[str]:
+    """Return where `body` departs from the types that `published` imports, each as a place and a reason.
+
+    A body that fits one of the types is right.
+    """
     content = json.dumps(body)
     problems: list[str] = []
-    for validator in _validators(specification):
+    for validator in _validators(published):
         problems = _misses(validator, content, body)
         if not problems:
             return []
     return problems
-
-
-# ---------------------------------------------------------------- pydantic
 
 
 def _misses(validator: Any, content: str, body: Body) -> list[str]:
@@ -73,51 +74,14 @@ def _joined(place: tuple[int | str, ...]) -> str:
 
 
 @cache
-def _validators(specification: str) -> list[Any]:
+def _validators(published: Callable[[], list[Any]]) -> list[Any]:
     """The checks of which a body has to pass one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some of the SDKs' types stay open whatever is asked of them
-            return [_strict_validator(kind) for kind in _published_types(specification)]
+            return [_strict_validator(kind) for kind in published()]
     except ImportError:
         raise MissingExtra("validating requests", "validation") from None
-
-
-def _published_types(specification: str) -> list[Any]:
-    if specification == "openai-chat":
-        from openai.types.chat.completion_create_params import CompletionCreateParams
-
-        return [CompletionCreateParams]
-    if specification == "openai-responses":
-        from openai.types.responses.response_create_params import ResponseCreateParams
-
-        return [ResponseCreateParams]
-    if specification == "anthropic-messages":
-        from anthropic.types.beta.message_create_params import MessageCreateParams as BetaCreateParams
-        from anthropic.types.message_create_params import MessageCreateParams
-
-        return [MessageCreateParams, BetaCreateParams]
-    return [_gemini_body()]
-
-
-def _gemini_body() -> Any:
-    """The body as the SDK puts it together; it has types for the pieces only."""
-    from google.genai import types
-    from typing_extensions import TypedDict  # the one that pydantic can read in Python 3.11
-
-    fields = {
-        "contents": list[types.Content],
-        "systemInstruction": NotRequired[types.Content],
-        "tools": NotRequired[list[types.Tool]],
-        "toolConfig": NotRequired[types.ToolConfig],
-        "safetySettings": NotRequired[list[types.SafetySetting]],
-        "generationConfig": NotRequired[types.GenerationConfig],
-        "cachedContent": NotRequired[str],
-        "labels": NotRequired[dict[str, str]],
-        "modelArmorConfig": NotRequired[types.ModelArmorConfig],
-        "serviceTier": NotRequired[str],
-    }
-    return TypedDict("GenerateContentBody", fields)  # type: ignore[operator]  # the fields are data here
 
 
 def _strict_validator(kind: Any) -> Any:
@@ -151,12 +115,13 @@ def _materialised(schema: Any) -> Any:
 # ---------------------------------------------------------------- botocore
 
 
-def _check_shape(body: Body, model: str) -> list[str]:
+def check_shape(operation: str, body: Body, model: str) -> list[str]:
+    """Return where `body` departs from the input of an operation in botocore's model of the Bedrock runtime."""
     try:
         from botocore.validate import ParamValidator
     except ImportError:
         raise MissingExtra("validating requests", "validation") from None
-    shape = _converse_shape()
+    shape = _input_shape(operation)
     parameters, problems = _with_bytes({"modelId": model or "model", **body}, shape, "")
     report = ParamValidator().validate(parameters, shape)
     if report.has_errors():
@@ -165,12 +130,12 @@ def _check_shape(body: Body, model: str) -> list[str]:
 
 
 @cache
-def _converse_shape() -> Any:
+def _input_shape(operation: str) -> Any:
     from botocore.loaders import Loader
     from botocore.model import ServiceModel
 
     service = ServiceModel(Loader().load_service_model("bedrock-runtime", "service-2"), "bedrock-runtime")
-    return service.operation_model("Converse").input_shape
+    return service.operation_model(operation).input_shape
 
 
 def _with_bytes(value: Any, shape: Any, place: str) -> tuple[Any, list[str]]:

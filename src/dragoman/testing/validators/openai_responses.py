@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated, with_next
+from .vendor_types import check_published
 
-__all__ = ["RULES", "read_turns"]
+__all__ = ["RULES", "check_types", "read_turns"]
 
 CALL_ID = re.compile(r"\S{1,64}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -22,6 +23,17 @@ ITEM_IDS = {
 OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 OPENAI = frozenset({"openai", "azure-responses"})
 _ALWAYS_REASONS = re.compile(r"(?:^|/)(?:o\d|gpt-5(?:-mini|-nano|-pro|-codex)?(?:-20\d\d|$))")
+
+
+def check_types(body: Body, _: str) -> list[str]:
+    """Return where the body departs from the types of OpenAI's SDK."""
+    return check_published(_published, body)
+
+
+def _published() -> list[Any]:
+    from openai.types.responses.response_create_params import ResponseCreateParams
+
+    return [ResponseCreateParams]
 
 
 def read_turns(body: Body) -> list[Turn]:

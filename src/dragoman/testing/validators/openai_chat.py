@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated
+from .vendor_types import check_published
 
-__all__ = ["RULES", "read_turns"]
+__all__ = ["RULES", "check_types", "read_turns"]
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 CACHE_MARKS = 4
@@ -60,6 +61,17 @@ VENDORS: dict[str, Vendor] = {
     "heroku": Vendor(tools_for_history=True),
 }
 _ANY = Vendor()
+
+
+def check_types(body: Body, _: str) -> list[str]:
+    """Return where the body departs from the types of OpenAI's SDK."""
+    return check_published(_published, body)
+
+
+def _published() -> list[Any]:
+    from openai.types.chat.completion_create_params import CompletionCreateParams
+
+    return [CompletionCreateParams]
 
 
 def read_turns(body: Body) -> list[Turn]:
