@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 __all__ = ["Docstring", "class_docstring", "read_docstring"]
 
@@ -16,6 +16,9 @@ _NUMPY_RULE = re.compile(r"-{3,}+\s*+")
 _NUMPY_PARAMETER = re.compile(r"(\*{0,2}\w++(?:\s*+,\s*+\*{0,2}\w++)*+)\s*+(?::.*)?")
 _SPHINX_FIELD = re.compile(r":(\w++)(?:\s++([^:]*+))?:\s*+(.*)")
 _SPHINX_PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "ivar", "var", "cvar"})
+
+# The names that a line begins to speak of (none if it ends the text before it; None if it continues), and its text.
+_Marked: TypeAlias = tuple[list[str] | None, str]
 
 
 class Docstring(NamedTuple):
@@ -32,8 +35,8 @@ def read_docstring(text: str | None) -> Docstring:
     lines = inspect.cleandoc(text).splitlines()
     parameters: dict[str, str] = {}
     for found in (_sphinx_parameters(lines), _numpy_parameters(lines), _google_parameters(lines)):
-        for name, says in found:
-            if says:
+        for name, says in _collect(found):
+            if name and says:
                 parameters.setdefault(name, says)
     return Docstring(_summary(lines), parameters)
 
@@ -60,60 +63,56 @@ def _starts_section(line: str) -> bool:
     return bool((google and google[1].lower() in _PARAMETER_SECTIONS) or _sphinx_field(line))
 
 
-def _google_parameters(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Indented lines under `Args:`; deeper ones go on with what was said."""
-    inside, depth = False, 0
-    name, said = "", list[str]()
-    for line in [*lines, "End:"]:
-        indent = len(line) - len(line.lstrip())
-        section = _GOOGLE_SECTION.fullmatch(line) if indent == 0 else None
-        found = _GOOGLE_PARAMETER.fullmatch(line.strip()) if inside and indent else None
-        if line.strip() and (indent == 0 or (found and (not depth or indent <= depth))):
-            if name:
-                yield name, " ".join(said)
-            name, said = "", []
-        if section is not None or (indent == 0 and line.strip()):
-            inside, depth = bool(section and section[1].lower() in _PARAMETER_SECTIONS), 0
-        elif found and (not depth or indent <= depth):
-            depth = depth or indent
-            name, said = found[1], [found[2].strip()] if found[2].strip() else []
-        elif name and line.strip():
-            said.append(line.strip())
-
-
-def _numpy_parameters(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Names at the margin under a ruled heading, what they are indented below each."""
-    inside = False
+def _collect(marked: Iterable[_Marked]) -> Iterator[tuple[str, str]]:
+    """Each name with the text that follows it, up to the next names."""
     names, said = list[str](), list[str]()
-    following = [*lines[1:], ""]
-    for line, after in zip([*lines, "End"], [*following, "---"], strict=True):
-        at_margin = bool(line.strip()) and not line[0].isspace()
-        is_heading = at_margin and bool(_NUMPY_RULE.fullmatch(after))
-        if at_margin and names:
+    for begun, text in (*marked, ([], "")):
+        if begun is not None:
             yield from ((name, " ".join(said)) for name in names)
-            names, said = [], []
-        if is_heading:
+            names, said = begun, []
+        if text.strip():
+            said.append(text.strip())
+
+
+def _google_parameters(lines: list[str]) -> Iterator[_Marked]:
+    """Indented lines under `Args:`; deeper ones continue the text."""
+    inside, depth = False, 0
+    for line in filter(str.strip, lines):
+        indent = len(line) - len(line.lstrip())
+        if indent == 0:
+            section = _GOOGLE_SECTION.fullmatch(line)
+            inside, depth = bool(section and section[1].lower() in _PARAMETER_SECTIONS), 0
+            yield [], ""
+        elif inside:
+            found = _GOOGLE_PARAMETER.fullmatch(line.strip()) if indent <= (depth or indent) else None
+            depth = depth or (indent if found else 0)
+            yield ([found[1]], found[2]) if found else (None, line)
+
+
+def _numpy_parameters(lines: list[str]) -> Iterator[_Marked]:
+    """Names at the margin under a ruled heading, the text indented below them."""
+    inside = False
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if not line.strip() or line[0].isspace():
+            yield None, line
+            continue
+        if _NUMPY_RULE.fullmatch(after):
             inside = line.strip().lower() in _PARAMETER_SECTIONS
-        elif inside and at_margin and not _NUMPY_RULE.fullmatch(line):
-            found = _NUMPY_PARAMETER.fullmatch(line)
-            names = [name.strip().lstrip("*") for name in found[1].split(",")] if found else []
-        elif names and line.strip():
-            said.append(line.strip())
+            yield [], ""
+            continue
+        found = _NUMPY_PARAMETER.fullmatch(line) if inside and not _NUMPY_RULE.fullmatch(line) else None
+        yield [name.strip().lstrip("*") for name in found[1].split(",")] if found else [], ""
 
 
-def _sphinx_parameters(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Fields like `:param int limit: how many`; indented lines go on with what was said."""
-    name, said = "", list[str]()
-    for line in [*lines, ":end:"]:
+def _sphinx_parameters(lines: list[str]) -> Iterator[_Marked]:
+    """Fields like `:param int limit: how many`; indented lines continue the text."""
+    for line in lines:
         field = _sphinx_field(line)
-        if field is not None or not line.strip() or not line[0].isspace():
-            if name:
-                yield name, " ".join(said)
-            name, said = "", []
         if field is not None and field[1] in _SPHINX_PARAMETERS and field[2]:
-            name, said = field[2].split()[-1].lstrip("*\\"), [field[3].strip()] if field[3].strip() else []
-        elif name and line.strip():
-            said.append(line.strip())
+            yield [field[2].split()[-1].lstrip("*\\")], field[3]
+        else:
+            continues = field is None and line.strip() and line[0].isspace()
+            yield (None, line) if continues else ([], "")
 
 
 def _sphinx_field(line: str) -> re.Match[str] | None:
