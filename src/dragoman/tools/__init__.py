@@ -1,6 +1,6 @@
 """What agents can do: functions made tools, their arguments read and checked, calls run.
 
-Everything is loaded when it is first asked for, asyncio when the first tool is run.
+Everything is loaded when it is first asked for.
 """
 
 from typing import TYPE_CHECKING

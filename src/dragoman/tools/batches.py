@@ -5,20 +5,18 @@ ends, however it ends. A call and its callbacks share one context (`contextvars`
 sees.
 """
 
+import asyncio
 import contextvars
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from ..history.toolresults import HistoryToolCallResult, ToolCallRequest
 from .definition import Start, ToolDefinition
 from .toolcontext import ToolContext
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["Batch", "MakeContext", "OnFinished", "OnStarted", "ReadyCall"]
 
@@ -56,8 +54,6 @@ class Batch:
         on_started: OnStarted | None,
         on_finished: OnFinished | None,
     ) -> None:
-        import asyncio
-
         self._calls = tuple(calls)
         self._run = run
         self._limit = limit
@@ -85,8 +81,6 @@ class Batch:
 
     async def finish(self) -> list[HistoryToolCallResult]:
         """Return the results in call order. Cancelled, it stops what runs and tells what has come in."""
-        import asyncio
-
         self._begin_next()
         try:
             if self._running:
@@ -101,8 +95,6 @@ class Batch:
 
     def _begin_next(self) -> None:
         """Begin a call if one may; when its start is told it begins the next, so that no result waits for many."""
-        import asyncio
-
         if self._ready and len(self._running) < self._limit and not self._is_stopped:
             place = heapq.heappop(self._ready)
             task = asyncio.create_task(self._call(place), context=self._context.copy())
@@ -123,8 +115,6 @@ class Batch:
         result = await self._run(ready, self._make_context(ready))
         self._in_tools.remove(place)
         if result is None:
-            import asyncio
-
             raise asyncio.CancelledError
         self._results[place] = result
         if self._on_finished is not None:
@@ -132,7 +122,7 @@ class Batch:
                 if self._error is None:
                     await self._on_finished(ready, result)
 
-    def _note_end(self, task: "asyncio.Task[None]") -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         place = self._running.pop(task)
         if task.cancelled():  # by the batch, or by somebody who cancels every task and will cancel this one too
             self._ended.cancel()
@@ -150,8 +140,6 @@ class Batch:
 
     async def _stop(self) -> None:
         """Cancel the tools that run, and wait until all calls have ended; cancelled meanwhile, cancel callbacks too."""
-        import asyncio
-
         self._is_stopped = True
         for task, place in self._running.items():
             if place in self._in_tools:

@@ -3,13 +3,10 @@
 A cancellation of the task itself, the end of its coroutine and a person's Ctrl-C are not the code's own: they do.
 """
 
+import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from ..errors import is_interrupt, report_raised
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["Containing", "current_task", "must_pass"]
 
@@ -35,10 +32,8 @@ class Containing:
         return True
 
 
-def must_pass(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
+def must_pass(error: BaseException, task: asyncio.Task[object] | None) -> bool:
     """Return whether the exception is meant for the task that the code runs in, and not raised by the code itself."""
-    import asyncio
-
     if isinstance(error, asyncio.CancelledError):
         return task is not None and task.cancelling() > 0
     if isinstance(error, GeneratorExit):
@@ -46,10 +41,8 @@ def must_pass(error: BaseException, task: "asyncio.Task[object] | None") -> bool
     return is_interrupt(error)
 
 
-def current_task() -> "asyncio.Task[object] | None":
+def current_task() -> asyncio.Task[object] | None:
     """Return the task that runs here; None outside of an event loop."""
-    import asyncio
-
     try:
         return asyncio.current_task()
     except RuntimeError:

@@ -1,8 +1,6 @@
-"""Calls of tools to their results: checked, run side by side up to a limit, each with exactly one result.
+"""Calls of tools to their results: checked, run side by side up to a limit, each with exactly one result."""
 
-asyncio is loaded when the first tool is run.
-"""
-
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -108,8 +106,6 @@ class ToolExecutor:
 
     async def run(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult:
         """Return the result of a call; raises nothing but CancelledError, after the tool has been cancelled too."""
-        import asyncio
-
         started = time.perf_counter()
         run = self._begin(ready, context)
         if isinstance(run, HistoryToolCallResult):
@@ -150,8 +146,6 @@ class ToolExecutor:
 
     async def _run_or_none(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult | None:
         """The result of a call, or None if it was cancelled before there was one. Does not raise."""
-        import asyncio
-
         started = time.perf_counter()
         run = self._begin(ready, context)
         if isinstance(run, HistoryToolCallResult):

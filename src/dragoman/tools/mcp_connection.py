@@ -6,6 +6,7 @@ The SDK's contexts must be left by the task that entered them; so no other task 
 the tasks that make them: each waits for its own answer and can be cancelled by itself.
 """
 
+import asyncio
 import itertools
 import logging
 import math
@@ -18,8 +19,6 @@ from .mcp_endpoints import Endpoint
 from .mcp_wire import EXCHANGE, Exchange, Link, raw_tools
 
 if TYPE_CHECKING:
-    import asyncio
-
     from anyio import CancelScope
     from mcp import Client, MCPError, types
 
@@ -136,8 +135,6 @@ class Keeper:
     """Owns the sessions with one server, one after the other. Lives in one event loop."""
 
     def __init__(self, endpoint: Endpoint, *, name: str, connect_timeout: float, on_listing: OnListing) -> None:
-        import asyncio
-
         self._endpoint = endpoint
         self._name = name
         self._connect_timeout = connect_timeout
@@ -154,8 +151,6 @@ class Keeper:
 
     async def session(self) -> Session:
         """Return the open session, or a new one; raise ToolError if there can be none."""
-        import asyncio
-
         if asyncio.get_running_loop() is not self._loop:
             raise self._error("belongs to another event loop: use it in the one that opened it", ErrorCode.INTERNAL)
         if self._closing.is_set() or self._task.done():
@@ -169,8 +164,6 @@ class Keeper:
 
     async def close(self) -> None:
         """End the session and the task; when this returns, or raises CancelledError, the server's process is gone."""
-        import asyncio
-
         self._closing.set()
         self._wanted.set()
         if self._session is not None:
@@ -224,8 +217,6 @@ class Keeper:
 
     async def _hold(self, mode: _Mode) -> DragomanError | None:
         """Open a session, keep it until its end, close it. Return what went wrong before it was open."""
-        import asyncio
-
         import anyio
 
         link = Link(asyncio.Event())
@@ -257,9 +248,7 @@ class Keeper:
         link.ended.set()
         return None if was_open else self._why(failure, exchange, link)
 
-    async def _client(self, link: Link, mode: _Mode, changed: "asyncio.Event") -> "Client":
-        import asyncio
-
+    async def _client(self, link: Link, mode: _Mode, changed: asyncio.Event) -> "Client":
         # The SDK takes a second to load: in a thread, so that nobody in this loop waits for it.
         try:
             await asyncio.to_thread(_load_sdk)
@@ -287,8 +276,6 @@ class Keeper:
         self._opening = None
 
     async def _closes_within(self, seconds: float) -> bool:
-        import asyncio
-
         try:
             await asyncio.wait_for(self._closing.wait(), seconds)
         except TimeoutError:
@@ -297,10 +284,8 @@ class Keeper:
 
     # ------------------------------------------------------------ lists that change
 
-    async def _follow(self, session: Session, changed: "asyncio.Event") -> None:
+    async def _follow(self, session: Session, changed: asyncio.Event) -> None:
         """Read the list again each time that the server says it has changed."""
-        import asyncio
-
         while True:
             await changed.wait()
             changed.clear()
@@ -311,10 +296,8 @@ class Keeper:
                 self._on_listing(None, f"the list of tools has changed, and could not be read ({type(error).__name__})")
             await asyncio.sleep(_CHANGE_PAUSE)
 
-    async def _listen(self, client: "Client", changed: "asyncio.Event", tasks: "list[asyncio.Task[None]]") -> None:
+    async def _listen(self, client: "Client", changed: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
         """Ask for news of the list where the protocol wants that; begin before the list is read, and miss nothing."""
-        import asyncio
-
         import anyio
         from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -387,10 +370,8 @@ def _refusal(cause: BaseException) -> str | None:
     return f"{cause.message} (code {cause.code})"
 
 
-async def _hear(client: "Client", changed: "asyncio.Event", began: "asyncio.Event") -> None:
+async def _hear(client: "Client", changed: asyncio.Event, began: asyncio.Event) -> None:
     """Keep a subscription to changes of the list open; where it broke off, read the list once more."""
-    import asyncio
-
     for pause in itertools.chain(_RELISTEN_PAUSES, itertools.repeat(_RELISTEN_PAUSES[-1])):
         try:
             async with client.listen(tools_list_changed=True) as news:
@@ -406,9 +387,7 @@ async def _hear(client: "Client", changed: "asyncio.Event", began: "asyncio.Even
         await asyncio.sleep(pause)
 
 
-async def _stop(tasks: "list[asyncio.Task[None]]") -> None:
-    import asyncio
-
+async def _stop(tasks: list[asyncio.Task[None]]) -> None:
     import anyio
 
     for task in tasks:

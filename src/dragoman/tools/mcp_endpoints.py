@@ -4,6 +4,7 @@ What the caller gives for the server alone (variables, headers, the query of an 
 to the server.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -163,8 +164,6 @@ Endpoint: TypeAlias = StdioEndpoint | HttpEndpoint
 @contextmanager
 def _last_words(link: Link, secrets: Secrets) -> Iterator[TextIO]:
     """Give a file for the stderr of a process; it is read all the time, and the link can say how it ends."""
-    import asyncio
-
     loop = asyncio.get_running_loop()
     reading, writing = os.pipe()
     os.set_blocking(reading, False)

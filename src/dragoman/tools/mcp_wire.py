@@ -4,13 +4,12 @@ The SDK refuses a list of tools whole if one of them is malformed. So each tool 
 plain one, and is read here, one by one. Knows nothing of tools as such.
 """
 
+import asyncio
 import contextvars
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    import asyncio
-
     from mcp import types
     from mcp.client._transport import ReadStream, TransportStreams, WriteStream
     from mcp.shared.message import SessionMessage
@@ -47,7 +46,7 @@ EXCHANGE: contextvars.ContextVar[Exchange | None] = contextvars.ContextVar("drag
 class Link:
     """One connection: `ended` is set as soon as nothing can come or go any more, or when it is to be closed."""
 
-    def __init__(self, ended: "asyncio.Event") -> None:
+    def __init__(self, ended: asyncio.Event) -> None:
         self.ended = ended
         self.last_words: Callable[[], str] = str  # how the stderr of a process ends
         self._listings: set[str] = set()

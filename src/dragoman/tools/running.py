@@ -4,23 +4,21 @@ Never raises what the tool raises. A thread cannot be stopped, so it is a daemon
 interpreter from exiting.
 """
 
+import asyncio
 import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .containing import current_task, must_pass
 from .definition import ToolDefinition
 from .results import Answer, read_answer
 
-if TYPE_CHECKING:
-    import asyncio
-
 __all__ = ["Abandoned", "Failure", "Outcome", "ToolRun"]
 
 # Tasks of tools that did not end when they were cancelled; held, because asyncio itself holds them only weakly.
-Abandoned: TypeAlias = "set[asyncio.Task[Any]]"
+Abandoned: TypeAlias = set[asyncio.Task[Any]]
 
 
 class Failure(NamedTuple):
@@ -49,8 +47,6 @@ class ToolRun:
         abandoned: Abandoned,
         before_start: Callable[[], None] | None = None,
     ) -> None:
-        import asyncio
-
         self._definition = definition
         self._start = start
         self._abandoned = abandoned
@@ -59,8 +55,6 @@ class ToolRun:
 
     async def wait(self, seconds: float | None) -> Outcome | None:
         """Return how the tool ended, or None if it did not within that time."""
-        import asyncio
-
         await asyncio.wait({self._task}, timeout=seconds)
         return self.outcome
 
@@ -70,15 +64,11 @@ class ToolRun:
         if not self._task.done():
             return None
         if self._task.cancelled():  # before its first step, or by somebody who cancels every task
-            import asyncio
-
             return Failure(asyncio.CancelledError())
         return self._task.result()
 
     async def stop(self, grace: float) -> bool:
         """Cancel the tool and give it that many seconds to end; return whether it did."""
-        import asyncio
-
         self._task.cancel()
         try:
             await asyncio.wait({self._task}, timeout=grace)
@@ -89,8 +79,6 @@ class ToolRun:
         return self._task.done()
 
     async def _call(self) -> Outcome:
-        import asyncio
-
         task = current_task()
         if self._before_start is not None:
             self._before_start()  # what it raises is no failure of the tool: it has not started
@@ -106,10 +94,8 @@ class ToolRun:
                 raise
             return Failure(error)
 
-    def _start_thread(self) -> "asyncio.Future[Outcome | _Awaitable]":
+    def _start_thread(self) -> asyncio.Future[Outcome | _Awaitable]:
         """Begin the function in a thread of its own; the future has what came of it."""
-        import asyncio
-
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome | _Awaitable] = loop.create_future()
         copied = contextvars.copy_context()
