@@ -14,7 +14,15 @@ from ..errors import InvalidValue
 from .docstrings import class_docstring
 from .metadata import NO_DEFAULT
 
-__all__ = ["RawField", "class_fields", "is_named_tuple", "is_typed_dict", "strip_qualifiers", "substitute"]
+__all__ = [
+    "RawField",
+    "class_fields",
+    "is_named_tuple",
+    "is_typed_dict",
+    "read_hints",
+    "strip_qualifiers",
+    "substitute",
+]
 
 _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 
@@ -53,12 +61,29 @@ def class_fields(cls: type, arguments: tuple[Any, ...], namespace: Mapping[str, 
     else:
         return None
     replaced = dict(_type_arguments(cls, arguments))
-    hints = {name: substitute(hint, replaced) for name, hint in _type_hints(cls, namespace).items()}
+    found = read_hints(cls, cls.__name__, namespace or {})
+    hints = {name: substitute(hint, replaced) for name, hint in found.items()}
     said = class_docstring(cls).parameters
     return [
         msgspec.structs.replace(field, description=field.description or said.get(field.name))
         for field in read(cls, hints)
     ]
+
+
+def read_hints(holder: Any, called: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotations of a class or a function. `names` are looked at for text that its module cannot explain.
+
+    Raise InvalidValue, which begins with `called`, for annotations that cannot be read.
+    """
+    try:
+        try:
+            return typing.get_type_hints(holder, include_extras=True)
+        except NameError:
+            return typing.get_type_hints(holder, localns=dict(names), include_extras=True)
+    except NameError as error:
+        raise InvalidValue(f"{called}: the name {error.name!r} in its annotations means nothing here") from error
+    except (TypeError, SyntaxError, AttributeError) as error:
+        raise InvalidValue(f"{called}: its annotations cannot be read ({error})") from error
 
 
 def strip_qualifiers(annotation: Any) -> tuple[Any, set[str]]:
@@ -80,20 +105,6 @@ def substitute(annotation: Any, replaced: Mapping[Any, Any]) -> Any:
     if isinstance(annotation, type) and not typing.get_origin(annotation):
         return annotation  # a generic class by itself: its own variables are not those of the one around it
     return annotation[tuple(replaced.get(variable, variable) for variable in free)] if free else annotation
-
-
-def _type_hints(cls: type, namespace: Mapping[str, Any] | None) -> dict[str, Any]:
-    try:
-        try:
-            return typing.get_type_hints(cls, include_extras=True)
-        except NameError:
-            if namespace is None:
-                raise
-            return typing.get_type_hints(cls, localns=dict(namespace), include_extras=True)
-    except NameError as error:
-        raise InvalidValue(f"{cls.__name__}: the name {error.name!r} in its annotations means nothing here") from error
-    except (TypeError, SyntaxError) as error:
-        raise InvalidValue(f"{cls.__name__}: its annotations cannot be read ({error})") from error
 
 
 def _type_arguments(cls: type, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:

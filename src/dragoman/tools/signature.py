@@ -14,7 +14,7 @@ import msgspec
 
 from ..errors import ErrorCode, InvalidValue, ToolError
 from .checking import SchemaChecker, problem_line
-from .classes import RawField, class_fields, is_typed_dict
+from .classes import RawField, class_fields, is_typed_dict, read_hints
 from .docstrings import Docstring, read_docstring
 from .metadata import NO_DEFAULT
 from .mismatch import Mismatch
@@ -87,8 +87,10 @@ def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[s
     except (TypeError, ValueError) as error:
         raise InvalidValue(f"tool {name!r}: its signature cannot be read") from error
     docstring = read_docstring(inspect.getdoc(function))
-    hints = _type_hints(function, name, namespace)
-    reader = TypeReader({**_module_names(function), **(namespace or {})})
+    annotated = _annotated_function(function)
+    unwrapped = inspect.unwrap(annotated)
+    hints = read_hints(annotated, f"tool {name!r}", {**_closure(unwrapped), **(namespace or {})})
+    reader = TypeReader({**getattr(unwrapped, "__globals__", {}), **(namespace or {})})
     node = ObjectNode(name, dict, closed=True)
     fields: list[Field] = []
     context_names: list[str] = []
@@ -172,20 +174,6 @@ def _is_context(annotation: Any) -> bool:
     return annotation is ToolContext or origin is ToolContext
 
 
-def _type_hints(function: Callable[..., Any], name: str, namespace: Mapping[str, Any] | None) -> dict[str, Any]:
-    annotated = _annotated_function(function)
-    try:
-        try:
-            return typing.get_type_hints(annotated, include_extras=True)
-        except NameError:
-            names = {**_closure(annotated), **(namespace or {})}
-            return typing.get_type_hints(annotated, localns=names, include_extras=True)
-    except NameError as error:
-        raise InvalidValue(f"tool {name!r}: the name {error.name!r} in its annotations means nothing here") from error
-    except (TypeError, SyntaxError, AttributeError) as error:
-        raise InvalidValue(f"tool {name!r}: its annotations cannot be read ({error})") from error
-
-
 def _annotated_function(function: Any) -> Any:
     """The function that holds the annotations: inside a partial, a bound method, an object that can be called."""
     while isinstance(function, functools.partial):
@@ -195,12 +183,8 @@ def _annotated_function(function: Any) -> Any:
     return function
 
 
-def _module_names(function: Any) -> dict[str, Any]:
-    return dict(getattr(inspect.unwrap(_annotated_function(function)), "__globals__", {}))
-
-
 def _closure(function: Any) -> dict[str, Any]:
     try:
-        return dict(inspect.getclosurevars(inspect.unwrap(function)).nonlocals)
+        return dict(inspect.getclosurevars(function).nonlocals)
     except (TypeError, ValueError):
         return {}
