@@ -68,6 +68,7 @@ def coerced(value: Any, schema: Any, *, required: bool = True) -> tuple[Any, lis
         ("RED ", {"enum": ["red", "green"]}, "red"),
         ([1, 1, 2], {"type": "array", "items": INTEGER, "uniqueItems": True}, [1, 2]),
         (["1", {"b": "2"}], {"type": "array", "prefixItems": [INTEGER, parameters(b=INTEGER)]}, [1, {"b": 2}]),
+        (["1", "2"], {"type": "array", "items": [INTEGER, TEXT]}, [1, "2"]),
         ({"k": "1"}, {"type": "object", "additionalProperties": INTEGER}, {"k": 1}),
     ],
 )
@@ -102,6 +103,7 @@ def test_what_can_be_read_in_one_other_way_only_is_read_so(value: Any, schema: A
         ("purple", {"enum": ["red", "green"]}),
         ("Red", {"enum": ["red", "RED"]}),
         (None, INTEGER),
+        ({"k": "1"}, {"type": "object", "patternProperties": {"^k": TEXT}, "additionalProperties": INTEGER}),
         ("x", False),
         ("1", {"anyOf": [{"enum": [1]}, {"enum": ["1 "]}]}),
     ],

@@ -368,6 +368,11 @@ def test_what_is_no_function_is_refused() -> None:
     assert "without a name needs one" in refused(functools.partial(nothing_at_all))
 
 
+def test_a_setting_that_no_tool_has_is_refused() -> None:
+    with pytest.raises(TypeError, match="timeout"):
+        tool(nothing_at_all, timeout=3)  # type: ignore[call-overload]
+
+
 def nothing_at_all() -> None: ...
 
 

@@ -5,13 +5,13 @@ schema again, and grows with the power of the depth. References to other documen
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import InvalidValue
 from ..jsontext import require_json
 from .mismatch import NAMES, quote, shown_name
-from .subschemas import Schema, forms_of, looks_like, map_schemas, same_json, type_fits, types_of
+from .subschemas import Schema, forms_of, inner_schema, looks_like, map_schemas, same_json, type_fits, types_of
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -132,8 +132,14 @@ class SchemaChecker:
 
     def _inner_reasons(self, value: Any, form: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[str]:
         """The reasons of the values inside that do not fit."""
-        for step, inner, schema in _inside(value, form):
-            if not self._fits(inner, schema):
+        inside: Iterable[tuple[str | int, Any]] = ()
+        if isinstance(value, dict):
+            inside = value.items()
+        elif isinstance(value, list):
+            inside = enumerate(value[:_MOST_ITEMS])
+        for step, inner in inside:
+            schema = inner_schema(form, step)
+            if schema is not None and not self._fits(inner, schema):
                 yield from self._reasons(inner, schema, (*path, step))
 
     def _fits(self, value: Any, schema: Schema) -> bool:
@@ -185,25 +191,6 @@ def _absolute(schema: Schema) -> Any:
     if isinstance(reference, str) and reference.startswith("#"):
         changed["$ref"] = f"{_ROOT}{reference}"
     return changed
-
-
-def _inside(value: Any, form: dict[str, Any]) -> Iterator[tuple[str | int, Any, Schema]]:
-    """The values inside one, each with its place and the schema that it has there."""
-    if isinstance(value, dict):
-        properties = form.get("properties")
-        known: dict[str, Any] = properties if isinstance(properties, dict) else {}
-        rest = form.get("additionalProperties")
-        for name, inner in value.items():
-            schema = known.get(name, rest if not form.get("patternProperties") else None)
-            if isinstance(schema, dict):
-                yield name, inner, schema
-    elif isinstance(value, list):
-        prefix = form.get("prefixItems", form.get("items") if isinstance(form.get("items"), list) else [])
-        rest = form.get("items") if "prefixItems" in form or isinstance(form.get("items"), dict) else None
-        for place, inner in enumerate(value[:_MOST_ITEMS]):
-            schema = prefix[place] if isinstance(prefix, list) and place < len(prefix) else rest
-            if isinstance(schema, dict):
-                yield place, inner, schema
 
 
 def size_reason(size: int, form: Mapping[str, Any], noun: str, counted: str) -> str | None:

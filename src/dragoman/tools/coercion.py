@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import UnreadableData
 from ..jsontext import decode_json
 from .mismatch import shown_name
-from .subschemas import Schema, forms_of, json_type, looks_like, same_json, type_fits, types_of
+from .subschemas import Schema, forms_of, inner_schema, json_type, looks_like, same_json, type_fits, types_of
 
 __all__ = ["coerce_arguments", "coerce_value"]
 
@@ -83,13 +83,10 @@ class _Coercion:
             return self._properties(value, form, path, depth)
         if not isinstance(value, list):
             return value
-        prefix = form.get("prefixItems")
-        schemas: list[Any] = prefix if isinstance(prefix, list) else []
         changed = []
-        for place, item in enumerate(value):
-            schema: Any = schemas[place] if place < len(schemas) else form.get("items")
-            fits_any = not isinstance(schema, dict)
-            changed.append(item if fits_any else self.coerce(item, schema, f"{path}[{place}]", depth + 1))
+        for index, item in enumerate(value):
+            schema = inner_schema(form, index)
+            changed.append(item if schema is None else self.coerce(item, schema, f"{path}[{index}]", depth + 1))
         if form.get("uniqueItems") is True:
             changed = self._without_repeats(changed, path)
         is_same = len(changed) == len(value) and all(new is old for new, old in zip(changed, value, strict=True))
@@ -108,11 +105,10 @@ class _Coercion:
         known: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = form.get("required")
         needed = required if isinstance(required, list) else []
-        rest = form.get("additionalProperties")
         changed: dict[str, Any] = {}
         for name, item in value.items():
-            schema = known.get(name, rest)
-            if not isinstance(schema, dict):
+            schema = inner_schema(form, name)
+            if schema is None:
                 changed[name] = item
                 continue
             # A name that the schema does not have is content, and is not told.

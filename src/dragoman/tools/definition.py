@@ -206,13 +206,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout_ms: int | None = None,
-    requires_approval: Approval = False,
-    requires_runtime: bool = False,
-    requires_agent: bool = False,
-    idempotent: bool = False,
-    concurrency: str = "",
-    strict: bool | None = None,
+    **settings: Unpack[_Settings],
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a tool of a typed function, as `@tool` or `@tool(timeout_ms=…)`.
 
@@ -223,22 +217,11 @@ def tool(
     frame = sys._getframe(1)
     # Types that were defined inside the function around this one, for annotations written as text.
     namespace = None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
-    settings = _Settings(
-        timeout_ms=timeout_ms,
-        requires_approval=requires_approval,
-        requires_runtime=requires_runtime,
-        requires_agent=requires_agent,
-        idempotent=idempotent,
-        concurrency=concurrency,
-        strict=strict,
-    )
-    if function is not None:
-        return make_tool(function, name=name, description=description, namespace=namespace, settings=settings)
 
     def decorate(function: Callable[P, R]) -> FunctionTool[P, R]:
-        return make_tool(function, name=name, description=description, namespace=namespace, settings=settings)
+        return make_tool(function, name=name, description=description, namespace=namespace, **settings)
 
-    return decorate
+    return decorate if function is None else decorate(function)
 
 
 def make_tool(
@@ -247,7 +230,7 @@ def make_tool(
     name: str | None = None,
     description: str | None = None,
     namespace: Mapping[str, Any] | None = None,
-    settings: _Settings | None = None,
+    **settings: Unpack[_Settings],
 ) -> FunctionTool[P, R]:
     """Return the tool of a function."""
     if not callable(function) or isinstance(function, type):
@@ -265,7 +248,7 @@ def make_tool(
         execute=parameters.execute_async if is_async(function) else parameters.execute,
         function=function,
         parameters=parameters,
-        **(settings or {}),
+        **settings,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 __all__ = [
     "Schema",
     "forms_of",
+    "inner_schema",
     "inner_schemas",
     "json_type",
     "looks_like",
@@ -150,6 +151,22 @@ def type_fits(value: object, form: dict[str, Any]) -> bool:
     if isinstance(form.get("enum"), list) and not any(same_json(value, allowed) for allowed in form["enum"]):
         return False
     return "const" not in form or same_json(value, form["const"])
+
+
+def inner_schema(form: dict[str, Any], step: str | int) -> dict[str, Any] | None:
+    """Return the schema that a form has for one property or item; None where it says nothing, or true or false."""
+    found: Any
+    if isinstance(step, str):
+        properties = form.get("properties")
+        if isinstance(properties, dict) and step in properties:
+            found = properties[step]
+        else:
+            found = None if form.get("patternProperties") else form.get("additionalProperties")
+    else:
+        items = form.get("items")
+        prefix, rest = (items, None) if isinstance(items, list) else (form.get("prefixItems"), items)
+        found = prefix[step] if isinstance(prefix, list) and step < len(prefix) else rest
+    return found if isinstance(found, dict) else None
 
 
 def looks_like(value: object, form: dict[str, Any]) -> int:
