@@ -28,18 +28,15 @@ from dragoman.agent.actions import (
     Compacted,
     Done,
     Ending,
-    EndsWith,
     Failed,
-    NeedsApproval,
     Outcome,
     RunError,
-    Runs,
     RunTools,
     Shrink,
     Shrunk,
+    Step,
     Verdict,
     Wait,
-    Waits,
 )
 from dragoman.agent.budget import Budget
 from dragoman.agent.loop import AgentLoop, interrupted_result
@@ -249,7 +246,7 @@ class Stage:
     def _judge(self, call: OpenCall) -> Verdict:
         name = call.request.tool_name
         if name == "then" and call.answered is None and any(each.answered for each in self.state.derived.open_calls):
-            return NeedsApproval() if call.asked is None else Waits()
+            return Step.ASK if call.asked is None else Step.WAIT
         return judge(call)
 
 
@@ -257,14 +254,14 @@ def judge(call: OpenCall) -> Verdict:
     """Return what becomes of a call, whatever becomes of the others."""
     name = call.request.tool_name
     if call.answered is not None and not call.answered.approved:
-        return EndsWith(HistoryToolCallResult.of_text(call.request, "No.", error_code=ErrorCode.TOOL_DENIED))
+        return HistoryToolCallResult.of_text(call.request, "No.", error_code=ErrorCode.TOOL_DENIED)
     if name == "gone":
-        return EndsWith(HistoryToolCallResult.of_text(call.request, "What?", error_code=ErrorCode.UNKNOWN_TOOL))
+        return HistoryToolCallResult.of_text(call.request, "What?", error_code=ErrorCode.UNKNOWN_TOOL)
     if call.started is not None and name != "safe":
-        return EndsWith(interrupted_result(call, "the process stopped"))
+        return interrupted_result(call, "the process stopped")
     if name == "ask" and call.answered is None:
-        return NeedsApproval() if call.asked is None else Waits()
-    return Runs()
+        return Step.ASK if call.asked is None else Step.WAIT
+    return Step.RUN
 
 
 def left_waiting() -> AgentState:

@@ -28,14 +28,7 @@ from dragoman.context.cutting import cut_text
 from dragoman.context.index import HistoryIndex
 from dragoman.context.lines import argument_lines, key_of, names_in, split_lines
 from dragoman.errors import InvalidValue, Secrets, UnreadableData, redact
-from dragoman.history import (
-    AgentState,
-    HistoryToolCallResult,
-    ToolCallRequest,
-    ToolFinishedEntry,
-    entry_from_json,
-    entry_to_json,
-)
+from dragoman.history import AgentState, HistoryToolCallResult, ToolFinishedEntry, entry_from_json, entry_to_json
 from dragoman.interop import append_imported, export_anthropic, export_openai_chat, import_openai_chat
 from dragoman.jsontext import decode_json, encode_json, join_surrogates, parse_arguments
 from dragoman.request import ContextConfig
@@ -146,7 +139,7 @@ def _index(text: str) -> None:
 
 
 def _entry(text: str) -> bytes:
-    request = ToolCallRequest(tool_name="t", tool_call_id="c", raw_arguments="{}", arguments={})
+    request = ToolCall(tool_name="t", tool_call_id="c", raw_args_text="{}", arguments={})
     return entry_to_json(ToolFinishedEntry(HistoryToolCallResult.of_text(request, text)))
 
 
@@ -256,7 +249,7 @@ def _imported(text: str) -> None:
 
 
 def _result(text: str) -> HistoryToolCallResult:
-    request = ToolCallRequest(tool_name="t", tool_call_id="c", raw_arguments="{}", arguments={})
+    request = ToolCall(tool_name="t", tool_call_id="c", raw_args_text="{}", arguments={})
     return HistoryToolCallResult.of_text(request, text)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from dragoman.history import HistoryToolCallResult, ToolCallRequest, to_plain_text
+from dragoman import ToolCall
+from dragoman.history import HistoryToolCallResult, to_plain_text
 from dragoman.tools import ReadyCall, ToolContext, ToolExecutor, ToolRegistry
 from dragoman.tools.mcp import McpServer
 
@@ -40,7 +41,7 @@ def plain(*arguments: str, **options: Any) -> McpServer:
 async def call(server: McpServer, name: str, **arguments: Any) -> HistoryToolCallResult:
     """Return the result of a tool, as an agent would get it."""
     executor = ToolExecutor(ToolRegistry(server.tools))
-    request = ToolCallRequest(tool_name=name, tool_call_id="call-1", raw_arguments="{}", arguments=arguments)
+    request = ToolCall(tool_name=name, tool_call_id="call-1", arguments=arguments)
     ready = executor.prepare(request)
     assert isinstance(ready, ReadyCall), text_of(ready)
     return await executor.run(ready, ToolContext(tool_name=name))

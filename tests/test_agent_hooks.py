@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, LoopConfig, Message, ModelError
+from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, LoopConfig, Message, ModelError, ToolCall
 from dragoman.agent import Agent, Ending, Hooks, ModelCall
-from dragoman.history import HistoryToolCallResult, ToolCallRequest
+from dragoman.history import HistoryToolCallResult
 from dragoman.stream import Assembly
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import ToolContext, tool
@@ -44,10 +44,10 @@ class Diary(Hooks):
     async def after_model(self, call: ModelCall, assembly: Assembly) -> None:
         self.note("after_model", assembly.finish_reason or (assembly.error and assembly.error.error_code))
 
-    async def before_tool(self, call: ToolCallRequest, context: ToolContext[Any]) -> None:
+    async def before_tool(self, call: ToolCall, context: ToolContext[Any]) -> None:
         self.note("before_tool", context.tool_name)
 
-    async def after_tool(self, call: ToolCallRequest, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
+    async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
         self.note("after_tool", result.status)
 
     async def after_run(self, session_id: str, run_id: str, ending: Ending) -> None:

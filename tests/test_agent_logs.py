@@ -7,10 +7,19 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from dragoman import AgentConfig, ErrorCode, FinishReason, LoopConfig, ModelError, ObservabilityConfig, TokenUsage
+from dragoman import (
+    AgentConfig,
+    ErrorCode,
+    FinishReason,
+    LoopConfig,
+    ModelError,
+    ObservabilityConfig,
+    TokenUsage,
+    ToolCall,
+)
 from dragoman.agent import Agent, Ending, ModelCall
 from dragoman.agent.logs import CONTENT_LIMIT, LogHooks
-from dragoman.history import AgentStatus, HistoryToolCallResult, ToolCallRequest
+from dragoman.history import AgentStatus, HistoryToolCallResult
 from dragoman.message import ModelInvocationDescriptor
 from dragoman.stream import Assembly
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
@@ -236,7 +245,7 @@ MODEL_CALL = ModelCall(
     invocation=ModelInvocationDescriptor("p", "s", "m"),
     messages=(),
 )
-CALL = ToolCallRequest(tool_name="look", tool_call_id="c", raw_arguments="{}", arguments={})
+CALL = ToolCall(tool_name="look", tool_call_id="c", raw_args_text="{}", arguments={})
 CONTEXT: ToolContext[Any] = ToolContext(session_id="s", run_id="r")
 
 

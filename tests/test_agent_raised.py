@@ -148,9 +148,9 @@ def test_a_success_has_no_error_type() -> None:
 
 
 def _call() -> Any:
-    from dragoman.history import ToolCallRequest
+    from dragoman import ToolCall
 
-    return ToolCallRequest(tool_name="t", tool_call_id="c", raw_arguments="{}", arguments={})
+    return ToolCall(tool_name="t", tool_call_id="c", raw_args_text="{}", arguments={})
 
 
 def test_what_was_raised_in_a_run_inside_a_run_is_in_both_results() -> None:

@@ -25,6 +25,7 @@ from dragoman import (
     ModelInfo,
     ModelInvocationDescriptor,
     TokenUsage,
+    ToolCall,
     to_json,
 )
 from dragoman.agent import (
@@ -58,7 +59,7 @@ from dragoman.cli.delta_follower import SafePieces
 from dragoman.cli.output import Output, display_width, printable
 from dragoman.cli.settings import ProviderSettings, Settings
 from dragoman.delta import DoneDelta, MessageDelta, TextDelta, ThinkingDelta
-from dragoman.history import HistoryToolCallResult, ToolCallRequest
+from dragoman.history import HistoryToolCallResult
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import tool
 from dragoman.wire import find_dialect
@@ -147,10 +148,10 @@ def test_words_are_broken_at_spaces_alone(pieces: list[str], width: int) -> None
 
 
 def test_calls_and_results_are_shown_short_and_safe() -> None:
-    call = ToolCallRequest(tool_name="t", tool_call_id="c", raw_arguments="{}", arguments={"a": "\x1b[2J" * 500})
+    call = ToolCall(tool_name="t", tool_call_id="c", arguments={"a": "\x1b[2J" * 500})
     assert "\x1b" not in call_words(call)
     assert len(call_words(call)) < 700
-    broken = ToolCallRequest(tool_name="t", tool_call_id="c", raw_arguments='{"a', parse_error="it ends too early")
+    broken = ToolCall(tool_name="t", tool_call_id="c", raw_args_text='{"a', parse_error="it ends too early")
     assert "it ends too early" in call_words(broken)
     text = "\n".join(f"\x1b]0;{number}\x07" for number in range(100))
     lines = result_lines(HistoryToolCallResult.of_text(call, text))
@@ -488,7 +489,7 @@ def test_thinking_and_text_are_told_apart_and_halves_are_joined() -> None:
 
 # ---------------------------------------------------------------- the JSON form of events
 
-CALL = ToolCallRequest(tool_name="look", tool_call_id="c1", raw_arguments='{"a":1}', arguments={"a": 1})
+CALL = ToolCall(tool_name="look", tool_call_id="c1", raw_args_text='{"a":1}', arguments={"a": 1})
 DELTA = TextDelta("r", 3, None, "Hi")
 EVENTS: dict[str, tuple[RunEvent, dict[str, Any]]] = {
     "status": (StatusEvent("r", 0, 1, AgentStatus.PREPARING), {"status": "preparing"}),

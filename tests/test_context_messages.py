@@ -40,7 +40,6 @@ from dragoman.history import (
     SystemMessage,
     TokenUsageCarrier,
     ToolCallCarrier,
-    ToolCallRequest,
     ToolCallResult,
     ToolExecutionStatus,
     ToolResultsAtDetail,
@@ -296,7 +295,7 @@ class Case(NamedTuple):
 
 
 INVOCATION = ModelInvocationDescriptor("p", "s", "m")
-REQUEST = ToolCallRequest(tool_name="f", tool_call_id="c", raw_arguments='{"x": 1}', arguments={"x": 1})
+REQUEST = ToolCall(tool_name="f", tool_call_id="c", raw_args_text='{"x": 1}', arguments={"x": 1})
 SECTIONS = (Section("", "a"), Section("k", "b"), Section(LIVE_SCREEN, "screen"))
 SCREEN = Message.user("screen", timestamp=NOW)
 CASES = [

@@ -55,7 +55,6 @@ from dragoman.history import (
     SteeringEntry,
     SystemInstructionEntry,
     TakeoverEntry,
-    ToolCallRequest,
     ToolExecutionStatus,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -71,7 +70,7 @@ PLACE: dict[str, Any] = {"serial": 7, "entry_id": "s:7", "timestamp": NOW, "run_
 HEAD = '{"serial":7,"id":"s:7","kind":"%s","timestamp":"2026-11-15T08:30:00Z","runId":"r","payload":'
 PICTURE = Image("image/png", b"\x00\xff")
 INVOCATION = ModelInvocationDescriptor("p", "s", "m")
-CALL = ToolCallRequest(tool_name="f", tool_call_id="c", raw_arguments="{}", arguments={})
+CALL = ToolCall(tool_name="f", tool_call_id="c", raw_args_text="{}", arguments={})
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -150,7 +149,7 @@ def test_an_output_views_its_message() -> None:
     assert [call.tool_call_id for call in entry.tool_calls] == ["c", "d"]
     assert entry.tool_calls[0].arguments == {"x": 1}
     assert entry.tool_calls[1].parse_error
-    assert entry.tool_calls[1].raw_arguments == "{"
+    assert entry.tool_calls[1].raw_args_text == "{"
     assert (entry.invocation, entry.usage) == (INVOCATION, meta.usage)
 
 

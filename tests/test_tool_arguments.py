@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman import ErrorCode, InvalidValue, ToolError
-from dragoman.history import ToolCallRequest, ToolStartedEntry
+from dragoman import ErrorCode, InvalidValue, ToolCall, ToolError
+from dragoman.history import ToolStartedEntry
 from dragoman.tools import ToolArgumentParser, ToolDefinition, check_arguments, coerce_arguments, tool
 from dragoman.tools.checking import SchemaChecker
 from dragoman.tools.subschemas import forms_of
@@ -494,16 +494,14 @@ def test_text_that_is_no_json_is_none_and_the_error_is_kept(text: Any) -> None:
 
 
 def test_the_parser_reads_a_call_and_tells_what_had_been_repaired_in_it() -> None:
-    call = ToolCallRequest(
-        tool_name="f", tool_call_id="c", raw_arguments="{}", arguments={"a": "1"}, parse_warning="duplicate keys"
-    )
+    call = ToolCall("c", "f", {"a": "1"}, parse_warning="duplicate keys")
     parser = ToolArgumentParser(call)
     assert parser.get_required("a", int) == 1
     assert parser.parse_warning == "duplicate keys; a: text was read as integer"
 
 
 def test_a_call_that_did_not_parse_is_refused() -> None:
-    call = ToolCallRequest(tool_name="f", tool_call_id="c", raw_arguments="{", parse_error="cut short")
+    call = ToolCall(tool_name="f", tool_call_id="c", raw_args_text="{", parse_error="cut short")
     with pytest.raises(ToolError, match="could not be read: cut short"):
         ToolArgumentParser(call)
     with pytest.raises(InvalidValue, match="arguments must be a mapping"):

@@ -325,7 +325,7 @@ def test_a_tool_that_swallows_its_cancellation_is_left_after_the_grace() -> None
 def test_a_thread_that_never_ends_does_not_keep_the_interpreter_from_exiting() -> None:
     program = """
 import asyncio, threading
-from dragoman.history import ToolCallRequest
+from dragoman import ToolCall
 from dragoman.tools import *
 
 @tool
@@ -335,7 +335,7 @@ def hang() -> str:
 
 async def main():
     executor = ToolExecutor(ToolRegistry([hang]), timeout_ms=20)
-    call = ToolCallRequest(tool_name="hang", tool_call_id="c", raw_arguments="{}", arguments={})
+    call = ToolCall(tool_name="hang", tool_call_id="c", raw_args_text="{}", arguments={})
     print((await executor.run(executor.prepare(call), ToolContext())).error_code)
 
 asyncio.run(main())

@@ -34,7 +34,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType, TypedDict
 
 from dragoman import ToolCall
-from dragoman.history import HistoryToolCallResult, ToolCallRequest
+from dragoman.history import HistoryToolCallResult
 from dragoman.tools import ReadyCall, ToolContext, ToolDefinition, ToolExecutor, ToolRegistry
 
 __all__ = [
@@ -368,9 +368,9 @@ def near_misses(value: Any) -> Iterator[Any]:
 CONTEXT: ToolContext[Any] = ToolContext()
 
 
-def call(name: str, arguments: dict[str, Any] | str | None = None, call_id: str = "c1") -> ToolCallRequest:
+def call(name: str, arguments: dict[str, Any] | str | None = None, call_id: str = "c1") -> ToolCall:
     raw = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-    return ToolCallRequest.of(ToolCall.parse(call_id, name, raw))
+    return ToolCall.parse(call_id, name, raw)
 
 
 def definition(name: str, execute: Any, **settings: Any) -> ToolDefinition:

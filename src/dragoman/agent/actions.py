@@ -1,6 +1,7 @@
 """What the loop asks for and what it is told: actions and outcomes, as values. Knows nothing of how they are done."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,18 +25,15 @@ __all__ = [
     "Compacted",
     "Done",
     "Ending",
-    "EndsWith",
     "Failed",
-    "NeedsApproval",
     "Outcome",
     "RunError",
     "RunTools",
-    "Runs",
     "Shrink",
     "Shrunk",
+    "Step",
     "Verdict",
     "Wait",
-    "Waits",
 ]
 
 
@@ -173,22 +171,13 @@ class Ending(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------- what becomes of a call
 
 
-class Runs(msgspec.Struct, frozen=True):
-    """The call may run now."""
+class Step(StrEnum):
+    """What a call without a result needs next."""
+
+    RUN = "run"
+    ASK = "ask"  # the policy, or a person
+    WAIT = "wait"  # for the person who was asked
 
 
-class NeedsApproval(msgspec.Struct, frozen=True):
-    """Somebody must be asked first."""
-
-
-class Waits(msgspec.Struct, frozen=True):
-    """Somebody was asked and has not answered."""
-
-
-class EndsWith(msgspec.Struct, frozen=True):
-    """The call does not run: this is its result."""
-
-    result: HistoryToolCallResult
-
-
-Verdict: TypeAlias = Runs | NeedsApproval | Waits | EndsWith
+# A result: the call does not run, and ends with it.
+Verdict: TypeAlias = Step | HistoryToolCallResult

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 import msgspec
 
 from ..errors import InvalidValue, Raised, StoreError
-from ..history import AgentStatus, ModelInputEntry, SteeringEntry, ToolCallRequest
-from ..message import FinishReason, Message, Part
+from ..history import AgentStatus, ModelInputEntry, SteeringEntry
+from ..message import FinishReason, Message, Part, ToolCall
 from ..store import SessionBusy, SessionHold
 from ..usage import TokenUsage
 from .actions import RunError
@@ -44,7 +44,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     output: OutputT | None = None
     usage: TokenUsage = TokenUsage()
     error: RunError | None = None
-    approvals: tuple[ToolCallRequest, ...] = ()
+    approvals: tuple[ToolCall, ...] = ()
     raised: tuple[Raised, ...] = ()
 
     @property

@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..errors import InvalidValue, report_raised
-from ..history import ToolCallRequest
 from ..jsontext import require_json_object
-from ..message import require_text
+from ..message import ToolCall, require_text
 from ..tools import ToolDefinition
 from ..tools.containing import Containing
 
@@ -21,7 +20,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str
     run_id: str
-    call: ToolCallRequest
+    call: ToolCall
     tool: ToolDefinition
     arguments: dict[str, Any]
 

@@ -10,9 +10,10 @@ from typing import Any, assert_never
 import msgspec
 
 from ..errors import InvalidValue
-from ..history import HistoryToolCallResult, ToolCallRequest, ToolFinishedEntry, entry_to_json
+from ..history import HistoryToolCallResult, ToolFinishedEntry, entry_to_json
 from ..jsonform import message_to_object, to_json
 from ..jsontext import decode_json, encode_json
+from ..message import ToolCall
 from .actions import RunError
 from .events import (
     ApprovalAskedEvent,
@@ -81,8 +82,15 @@ def _payload(event: _AnyEvent) -> dict[str, Any]:
             assert_never(event)
 
 
-def _call_object(call: ToolCallRequest) -> dict[str, Any]:
-    written: dict[str, Any] = msgspec.to_builtins(call)
+def _call_object(call: ToolCall) -> dict[str, Any]:
+    written = {
+        "toolName": call.tool_name,
+        "toolCallId": call.tool_call_id,
+        "rawArguments": call.raw_args_text,
+        "arguments": call.arguments,
+        "parseError": call.parse_error,
+        "parseWarning": call.parse_warning,
+    }
     return {name: value for name, value in written.items() if value is not None}
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from ..delta import MessageDelta
 from ..errors import InvalidValue
-from ..history import AgentStatus, HistoryToolCallResult, ToolCallRequest
-from ..message import Message
+from ..history import AgentStatus, HistoryToolCallResult
+from ..message import Message, ToolCall
 from .actions import RunError
 
 __all__ = [
@@ -61,7 +61,7 @@ class ToolStartedEvent(RunEvent, frozen=True):
     """A tool runs."""
 
     kind: ClassVar[str] = "tool_started"
-    call: ToolCallRequest
+    call: ToolCall
 
 
 class ToolResultEvent(RunEvent, frozen=True):
@@ -75,7 +75,7 @@ class ApprovalAskedEvent(RunEvent, frozen=True):
     """A person is asked whether a call may run."""
 
     kind: ClassVar[str] = "approval_asked"
-    call: ToolCallRequest
+    call: ToolCall
 
 
 class MediaNotShownEvent(RunEvent, frozen=True):

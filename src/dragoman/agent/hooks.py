@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from ..history import HistoryToolCallResult, ToolCallRequest
-from ..message import Message, ModelInvocationDescriptor
+from ..history import HistoryToolCallResult
+from ..message import Message, ModelInvocationDescriptor, ToolCall
 from ..stream import Assembly
 from ..tools import ToolContext
 from ..toolspec import ToolSpec
@@ -49,10 +49,10 @@ class Hooks:
     async def after_model(self, call: ModelCall, assembly: Assembly) -> None:
         """A model call has ended, in a message or an error."""
 
-    async def before_tool(self, call: ToolCallRequest, context: ToolContext[Any]) -> None:
+    async def before_tool(self, call: ToolCall, context: ToolContext[Any]) -> None:
         """A tool is about to run; its start is recorded."""
 
-    async def after_tool(self, call: ToolCallRequest, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
+    async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
         """A tool has its result, which is recorded."""
 
     async def after_run(self, session_id: str, run_id: str, ending: Ending) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import redact
-from ..history import HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
-from ..message import FinishReason
+from ..history import HistoryToolCallResult, ToolExecutionStatus
+from ..message import FinishReason, ToolCall
 from ..request import ObservabilityConfig
 from ..stream import Assembly
 from ..telemetry.conventions import error_words
@@ -82,12 +82,12 @@ class LogHooks(Hooks):
             fields["text"] = _excerpt(assembly.message.text)
         _log(level, "model call answered", fields)
 
-    async def before_tool(self, call: ToolCallRequest, context: ToolContext[Any]) -> None:
+    async def before_tool(self, call: ToolCall, context: ToolContext[Any]) -> None:
         """Log that it begins."""
         if self._takes(logging.DEBUG):
             _log(logging.DEBUG, "tool started", _tool_fields(call, context))
 
-    async def after_tool(self, call: ToolCallRequest, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
+    async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
         """Log how the call ended."""
         is_success = result.status is ToolExecutionStatus.SUCCESS
         level = logging.INFO if is_success else logging.WARNING
@@ -97,7 +97,7 @@ class LogHooks(Hooks):
         if result.error_code is not None:
             fields |= {"error_code": result.error_code.value, "error_type": result.error_type}
         if self._with_content:
-            fields |= {"arguments": _excerpt(call.raw_arguments), "result": _excerpt(result.text())}
+            fields |= {"arguments": _excerpt(call.raw_args_text), "result": _excerpt(result.text())}
         _log(level, "tool finished" if is_success else "tool failed", fields)
 
     async def after_run(self, session_id: str, run_id: str, ending: Ending) -> None:
@@ -135,7 +135,7 @@ def _call_fields(call: ModelCall) -> dict[str, Any]:
     }
 
 
-def _tool_fields(call: ToolCallRequest, context: ToolContext[Any]) -> dict[str, Any]:
+def _tool_fields(call: ToolCall, context: ToolContext[Any]) -> dict[str, Any]:
     return {
         "session_id": context.session_id,
         "run_id": context.run_id,

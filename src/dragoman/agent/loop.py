@@ -38,18 +38,15 @@ from .actions import (
     Compact,
     Compacted,
     Ending,
-    EndsWith,
     Failed,
-    NeedsApproval,
     Outcome,
     RunError,
-    Runs,
     RunTools,
     Shrink,
     Shrunk,
+    Step,
     Verdict,
     Wait,
-    Waits,
 )
 from .answers import CONTINUE_PROMPT, CONTINUES_KEY, find_shortfall
 from .budget import Budget
@@ -274,20 +271,20 @@ class AgentLoop:
         if limit is not None:
             return (yield from self._end(_S.FAILED, limit))
         self._budget.note_tool_round()
-        verdicts = yield from self._settle_calls()
+        steps = yield from self._settle_calls()
         # Whether a call needs approval may depend on what was decided about another, so until all is decided.
-        while to_ask := tuple(call for call, verdict in verdicts if isinstance(verdict, NeedsApproval)):
+        while to_ask := tuple(call for call, step in steps if step is Step.ASK):
             outcome = yield from self._do(Approve(to_ask))
             if isinstance(outcome, Aborted):
                 return (yield from self._stop(outcome))
-            verdicts = yield from self._settle_calls()
-        to_run = tuple(call for call, verdict in verdicts if isinstance(verdict, Runs))
+            steps = yield from self._settle_calls()
+        to_run = tuple(call for call, step in steps if step is Step.RUN)
         if to_run:
             outcome = yield from self._do(RunTools(to_run))
             if isinstance(outcome, Aborted):
                 return (yield from self._stop(outcome))
-        if any(isinstance(verdict, Waits) for _, verdict in verdicts):
-            if not all(isinstance(self._judge(call), Waits) for call in self._pending()):
+        if any(step is Step.WAIT for _, step in steps):
+            if not all(self._judge(call) is Step.WAIT for call in self._pending()):
                 return None  # a person has decided meanwhile
             self._move(_S.AWAITING_HUMAN)
             return Ending(_S.AWAITING_HUMAN)
@@ -307,13 +304,13 @@ class AgentLoop:
         self._move(_S.PREPARING)
         return None
 
-    def _settle_calls(self) -> Generator[Action, Outcome, list[tuple[OpenCall, Verdict]]]:
+    def _settle_calls(self) -> Generator[Action, Outcome, list[tuple[OpenCall, Step]]]:
         """Judge the pending calls, record the results of those that shall not run, and return the others."""
         judged = [(call, self._judge(call)) for call in self._pending()]
-        ended = tuple(ToolFinishedEntry(verdict.result) for _, verdict in judged if isinstance(verdict, EndsWith))
+        ended = [ToolFinishedEntry(verdict) for _, verdict in judged if isinstance(verdict, HistoryToolCallResult)]
         if ended:
             yield from self._append(*ended)
-        return [each for each in judged if not isinstance(each[1], EndsWith)]
+        return [(call, verdict) for call, verdict in judged if isinstance(verdict, Step)]
 
     def _pending(self) -> list[OpenCall]:
         return [call for call in self._state.open_calls if call.result is None]

@@ -15,14 +15,7 @@ import msgspec
 
 from ..errors import ErrorCode, InvalidValue, ToolError
 from ..folders import ConfinedFolder
-from ..history import (
-    ContextMessage,
-    HistoryEntry,
-    HistoryToolCallResult,
-    ModelInputEntry,
-    ToolCallRequest,
-    context_messages,
-)
+from ..history import ContextMessage, HistoryEntry, HistoryToolCallResult, ModelInputEntry, context_messages
 from ..history.media import (
     CANNOT_READ,
     Medium,
@@ -34,7 +27,7 @@ from ..history.media import (
     unreadable,
     unshown_media,
 )
-from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Text, ToolResult, UnknownPart
+from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Text, ToolCall, ToolResult, UnknownPart
 from ..request import RuntimeConfig
 from ..router import AnyModel, LlmRequest, ProviderRouter
 from ..target import TargetRules
@@ -96,7 +89,7 @@ class MediaReader:
         same = all(old is new for old, new in zip(entry.parts, parts, strict=True))
         return entry if same else msgspec.structs.replace(entry, parts=tuple(parts))
 
-    def admit_result(self, result: HistoryToolCallResult, call: ToolCallRequest) -> HistoryToolCallResult:
+    def admit_result(self, result: HistoryToolCallResult, call: ToolCall) -> HistoryToolCallResult:
         """Return a tool's result as it is recorded; a failed one if it names a file that cannot be read. Blocks."""
         try:
             parts = (part if isinstance(part, UnknownPart) else self._admitted(part)[0] for part in result.attachments)

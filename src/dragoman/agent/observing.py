@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ..history import HistoryToolCallResult, ToolCallRequest
+from ..history import HistoryToolCallResult
+from ..message import ToolCall
 from ..request import ObservabilityConfig
 from ..stream import Assembly
 from ..telemetry import Telemetry
@@ -81,13 +82,13 @@ class TelemetryHooks(Hooks):
             chat.leave()
             chat.end(assembly, params=call.params, system=call.system, messages=call.messages)
 
-    async def before_tool(self, call: ToolCallRequest, context: ToolContext[Any]) -> None:
+    async def before_tool(self, call: ToolCall, context: ToolContext[Any]) -> None:
         """Begin a span that is current inside the tool."""
         run = self._runs[context.session_id, context.run_id]
         tool = run.tools[call.tool_call_id] = self._telemetry.begin_tool(run.operation, call)
         tool.enter()  # in a context of the tool's own, which ends with it
 
-    async def after_tool(self, call: ToolCallRequest, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
+    async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
         """End the span with the result."""
         tool = self._runs[context.session_id, context.run_id].tools.pop(call.tool_call_id, None)
         if tool is not None:

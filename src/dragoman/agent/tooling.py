@@ -21,7 +21,7 @@ from ..request import ToolsConfig
 from ..store import Session
 from ..tools import ReadyCall, ToolContext, ToolDefinition, ToolExecutor, ToolRegistry
 from ..toolspec import ToolSpec
-from .actions import Approve, Done, EndsWith, NeedsApproval, Runs, RunTools, Verdict, Waits
+from .actions import Approve, Done, RunTools, Step, Verdict
 from .approval import ApprovalPolicy, ApprovalRequest, decide
 from .events import ApprovalAskedEvent, ToolResultEvent, ToolStartedEvent
 from .loop import interrupted_result
@@ -70,22 +70,22 @@ class ToolRunner:
         """
         answered = call.answered
         if answered is not None and not answered.approved:
-            return EndsWith(_denied(call, answered.reason))
+            return _denied(call, answered.reason)
         ready = self._prepare(call)
         if isinstance(ready, HistoryToolCallResult):
-            return EndsWith(interrupted_result(call, CRASHED) if call.started is not None else ready)
+            return interrupted_result(call, CRASHED) if call.started is not None else ready
         if call.started is not None and not (call.started.idempotent and ready.definition.idempotent):
-            return EndsWith(interrupted_result(call, CRASHED))
+            return interrupted_result(call, CRASHED)
         if answered is None and call.started is None:
             if call.asked is not None:
-                return Waits()
+                return Step.WAIT
             if self._needs_approval(ready):
-                return NeedsApproval()
+                return Step.ASK
         bound = self._executor.bind(ready)
         if isinstance(bound, HistoryToolCallResult):
-            return EndsWith(interrupted_result(call, CRASHED) if call.started is not None else bound)
+            return interrupted_result(call, CRASHED) if call.started is not None else bound
         self._prepared[call.tool_call_id] = bound
-        return Runs()
+        return Step.RUN
 
     async def approve(self, action: Approve) -> Done:
         """Have the policy decide, and ask a person where it does not; either way it is recorded."""

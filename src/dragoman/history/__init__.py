@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         without_live_screen,
     )
     from .state import AgentState, Clock, Sink
-    from .toolresults import Attachment, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+    from .toolresults import Attachment, HistoryToolCallResult, ToolExecutionStatus
     from .widgets import MemoryNotebookWidget, Widget, WidgetRegistry, WidgetRenderContext, WidgetResult
 
 __all__ = [
@@ -122,7 +122,6 @@ __all__ = [
     "TakeoverEntry",
     "TokenUsageCarrier",
     "ToolCallCarrier",
-    "ToolCallRequest",
     "ToolCallResult",
     "ToolExecutionStatus",
     "ToolFinishedEntry",

@@ -28,7 +28,7 @@ from .entries import (
 )
 from .metadata import NO_METADATA
 from .sections import LevelOfDetail, Sections, to_plain_text, without_live_screen
-from .toolresults import Attachment, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from .toolresults import Attachment, HistoryToolCallResult, ToolExecutionStatus
 
 __all__ = [
     "ContextMessage",
@@ -104,7 +104,7 @@ class ToolCallCarrier(Protocol):
     """Something that may hold tool calls."""
 
     @property
-    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+    def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls, in order."""
         ...
 
@@ -262,7 +262,7 @@ class InterruptedOutput(_OfEntry, frozen=True):
         return self._arrived.contents
 
     @property
-    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+    def tool_calls(self) -> tuple[ToolCall, ...]:
         """None: an unfinished call is not handed on."""
         return ()
 
@@ -394,7 +394,7 @@ def _messages_by_protocol(message: ContextMessage) -> tuple[Message, ...]:
     if isinstance(message, ModelOutputMessage):
         usage = message.usage if isinstance(message, TokenUsageCarrier) else None
         meta = MessageMeta(invocation=message.invocation, usage=usage)
-        parts = [*(Text(text) for text in message.contents), *(_call_of(call) for call in message.tool_calls)]
+        parts = [*(Text(text) for text in message.contents), *message.tool_calls]
         return (Message(Role.ASSISTANT, tuple(parts), timestamp=at, meta=meta),)
     if isinstance(message, ToolResultsMessage):
         told = [Message.tool(_result_of(result), timestamp=at) for result in message.results]
@@ -402,17 +402,6 @@ def _messages_by_protocol(message: ContextMessage) -> tuple[Message, ...]:
             told[-1] = with_text_in_result(told[-1], message.execute_error)
         return tuple(told)
     raise InvalidValue.of("context message", message, "a system, model input, model output or tool results message")
-
-
-def _call_of(request: ToolCallRequest) -> ToolCall:
-    return ToolCall(
-        request.tool_call_id,
-        request.tool_name,
-        request.arguments,
-        request.raw_arguments,
-        request.parse_error,
-        request.parse_warning,
-    )
 
 
 def _result_of(result: ToolCallResult) -> ToolResult:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import ErrorCode
-from ..message import FinishReason, Message
+from ..message import FinishReason, Message, ToolCall
 from ..usage import TokenUsage
 from .entries import (
     AbortRequestedEntry,
@@ -34,7 +34,7 @@ from .entries import (
     ToolStartedEntry,
 )
 from .growing import GrowingIds
-from .toolresults import HistoryToolCallResult, ToolCallRequest
+from .toolresults import HistoryToolCallResult
 
 __all__ = ["AgentStatus", "AnswerEnd", "DerivedState", "LastError", "OpenCall", "advance"]
 
@@ -77,7 +77,7 @@ class AnswerEnd(msgspec.Struct, frozen=True):
 class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """A call whose results entry has not come yet, and how far it is."""
 
-    request: ToolCallRequest
+    request: ToolCall
     asked: ApprovalAskedEntry | None = None
     answered: ApprovalAnsweredEntry | None = None
     started: ToolStartedEntry | None = None
@@ -153,7 +153,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
         return self.token_usage.cost or 0.0
 
     @property
-    def pending_tool_calls(self) -> tuple[ToolCallRequest, ...]:
+    def pending_tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls without a terminal result, in call order."""
         return tuple(call.request for call in self.open_calls if call.result is None)
 

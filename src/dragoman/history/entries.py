@@ -23,6 +23,7 @@ from ..message import (
     Part,
     Role,
     Text,
+    ToolCall,
     ToolResult,
     UnknownPart,
     as_word,
@@ -35,7 +36,7 @@ from ..usage import TokenUsage, require_count
 from .entrybase import ContextMessageRole, ContextualHistoryEntry, HistoryEntry, HistoryEntryKind
 from .metadata import NO_METADATA
 from .sections import LevelOfDetail, LevelOfDetailSections, Section, Sections, to_plain_text, without_live_screen
-from .toolresults import Attachment, HistoryToolCallResult, ToolCallRequest
+from .toolresults import Attachment, HistoryToolCallResult
 
 __all__ = [
     "AbortRequestedEntry",
@@ -168,9 +169,9 @@ class ModelOutputEntry(ContextualHistoryEntry, frozen=True):
         return tuple(part.text for part in self.message.parts if isinstance(part, Text))
 
     @property
-    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+    def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls, in order."""
-        return tuple(ToolCallRequest.of(call) for call in self.message.tool_calls)
+        return self.message.tool_calls
 
     @property
     def invocation(self) -> ModelInvocationDescriptor | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from ..errors import ErrorCode, IllegalAppend, InvalidValue
-from ..message import require_name, utc_time
+from ..message import ToolCall, require_name, utc_time
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .appending import EntryAppender
@@ -36,7 +36,6 @@ from .entries import (
 from .growing import Extendable, GrowingList
 from .rules import RULES, require_legal
 from .sections import LIVE_SCREEN, LevelOfDetailSections, without_live_screen
-from .toolresults import ToolCallRequest
 from .widgets import MemoryNotebookWidget, Widget, WidgetRegistry, WidgetRenderContext, WidgetResult, describe_failure
 
 __all__ = ["AgentState", "Clock", "Sink"]
@@ -200,7 +199,7 @@ class AgentState(
         return self._derived.current_run_id
 
     @property
-    def pending_tool_calls(self) -> tuple[ToolCallRequest, ...]:
+    def pending_tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls without a terminal result, in call order."""
         return self._derived.pending_tool_calls
 

@@ -29,7 +29,6 @@ __all__ = [
     "STATUS_CODES",
     "Attachment",
     "HistoryToolCallResult",
-    "ToolCallRequest",
     "ToolExecutionStatus",
 ]
 
@@ -52,29 +51,6 @@ STATUS_CODES: dict[ToolExecutionStatus, frozenset[ErrorCode | None]] = {
     ),
     ToolExecutionStatus.SKIPPED: frozenset({ErrorCode.TOOL_DENIED, ErrorCode.TOOL_INTERRUPTED}),
 }
-
-
-class ToolCallRequest(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
-    """A model's request to run a tool: what it wrote, and what that says or why it says nothing."""
-
-    tool_name: str
-    tool_call_id: str
-    raw_arguments: str
-    arguments: dict[str, Any] | None = None
-    parse_error: str | None = None
-    parse_warning: str | None = None
-
-    @classmethod
-    def of(cls, call: ToolCall) -> "ToolCallRequest":
-        """Return the view of a tool call part."""
-        return cls(
-            tool_name=call.tool_name,
-            tool_call_id=call.tool_call_id,
-            raw_arguments=call.raw_args_text,
-            arguments=call.arguments,
-            parse_error=call.parse_error,
-            parse_warning=call.parse_warning,
-        )
 
 
 SECTIONS_SHAPE: dict[str, Any] = dict.fromkeys(("live", "summary", "gist"))
@@ -127,7 +103,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
     @classmethod
     def of_text(
         cls,
-        call: ToolCallRequest,
+        call: ToolCall,
         text: str,
         *,
         error_code: ErrorCode | None = None,

@@ -20,7 +20,6 @@ from ..history import (
     ModelInputEntry,
     ModelOutputEntry,
     SystemInstructionEntry,
-    ToolCallRequest,
     ToolResultsEntry,
     ToolStartedEntry,
 )
@@ -29,7 +28,7 @@ from ..history.growing import GrowingIds
 from ..history.handoff import INTERRUPTED
 from ..history.rules import NEEDS_START
 from ..history.toolresults import STATUS_CODES
-from ..message import Message, Role, Text, ToolResult
+from ..message import Message, Role, Text, ToolCall, ToolResult
 from ..wire.drafts import ERROR_CODE_KEY, Imported
 from ..wire.reading import Notes
 
@@ -166,7 +165,7 @@ class _Planner:
         self.entries.append(ModelOutputEntry(message))
         if not calls or (self._leave_open and index == self._spoken[-1] and not any(answers)):
             return
-        requests = [ToolCallRequest.of(call) for call in message.tool_calls]
+        requests = list(message.tool_calls)
         results = [
             _result(request, answer) or _interrupted(request) for request, answer in zip(requests, answers, strict=True)
         ]
@@ -175,7 +174,7 @@ class _Planner:
         self._add_results(results, requests, answers)
 
     def _add_results(
-        self, results: list[HistoryToolCallResult], requests: list[ToolCallRequest], answers: list[_Answer | None]
+        self, results: list[HistoryToolCallResult], requests: list[ToolCall], answers: list[_Answer | None]
     ) -> None:
         codes = {result.tool_call_id: result.error_code for result in results}
         for request in requests:
@@ -188,7 +187,7 @@ class _Planner:
         self.entries.append(ToolResultsEntry(tuple(results), run_id=run_id, metadata=metadata))
 
 
-def _result(request: ToolCallRequest, answer: _Answer | None) -> HistoryToolCallResult | None:
+def _result(request: ToolCall, answer: _Answer | None) -> HistoryToolCallResult | None:
     if answer is None:
         return None
     code = _error_code(answer.message)
@@ -208,7 +207,7 @@ def _said_at(timestamp: datetime | None) -> dict[str, Any]:
     return {} if timestamp is None else {"said_at": msgspec.to_builtins(timestamp)}
 
 
-def _interrupted(request: ToolCallRequest) -> HistoryToolCallResult:
+def _interrupted(request: ToolCall) -> HistoryToolCallResult:
     return HistoryToolCallResult.of_text(request, INTERRUPTED, error_code=ErrorCode.TOOL_INTERRUPTED)
 
 

@@ -27,7 +27,6 @@ from ..history import (
     SteeringEntry,
     SystemInstructionEntry,
     TakeoverEntry,
-    ToolCallRequest,
     ToolFinishedEntry,
     ToolResultsEntry,
     ToolStartedEntry,
@@ -36,7 +35,7 @@ from ..history import (
 from ..history.appending import EntryAppender
 from ..history.growing import GrowingList
 from ..history.metadata import NO_METADATA
-from ..message import Message, Part, Text
+from ..message import Message, Part, Text, ToolCall
 from .chain import follow
 from .lazy import LazyEntries
 from .leases import is_said_to_a_run
@@ -334,7 +333,7 @@ async def _starts_after(store: SessionStore, point: ForkPoint) -> dict[str, Tool
         serial += PAGE
 
 
-def _unknown_outcome(call: ToolCallRequest, point: ForkPoint) -> HistoryToolCallResult:
+def _unknown_outcome(call: ToolCall, point: ForkPoint) -> HistoryToolCallResult:
     said = (
         f"It was started in the session {point.session_id!r}, which this one was forked from: "
         "it may or may not have taken effect."

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import ErrorCode, redact
-from ..history import AgentStatus, HistoryToolCallResult, ToolCallRequest
-from ..message import Message, ModelInvocationDescriptor, Role
+from ..history import AgentStatus, HistoryToolCallResult
+from ..message import Message, ModelInvocationDescriptor, Role, ToolCall
 from ..stream import Assembly
 from ..usage import TokenUsage
 from . import conventions as names
@@ -248,7 +248,7 @@ class ChatOperation(_Operation):
 class ToolOperation(_Operation):
     """`execute_tool`: one call of a tool."""
 
-    def __init__(self, recorder: Recorder, run: RunOperation, call: ToolCallRequest) -> None:
+    def __init__(self, recorder: Recorder, run: RunOperation, call: ToolCall) -> None:
         self._call = call
         self._measured: Attributes = {names.TOOL_NAME: call.tool_name, names.TOOL_TYPE: "function", **run.agent}
         attributes: Attributes = {
@@ -259,7 +259,7 @@ class ToolOperation(_Operation):
         }
         super().__init__(recorder, f"execute_tool {call.tool_name}", attributes, around=run, is_call=False)
         if self._writes_content:
-            arguments = write_arguments(call.raw_arguments, call.arguments)
+            arguments = write_arguments(call.raw_args_text, call.arguments)
             self._span.set_attribute(names.TOOL_ARGUMENTS, arguments)
 
     def end(self, result: HistoryToolCallResult) -> None:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValue, MissingExtra
-from ..history import ToolCallRequest
-from ..message import ModelInvocationDescriptor
+from ..message import ModelInvocationDescriptor, ToolCall
 from ..request import ObservabilityConfig
 from .operations import ChatOperation, Recorder, RunOperation, ToolOperation
 
@@ -68,7 +67,7 @@ class Telemetry:
             self._recorder, run, invocation=invocation, params=params, call_index=call_index, attempt=attempt
         )
 
-    def begin_tool(self, run: RunOperation, call: ToolCallRequest) -> ToolOperation:
+    def begin_tool(self, run: RunOperation, call: ToolCall) -> ToolOperation:
         """Begin `execute_tool`: a tool that runs."""
         return ToolOperation(self._recorder, run, call)
 

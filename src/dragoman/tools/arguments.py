@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
 from ..errors import ErrorCode, InvalidValue, ToolError, UnreadableData
-from ..history.toolresults import ToolCallRequest
 from ..jsontext import decode_json
+from ..message import ToolCall
 from .checking import problem_line
 from .coercion import coerce_arguments, coerce_value
 from .definition import ToolDefinition
@@ -32,10 +32,10 @@ class ToolArgumentParser:
     Raises ToolError with the code invalid_arguments, in words that a model can act on.
     """
 
-    def __init__(self, arguments: Mapping[str, Any] | ToolCallRequest) -> None:
+    def __init__(self, arguments: Mapping[str, Any] | ToolCall) -> None:
         self._warnings: list[str] = []
         self._error: str | None = None
-        if isinstance(arguments, ToolCallRequest):
+        if isinstance(arguments, ToolCall):
             if arguments.arguments is None:
                 raise _refusal(f"the arguments could not be read: {arguments.parse_error}")
             if arguments.parse_warning is not None:

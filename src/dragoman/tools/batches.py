@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..history.toolresults import HistoryToolCallResult, ToolCallRequest
+from ..history.toolresults import HistoryToolCallResult
+from ..message import ToolCall
 from .definition import Start, ToolDefinition
 from .toolcontext import ToolContext
 
@@ -27,7 +28,7 @@ class ReadyCall(msgspec.Struct, frozen=True, kw_only=True):
     `ToolExecutor.bind` sets `start` once the call may run: binding calls the user's types.
     """
 
-    call: ToolCallRequest
+    call: ToolCall
     definition: ToolDefinition
     arguments: dict[str, Any]
     warnings: tuple[str, ...] = ()

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_name
-from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolExecutionStatus
 from ..history.widgets import describe_failure
 from ..jsontext import require_json_object
+from ..message import ToolCall
 from .batches import Batch, MakeContext, OnFinished, OnStarted, ReadyCall
 from .coercion import coerce_arguments
 from .definition import ToolDefinition
@@ -66,9 +67,7 @@ class ToolExecutor:
         """The tools."""
         return self._registry
 
-    def prepare(
-        self, call: ToolCallRequest, arguments: dict[str, Any] | None = None
-    ) -> ReadyCall | HistoryToolCallResult:
+    def prepare(self, call: ToolCall, arguments: dict[str, Any] | None = None) -> ReadyCall | HistoryToolCallResult:
         """Return the call ready to be bound, or the result that says why it cannot be. Calls no code of the user.
 
         `arguments` replace those of the call: what a person changed when approving it.
@@ -200,12 +199,12 @@ class ToolExecutor:
         return f"There is no tool {quote(name)}.{hint} There are: {', '.join(names[:_MOST_NAMED]) or 'none'}{more}."
 
 
-def _refused(call: ToolCallRequest, says: str) -> HistoryToolCallResult:
+def _refused(call: ToolCall, says: str) -> HistoryToolCallResult:
     text = f"{says}\nNothing was run. Call it again with arguments that fit its schema."
     return HistoryToolCallResult.of_text(call, text, error_code=ErrorCode.INVALID_ARGUMENTS)
 
 
-def _unfit(call: ToolCallRequest, problems: list[str]) -> HistoryToolCallResult:
+def _unfit(call: ToolCall, problems: list[str]) -> HistoryToolCallResult:
     lines = "\n".join(f"- {problem}" for problem in problems)
     return _refused(call, f"The arguments of {call.tool_name} do not fit:\n{lines}")
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from ...agent import AgentRun, RunResult
 from ...errors import DragomanError, InvalidValue, redact
-from ...history import AgentStatus, OpenCall, ToolCallRequest
+from ...history import AgentStatus, OpenCall
 from ...jsontext import decode_json, encode_json
+from ...message import ToolCall
 from ...store import SessionBusy
 from ..advice import advice_after, with_advice
 from ..output import Output, one_line, safe_json, wrapped
@@ -169,7 +170,7 @@ class Chat:
                 case _:
                     self.tell("y, n or e")
 
-    async def _edit(self, call: ToolCallRequest) -> bool:
+    async def _edit(self, call: ToolCall) -> bool:
         written = safe_json(encode_json(call.arguments or {}).decode())
         typed = await self.editor.ask("Arguments:", default=written)
         if typed is None:

@@ -6,7 +6,8 @@ Needs no package of an extra; one answer for a script is printed in the same way
 import re
 
 from ...agent import RunError
-from ...history import HistoryToolCallResult, ToolCallRequest
+from ...history import HistoryToolCallResult
+from ...message import ToolCall
 from ..advice import failure_words
 from ..output import Output, display_width, one_line, wrapped
 from .view import ReplyView, call_words, result_lines
@@ -84,7 +85,7 @@ class PlainView(ReplyView):
         elif self.folds_thinking:
             self._remark(f"(thought for {seconds:.0f} s, {len(text.split())} words: /thinking shows them)", "dim")
 
-    def draw_call(self, call: ToolCallRequest) -> None:
+    def draw_call(self, call: ToolCall) -> None:
         """Write the call in one line."""
         self._remark(f"-> {one_line(call.tool_name)}: {call_words(call)}", "magenta")
 

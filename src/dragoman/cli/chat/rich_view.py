@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...agent import RunError
-from ...history import HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
+from ...history import HistoryToolCallResult, ToolExecutionStatus
+from ...message import ToolCall
 from ..advice import failure_words
 from ..output import fitted, one_line
 from .markdown import GrowingMarkdown, make_parser
@@ -114,7 +115,7 @@ class RichView(ReplyView):
         elif text.strip():
             self._print(Padding(Text(text.strip(), style="dim italic"), (0, 0, 0, 2)))
 
-    def draw_call(self, call: ToolCallRequest) -> None:
+    def draw_call(self, call: ToolCall) -> None:
         """Print the call as a panel."""
         self._print(self._panel(call_words(call), f"→ {one_line(call.tool_name)}", "magenta"))
 

@@ -17,8 +17,8 @@ from ...agent import (
     ToolResultEvent,
     ToolStartedEvent,
 )
-from ...history import AgentStatus, HistoryToolCallResult, ToolCallRequest, ToolExecutionStatus
-from ...message import Role
+from ...history import AgentStatus, HistoryToolCallResult, ToolExecutionStatus
+from ...message import Role, ToolCall
 from ..delta_follower import DeltaFollower
 from ..output import json_text, one_line, printable
 
@@ -49,7 +49,7 @@ class ReplyView(DeltaFollower):
             case MessageEvent() if event.message.role is Role.ASSISTANT:
                 self.close_part()
                 for call in event.message.tool_calls:
-                    self.draw_call(ToolCallRequest.of(call))
+                    self.draw_call(call)
             case ToolStartedEvent():
                 self.draw_doing(f"running {one_line(event.call.tool_name)}")
             case ToolResultEvent():
@@ -77,7 +77,7 @@ class ReplyView(DeltaFollower):
 
     # ------------------------------------------------------------ strokes
 
-    def draw_call(self, call: ToolCallRequest) -> None:
+    def draw_call(self, call: ToolCall) -> None:
         """Draw a call that a model wants made."""
 
     def draw_result(self, result: HistoryToolCallResult) -> None:
@@ -111,11 +111,11 @@ class ReplyView(DeltaFollower):
             self.draw_doing(words[status])
 
 
-def call_words(call: ToolCallRequest) -> str:
+def call_words(call: ToolCall) -> str:
     """Return a call's arguments in one line, safe and bounded."""
     if call.arguments is None:
         return (
-            f"{one_line(call.raw_arguments[:ARGUMENT_CHARACTERS])} (not readable: {one_line(call.parse_error or '')})"
+            f"{one_line(call.raw_args_text[:ARGUMENT_CHARACTERS])} (not readable: {one_line(call.parse_error or '')})"
         )
     words = ", ".join(f"{name}={json_text(value)}" for name, value in call.arguments.items()) or "(no arguments)"
     return one_line(words if len(words) <= ARGUMENT_CHARACTERS else f"{words[:ARGUMENT_CHARACTERS]}…")
