@@ -243,10 +243,10 @@ def test_a_store_that_cannot_be_read_is_told_of_in_the_result_and_in_the_events(
     class Unreadable(MemoryStore):
         is_gone = False
 
-        async def _acquire_lease(self, session_id: str, seconds: float) -> Lease:
+        async def _acquire_lease(self, session_id: str, token: str, seconds: float) -> Lease:
             if self.is_gone:
                 raise StoreError("the file is damaged", code=ErrorCode.CORRUPT)
-            return await super()._acquire_lease(session_id, seconds)
+            return await super()._acquire_lease(session_id, token, seconds)
 
     async def use() -> None:
         store = Unreadable()

@@ -22,6 +22,7 @@ from dragoman import (
     RunStartedEntry,
     SessionBusy,
     SQLiteStore,
+    StoreError,
     ToolStartedEntry,
     open_session,
     start_session,
@@ -456,5 +457,52 @@ def test_a_hold_keeps_the_session_for_a_block() -> None:
             with pytest.raises(LeaseLost):
                 await session.append_model_input("not mine any more")
         await session.append_model_input("anyone's")
+
+    run(use())
+
+
+class Unreachable(MemoryStore):
+    """A store that cannot be reached while `is_down`; it has written what it was asked to acquire."""
+
+    is_down = False
+
+    async def _acquire_lease(self, session_id: str, token: str, seconds: float) -> Lease:
+        lease = await super()._acquire_lease(session_id, token, seconds)
+        self._require_up()
+        return lease
+
+    async def release_lease(self, lease: Lease) -> None:
+        self._require_up()
+        await super().release_lease(lease)
+
+    def _require_up(self) -> None:
+        if self.is_down:
+            raise StoreError("the store is down", code=ErrorCode.CONNECTION)
+
+
+def test_a_lease_that_could_not_be_given_back_does_not_keep_its_own_process_out() -> None:
+    async def use() -> None:
+        store = Unreachable()
+        session = await start_session(store, "s")
+        async with session.hold():
+            store.is_down = True
+        store.is_down = False
+        result = await Agent(ScriptedModel("Back."), session=session).run("Go.")
+        assert result.status is AgentStatus.COMPLETED
+        assert "takeover" not in kinds(session)
+
+    run(use())
+
+
+def test_a_lease_that_was_written_for_a_caller_that_heard_of_a_failure_is_free_for_it() -> None:
+    async def use() -> None:
+        store = Unreachable()
+        session = await start_session(store, "s")
+        store.is_down = True
+        with pytest.raises(StoreError):
+            await store.acquire_lease("s")
+        store.is_down = False
+        assert await store.find_lease("s") is None
+        await session.append_model_input("nobody keeps it")
 
     run(use())

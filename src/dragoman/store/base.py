@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from ..history import HistoryEntry, Metadata
 from .following import Notices, follow_entries
+from .leases import abandon_lease, forget_abandoned, new_token
 from .listing import ListQuery
 from .protocol import LEASE_SECONDS, Lease, SessionBusy, SessionPage
 from .refusals import require_seconds, require_serial, require_session_id, store_closed
@@ -85,12 +86,14 @@ class BaseStore(ABC):
                 await asyncio.sleep(min(left, LEASE_POLL_SECONDS))
 
     async def _acquire_or_give_back(self, session_id: str, seconds: float) -> Lease:
-        """Acquire the lease; one that comes after the caller was cancelled is given back."""
+        """Acquire the lease; one that comes after the caller was cancelled, or failed to hear of it, is given back."""
         import asyncio
+
+        token = new_token()
 
         async def acquire() -> Lease | BaseException:
             try:
-                return await self._acquire_lease(session_id, seconds)
+                return await self._acquire_lease(session_id, token, seconds)
             except BaseException as error:  # noqa: BLE001  # raised below: out of a task, SystemExit would end the loop
                 return error
 
@@ -100,14 +103,18 @@ class BaseStore(ABC):
         except asyncio.CancelledError:
             await asyncio.wait((acquiring,))
             if not acquiring.cancelled() and isinstance(lease := acquiring.result(), Lease):
+                abandon_lease(token)
                 await self.release_lease(lease)
+                forget_abandoned(token)
             raise
         if isinstance(outcome, BaseException):
+            if not isinstance(outcome, SessionBusy):  # the store may have written it before the failure
+                abandon_lease(token)
             raise outcome
         return outcome
 
     @abstractmethod
-    async def _acquire_lease(self, session_id: str, seconds: float) -> Lease: ...
+    async def _acquire_lease(self, session_id: str, token: str, seconds: float) -> Lease: ...
 
     @abstractmethod
     async def release_lease(self, lease: Lease) -> None:

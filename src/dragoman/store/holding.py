@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..errors import StoreError
-from .leases import lease_lost, machine_time
+from .leases import abandon_lease, forget_abandoned, lease_lost, machine_time
 from .protocol import Lease, LeaseLost
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SessionHold:
             await self._session._begin_hold(self, lease)
             await self.renew_if_old()  # the store gave it at some moment of the wait: from when on is not known
         except BaseException:
-            await store.release_lease(lease)
+            await self._give_back(lease)
             raise
         self._set_timer()
         return lease
@@ -69,7 +69,7 @@ class SessionHold:
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Stop renewing and give the lease back; a store that cannot be reached lets it expire."""
+        """Stop renewing and give the lease back."""
         if self._timer is not None:
             self._timer.cancel()
         if self._renewing is not None:
@@ -77,10 +77,16 @@ class SessionHold:
             await asyncio.wait((self._renewing,))
         self._session._end_hold()
         assert self.lease is not None
+        await self._give_back(self.lease)
+
+    async def _give_back(self, lease: Lease) -> None:
+        """Release the lease. If the store cannot be reached, other processes wait for its expiry; this one does not."""
+        abandon_lease(lease.token)
         try:
-            await asyncio.shield(self._session.store.release_lease(self.lease))
+            await asyncio.shield(self._session.store.release_lease(lease))
         except StoreError:
-            pass
+            return
+        forget_abandoned(lease.token)
 
     def require_valid(self) -> None:
         """Raise LeaseLost if the lease may have expired: another owner may have the session. Asks nobody, so that

@@ -18,10 +18,13 @@ from .protocol import Head, Lease, LeaseLost, LeaseOwner, SessionBusy
 __all__ = [
     "HeldLease",
     "StoreTime",
+    "abandon_lease",
+    "forget_abandoned",
     "is_said_to_a_run",
     "lease_lost",
     "machine_time",
     "new_lease",
+    "new_token",
     "require_lease",
     "require_not_leased",
     "session_busy",
@@ -30,6 +33,9 @@ __all__ = [
 
 # What may be appended without the lease: it is said to the run, not by it.
 SAID_KINDS = (SteeringEntry, ApprovalAnsweredEntry, AbortRequestedEntry)
+
+# Tokens of leases that this process no longer uses, though a store may still keep them: it could not be reached.
+_abandoned: set[str] = set()
 
 
 class StoreTime(NamedTuple):
@@ -58,21 +64,43 @@ class HeldLease(NamedTuple):
 
     def is_free(self, now: StoreTime) -> bool:
         """Return whether another owner may take it."""
-        return not now.is_before(self.expires) or is_gone(self.lease.owner)
+        return not now.is_before(self.expires) or self.is_abandoned or is_gone(self.lease.owner)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether this process had the lease and no longer uses it."""
+        return self.lease.token in _abandoned
 
 
-def new_lease(session_id: str, held: HeldLease | None, head: Head, seconds: float, now: StoreTime) -> HeldLease:
+def new_token() -> str:
+    """Return a token for a lease that is about to be acquired."""
+    return os.urandom(8).hex()
+
+
+def abandon_lease(token: str) -> None:
+    """Let this process treat the lease as free, whatever the store keeps."""
+    _abandoned.add(token)
+
+
+def forget_abandoned(token: str) -> None:
+    """The store has released the lease: its token says nothing more."""
+    _abandoned.discard(token)
+
+
+def new_lease(
+    session_id: str, held: HeldLease | None, head: Head, now: StoreTime, *, token: str, seconds: float
+) -> HeldLease:
     """Return the lease that the caller gets; raise SessionBusy if another owner still has one."""
     if held is not None and not held.is_free(now):
         raise session_busy(held.lease)
     lease = Lease(
         session_id=session_id,
-        token=os.urandom(8).hex(),
+        token=token,
         owner=this_process(),
         acquired_at=datetime.fromtimestamp(now.wall, UTC),
         seconds=seconds,
         head=head,
-        previous=None if held is None else held.lease.owner,
+        previous=None if held is None or held.is_abandoned else held.lease.owner,
     )
     return HeldLease(lease, now.after(seconds))
 

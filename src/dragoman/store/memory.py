@@ -114,9 +114,9 @@ class MemoryStore(BaseStore):
         self._notices.tell((session_id,))
         return head
 
-    async def _acquire_lease(self, session_id: str, seconds: float) -> Lease:
+    async def _acquire_lease(self, session_id: str, token: str, seconds: float) -> Lease:
         kept = self._find(session_id)
-        kept.held = new_lease(session_id, kept.held, kept.info.head, seconds, machine_time())
+        kept.held = new_lease(session_id, kept.held, kept.info.head, machine_time(), token=token, seconds=seconds)
         return kept.held.lease
 
     async def renew_lease(self, lease: Lease) -> Head:

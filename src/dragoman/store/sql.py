@@ -62,8 +62,8 @@ class SQLStore(BaseStore):
         self._notices.tell((session_id,))
         return head
 
-    async def _acquire_lease(self, session_id: str, seconds: float) -> Lease:
-        return await self._write(lambda database: leasing.acquire_lease(database, session_id, seconds))
+    async def _acquire_lease(self, session_id: str, token: str, seconds: float) -> Lease:
+        return await self._write(lambda database: leasing.acquire_lease(database, session_id, token, seconds))
 
     async def renew_lease(self, lease: Lease) -> Head:
         """Let the lease last for its seconds from now, and return how far the session is."""

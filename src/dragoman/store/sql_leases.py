@@ -50,12 +50,13 @@ def find_held(database: Database, session: int, session_id: str) -> HeldLease | 
     return HeldLease(lease, StoreTime(expires, boot, expires_uptime))
 
 
-def acquire_lease(database: Database, session_id: str, seconds: float) -> Lease:
+def acquire_lease(database: Database, session_id: str, token: str, seconds: float) -> Lease:
     """Give the session to the caller, if it is free."""
     database.hold(session_id)
     session = find_sound_end(database, session_id)
     now = database.now()
-    lease, expires = new_lease(session_id, find_held(database, session.key, session_id), session.head, seconds, now)
+    held = find_held(database, session.key, session_id)
+    lease, expires = new_lease(session_id, held, session.head, now, token=token, seconds=seconds)
     database.execute("DELETE FROM leases WHERE session = ?", (session.key,))
     row = (session.key, lease.token, msgspec.json.encode(lease.owner).decode(), now.wall, seconds, *expires)
     database.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
