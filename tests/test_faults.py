@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import pytest
 
-from dragoman import DoneDelta, ErrorDelta, MessageDelta, ModelError
+from dragoman import DoneDelta, ErrorCode, ErrorDelta, Message, MessageDelta, ModelError, model
 from dragoman.transport import Timeouts
 from tests.loopback import (
     CLOSING,
+    KEY,
     OPENING,
     QUICK,
     STREAM_HEAD,
@@ -29,6 +30,7 @@ from tests.loopback import (
 )
 
 both_transports = pytest.mark.parametrize("kind", ["aiohttp", "httpx"])
+PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -253,6 +255,29 @@ def test_bytes_that_keep_coming_are_no_silence(kind: str) -> None:
         async with serving(script) as server, transport_of(kind) as transport:
             deltas = await call(transport, post(server.url), Timeouts(silence=0.3))
             assert isinstance(deltas[-1], DoneDelta)
+
+    asyncio.run(main())
+
+
+@both_transports
+@pytest.mark.parametrize("filler", [b": processing\n\n", b"\n\n", PING], ids=["comments", "blank lines", "pings"])
+def test_a_server_that_sends_only_signs_of_life_ends_in_a_timeout(filler: bytes, kind: str) -> None:
+    async def main() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.send(STREAM_HEAD, OPENING)
+            while True:
+                await asyncio.sleep(0.01)
+                await peer.send(filler)
+
+        async with serving(script) as server, transport_of(kind) as transport:
+            limits = Timeouts(silence=30, idle=0.2)
+            asked = model(
+                "anthropic-compatible:m", base_url=server.url, api_key=KEY, transport=transport, timeouts=limits
+            )
+            assembly = await asked.stream([Message.user("Hi.")], max_tokens=9).collect()
+            assert assembly.error is not None
+            assert assembly.error.error_code is ErrorCode.TIMEOUT
+            assert "(timeout idle)" in (assembly.error.message or "")
 
     asyncio.run(main())
 

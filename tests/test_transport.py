@@ -63,7 +63,7 @@ async def body_of(transport: Transport, request: HttpRequest) -> bytes:
 # ---------------------------------------------------------------- values
 
 
-@pytest.mark.parametrize("field", ["connect", "first_byte", "silence", "total"])
+@pytest.mark.parametrize("field", ["connect", "first_byte", "silence", "idle", "total"])
 @pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), True, "10"])
 def test_a_timeout_must_be_a_number_of_seconds_above_zero(field: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=f"timeouts.{field}"):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,7 +17,15 @@ from ..stream import Codec, Guard, ResponseReader
 from ..stream.textcalls import TextCallReader
 from ..target import Dialect
 from ..transport import default_transport
-from ..transport.protocol import PUBLIC_HEADERS, HttpRequest, Timeouts, require_headers, require_key, secrets_of
+from ..transport.protocol import (
+    PUBLIC_HEADERS,
+    HttpRequest,
+    Timeouts,
+    host_of,
+    require_headers,
+    require_key,
+    secrets_of,
+)
 from ..wire import find_codec
 from .preparing import Preparations
 from .streams import close_quietly, log_bug, without_secrets
@@ -130,6 +139,7 @@ class ProviderClient:
         reader: ResponseReader | None = None
         chunks: AsyncIterator[bytes] | None = None
         cause: Exception | None = None
+        idle_since: float | None = None  # since when the server sends nothing of its answer
         told = Secrets() if secrets is None else secrets
         try:
             transport = self._transport or default_transport()
@@ -148,6 +158,14 @@ class ProviderClient:
                 if finished:
                     await _read_out(chunks)
                     return
+                if reader.has_read:
+                    idle_since = None
+                elif idle_since is None:
+                    idle_since = time.monotonic()
+                elif time.monotonic() - idle_since > self._timeouts.idle:
+                    from ..transport.watch import timeout_error
+
+                    raise timeout_error("idle", host_of(self._host), self._timeouts)
         except Exception as error:  # noqa: BLE001  # whatever happens, the stream ends legally
             cause = error
         finally:

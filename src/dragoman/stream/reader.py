@@ -101,6 +101,7 @@ class ResponseReader:
         "_writer",
         "bug",
         "finished",
+        "has_read",
     )
 
     def __init__(
@@ -129,6 +130,7 @@ class ResponseReader:
         self._failure: Callable[[bytes], ModelError] | None = None
         self.bug: Exception | None = None  # ours, for whoever keeps a log
         self.finished = False  # whether the terminal delta has been returned: no more bytes are needed
+        self.has_read = False  # whether the last bytes held something of the answer
         if not 200 <= status < 300:
             self._failure = lambda body: codec.map_error(status, lowered, body)
         else:
@@ -205,6 +207,7 @@ class ResponseReader:
     def _taken(self) -> list[MessageDelta]:
         """The deltas that the decoder has written, with calls in the place of text where that is asked for."""
         deltas = self._writer.take()
+        self.has_read = bool(deltas)
         return deltas if self._text_calls is None else self._text_calls.take(deltas)
 
     def _closed(self, cause: Exception | None, now: datetime | None) -> list[MessageDelta]:

@@ -76,17 +76,19 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long, in seconds, each stage of a call may take.
 
     `connect` runs until a connection stands, `first_byte` from then to the first byte of the answer's body, `silence`
-    while the next bytes are waited for, `total` from the start to the end of the body. Time that the reader of the
-    stream spends elsewhere counts only against `total`.
+    while the next bytes are waited for, `total` from the start to the end of the body. `idle` is how long a server may
+    send bytes that hold nothing of the answer: comments, pings, blank lines. Time that the reader of the stream spends
+    elsewhere counts only against `total`.
     """
 
     connect: float = 10.0
     first_byte: float = 120.0
     silence: float = 60.0
+    idle: float = 600.0
     total: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("connect", "first_byte", "silence", "total"):
+        for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is None and name == "total":
                 continue

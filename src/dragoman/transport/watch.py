@@ -9,12 +9,13 @@ from types import TracebackType
 from ..errors import ErrorCode, ModelError
 from .protocol import Timeouts
 
-__all__ = ["BodyWatch", "HeadWatch", "TaskEnd"]
+__all__ = ["BodyWatch", "HeadWatch", "TaskEnd", "timeout_error"]
 
 _STAGES = {
     "connect": "no connection to {host} stood within {seconds:g} s (timeout connect)",
     "first_byte": "{host} sent no first byte within {seconds:g} s (timeout first_byte)",
     "silence": "{host} was silent for {seconds:g} s in the middle of its answer (timeout silence)",
+    "idle": "{host} sent nothing of its answer for {seconds:g} s, only signs of life (timeout idle)",
     "total": "the answer of {host} was not complete after {seconds:g} s (timeout total)",
 }
 
@@ -76,7 +77,7 @@ class HeadWatch:
 
     def failure(self) -> ModelError:
         """Return the error that says which limit was reached."""
-        return _timeout_error(self._stage, self._host, self._timeouts)
+        return timeout_error(self._stage, self._host, self._timeouts)
 
     def body(self) -> "BodyWatch":
         """Return the watch over the body; the wait for the head counts as part of the wait for the first byte."""
@@ -146,7 +147,7 @@ class BodyWatch:
 
     def failure(self) -> ModelError:
         """Return the error that says which limit was reached."""
-        return _timeout_error(self.reached or self._stage, self._host, self._timeouts)
+        return timeout_error(self.reached or self._stage, self._host, self._timeouts)
 
     def _due(self, since: float) -> float:
         due = since + self._limit
@@ -214,6 +215,7 @@ def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return time.monotonic if is_plain else loop.time
 
 
-def _timeout_error(stage: str, host: str, timeouts: Timeouts) -> ModelError:
+def timeout_error(stage: str, host: str, timeouts: Timeouts) -> ModelError:
+    """Return the error that says which limit was reached."""
     text = _STAGES[stage].format(host=host, seconds=getattr(timeouts, stage))
     return ModelError(text, code=ErrorCode.TIMEOUT)
