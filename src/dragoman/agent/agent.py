@@ -34,6 +34,7 @@ from ..store import Lease, MemoryStore, Session, SessionBusy, SessionHold, start
 from ..store.leases import session_busy, this_process
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
 from ..tools.containing import current_task, must_pass
+from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .actions import Ending, RunError
 from .agentrun import AgentRun, OutputT, Prompt, RunResult, as_input
@@ -49,7 +50,7 @@ from .observing import observers
 from .output import OutputReader
 from .runner import Runner
 from .scope import Scope
-from .tooling import ToolRunner, own_tools
+from .tooling import ToolRunner, recall_tool, widget_tool
 
 __all__ = ["Agent", "AgentRun", "Prompt", "RunResult"]
 
@@ -113,7 +114,7 @@ class Agent(Generic[OutputT]):
         self._contexts = Contexts(self._config, compactor)
         self._media = MediaReader(self._config.runtime)
         self._run: AgentRun[OutputT] | None = None
-        self._registry: tuple[Session, ToolRegistry] | None = None
+        self._registry: tuple[Session, tuple[ToolSpec, ...], ToolRegistry] | None = None
         self._budget: Budget | None = None
 
     @property
@@ -389,15 +390,15 @@ class Agent(Generic[OutputT]):
     def _runner(self, run: AgentRun[OutputT], session: Session, strategy: str, around: Budget | None = None) -> Runner:
         config = self._config
         scope = Scope(session, run.run_id, hooks=self._hooks, log=run._log)
-        registry = self._all_tools(session)
+        offered, registry = self._all_tools(session)
         self._budget = Budget(config.loop, seconds=time.monotonic, around=around)
         caller = ModelCaller(
             scope,
             self._router,
             self._contexts,
             strategy=strategy,
-            specs=tuple(spec for spec in registry.specs if spec.name != "recall" or "recall" in self._tools),
-            own=frozenset(spec.name for spec in registry.specs if spec.name not in self._tools),
+            specs=offered,
+            own=frozenset(name for name in registry.names if name not in self._tools),
             settings=config.model,
             output=self._output,
             media=self._media,
@@ -416,15 +417,16 @@ class Agent(Generic[OutputT]):
         compacts = self._contexts.compactor is not None
         return Runner(scope, caller, tools, self._budget, compacts=compacts, check=check)
 
-    def _all_tools(self, session: Session) -> ToolRegistry:
-        """The agent's tools and those that every agent has; made once for a session."""
+    def _all_tools(self, session: Session) -> tuple[tuple[ToolSpec, ...], ToolRegistry]:
+        """The tools that the agent offers, and those that it can run: contexts offer `recall`. Made once a session."""
         if self._registry is None or self._registry[0] is not session:
-            has_recall = self._config.context.recall and "recall" not in self._tools
-            limit = self._config.tools.result_limit_bytes
-            own = own_tools(session, with_recall=has_recall, result_limit_bytes=limit)
-            on = [each for each in own if each.name not in self._config.tools.disabled]
-            self._registry = (session, self._tools.with_tools(*on))
-        return self._registry[1]
+            off, limit = self._config.tools.disabled, self._config.tools.result_limit_bytes
+            specs = [spec for spec in session.state.enumerate_widget_tools() if spec.name not in off]
+            offered = registry = self._tools.with_tools(*(widget_tool(session, spec) for spec in specs))
+            if self._contexts.have_recall and RECALL_TOOL.name not in self._tools:
+                registry = offered.with_tools(recall_tool(session, result_limit_bytes=limit))
+            self._registry = (session, offered.specs, registry)
+        return self._registry[1:]
 
     def _result(self, session: Session, runner: Runner, run_id: str, ending: Ending) -> RunResult[OutputT]:
         message = last_message(session.entries, run_id)

@@ -1,13 +1,12 @@
 """Model calls of a run: the context is built, a model is asked, its deltas are told. Decides nothing."""
 
 import sys
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from ..context import ContextBuildInput, compaction_entry
+from ..context import compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..history.derived import AnswerEnd
 from ..message import Message
@@ -55,7 +54,6 @@ class ModelCaller:
         settings: ModelConfig | None,
         output: OutputReader[Any],
         media: MediaReader,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._scope = scope
         self._router = router
@@ -67,7 +65,6 @@ class ModelCaller:
         self._output = output
         self._media = media
         self._told: set[Unshown] = set()
-        self._clock = clock
         self._models: tuple[AnyModel, ...] = ()
         self._asked: AnyModel | None = None
         self._stream: AnyStream | None = None
@@ -139,8 +136,8 @@ class ModelCaller:
     async def shrink(self) -> Shrunk:
         """Make the context of the model that was asked last smaller."""
         assert self._asked is not None
-        given = self._given(self._asked)
-        update = await self._contexts.update(self._asked, given, overflow=True)
+        entries = self._scope.session.entries
+        update = await self._contexts.update(self._asked, entries, self._specs, overflow=True)
         if update.entries:
             await self._scope.append(*update.entries)
         return Shrunk(self._scope.state, not update.exhausted)
@@ -150,7 +147,7 @@ class ModelCaller:
         usage = None
         try:
             model = self._route()[0]
-            request = (await self._contexts.update(model, self._given(model))).compaction
+            request = (await self._contexts.update(model, self._scope.session.entries, self._specs)).compaction
             if request is not None:
                 stream = model.stream(request.messages, (), request.system or "", max_tokens=request.max_tokens)
                 try:
@@ -190,7 +187,7 @@ class ModelCaller:
     async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ModelCall, Mapping[str, Any]]:
         """The call with the context of now, and what shall be noted beside its answer."""
         scope = self._scope
-        built = await self._contexts.build(model, self._given(model))
+        built = await self._contexts.build(model, scope.session.entries, self._specs)
         if built.entries:
             await scope.append(*built.entries)
         call = ModelCall(
@@ -215,17 +212,6 @@ class ModelCaller:
         plain = ModelConfig(config.model_id)
         names = [name for name in config.__struct_fields__ if getattr(config, name) != getattr(plain, name)]
         return {name: getattr(config, name) for name in names}
-
-    def _given(self, model: AnyModel) -> ContextBuildInput:
-        return ContextBuildInput(
-            entries=self._scope.session.entries,
-            now=self._clock(),
-            tools=self._specs if model.supports("tools") else (),
-            model_info=model.model_info(),
-            invocation=model.invocation,
-            rules=model.rules,
-            screen_in_result=not model.rules.user_after_tool,
-        )
 
     def _route(self) -> tuple[AnyModel, ...]:
         context = self._scope.session.state.render_live_context() if self._router.looks_at_context else ()

@@ -1,9 +1,13 @@
-"""The contexts of an agent's models, built where they keep nobody waiting: those of long conversations in a thread."""
+"""What a model is sent now: its messages, instruction and tools. The loop, the chat and `render` get it here.
+
+An agent builds the contexts of long conversations in a thread, so that the event loop goes on.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -12,6 +16,7 @@ from ..history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolResul
 from ..message import ModelInvocationDescriptor, Part, Text, Thinking, ToolCall
 from ..request import AgentConfig
 from ..router import AnyModel
+from ..toolspec import ToolSpec
 
 __all__ = ["Contexts"]
 
@@ -19,37 +24,52 @@ __all__ = ["Contexts"]
 # than an event loop should be kept from its other work.
 THREAD_SIZE = 100_000
 
+Entries: TypeAlias = Sequence[HistoryEntry]
+Tools: TypeAlias = tuple[ToolSpec, ...]
 _Result = TypeVar("_Result")
 
 
 class Contexts:
-    """The context managers of an agent, one for each model: each reads an entry once."""
+    """The context managers of an agent, one for each model: each reads an entry once.
 
-    def __init__(self, config: AgentConfig, compactor: Compactor | None) -> None:
+    Tools are the ones that the agent offers, without `recall`: a context has that one where its settings want it.
+    """
+
+    def __init__(self, config: AgentConfig, compactor: Compactor | None = None) -> None:
         self.compactor = compactor
-        self._config = config
+        self._limit = config.tools.result_limit_bytes
+        self._config = config.context
+        if RECALL_TOOL.name in config.tools.disabled:
+            self._config = msgspec.structs.replace(self._config, recall=False)
         self._managers: dict[ModelInvocationDescriptor, ContextManager] = {}
         self._measured: tuple[HistoryEntry | None, int, int] = (None, 0, 0)  # the last entry, how many, their size
 
-    async def build(self, model: AnyModel, given: ContextBuildInput) -> ContextBuildResult:
-        """Return the context of the next call to this model."""
-        return await self._work(self._manager(model).build_context, given)
+    @property
+    def have_recall(self) -> bool:
+        """Whether a context may offer the tool that brings a folded entry back."""
+        return self._config.recall
 
-    async def update(self, model: AnyModel, given: ContextBuildInput, *, overflow: bool = False) -> ContextUpdateResult:
+    def build_now(self, model: AnyModel, entries: Entries, tools: Tools) -> ContextBuildResult:
+        """Return the context of the next call to this model; build it here, however long it takes."""
+        return self._manager(model).build_context(_given(model, entries, tools))
+
+    async def build(self, model: AnyModel, entries: Entries, tools: Tools) -> ContextBuildResult:
+        """Return the context of the next call to this model."""
+        return await self._work(self._manager(model).build_context, _given(model, entries, tools))
+
+    async def update(
+        self, model: AnyModel, entries: Entries, tools: Tools, *, overflow: bool = False
+    ) -> ContextUpdateResult:
         """Return what should change before the next call to this model."""
-        return await self._work(partial(self._manager(model).compute_context_updates, overflow=overflow), given)
+        work = partial(self._manager(model).compute_context_updates, overflow=overflow)
+        return await self._work(work, _given(model, entries, tools))
 
     def _manager(self, model: AnyModel) -> ContextManager:
         """The manager that knows what this model was sent."""
         manager = self._managers.get(model.invocation)
         if manager is None:
-            context = self._config.context
-            if RECALL_TOOL.name in self._config.tools.disabled:
-                context = msgspec.structs.replace(context, recall=False)
             manager = self._managers[model.invocation] = ContextManager(
-                context,
-                compactor=self.compactor,
-                result_limit_bytes=self._config.tools.result_limit_bytes,
+                self._config, compactor=self.compactor, result_limit_bytes=self._limit
             )
         return manager
 
@@ -67,6 +87,19 @@ class Contexts:
         size += sum(map(_size_of, entries[count:]))
         self._measured = (entries[-1] if entries else None, len(entries), size)
         return size
+
+
+def _given(model: AnyModel, entries: Entries, tools: Tools) -> ContextBuildInput:
+    """What the context of this model is built from now."""
+    return ContextBuildInput(
+        entries=entries,
+        now=datetime.now(UTC),
+        tools=tools if model.supports("tools") else (),
+        model_info=model.model_info(),
+        invocation=model.invocation,
+        rules=model.rules,
+        screen_in_result=not model.rules.user_after_tool,
+    )
 
 
 async def _in_thread(work: Callable[[], _Result]) -> _Result:

@@ -28,7 +28,7 @@ from .loop import interrupted_result
 from .media import MediaReader
 from .scope import Scope
 
-__all__ = ["ToolRunner", "own_tools"]
+__all__ = ["ToolRunner", "recall_tool", "widget_tool"]
 
 CRASHED = "the process that ran it was lost"
 
@@ -183,20 +183,17 @@ class ToolRunner:
         )
 
 
-def own_tools(session: Session, *, with_recall: bool, result_limit_bytes: int) -> list[ToolDefinition]:
-    """Return the tools that every agent has: those of the widgets, and the one that brings a folded entry back."""
-    tools = [_widget_tool(session, spec) for spec in session.state.enumerate_widget_tools()]
+def recall_tool(session: Session, *, result_limit_bytes: int) -> ToolDefinition:
+    """Return the tool that brings a folded entry of the session back."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext[Any]) -> str:
         return recall(session.entries, arguments, result_limit_bytes=result_limit_bytes)
 
-    if with_recall:
-        tools.append(_tool(RECALL_TOOL, execute, idempotent=True))
-    return tools
+    return _tool(RECALL_TOOL, execute, idempotent=True)
 
 
-def _widget_tool(session: Session, spec: ToolSpec) -> ToolDefinition:
-    """A widget's tool: what it changes and its result are recorded together, so that it never happens twice."""
+def widget_tool(session: Session, spec: ToolSpec) -> ToolDefinition:
+    """Return a widget's tool. It records its change and its result together, so that neither happens twice."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext[Any]) -> str:
         planned = session.state.plan_widget_tool(spec.name, arguments)

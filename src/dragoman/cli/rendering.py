@@ -4,7 +4,6 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -96,26 +95,14 @@ def _render(
     settings: "Settings", name: str, state: "AgentState", tools: "tuple[ToolSpec, ...]", context: "ContextConfig"
 ) -> Rendered:
     """What an agent would send: the context that fits the model, its tools and those that every agent has."""
-    from ..context import ContextBuildInput, ContextManager
+    from ..agent.contexts import Contexts
     from ..history.media import describe_unreadable
-    from ..request import ToolsConfig
+    from ..request import AgentConfig
     from .modelchoice import fit_context, unsent_model
 
     model = unsent_model(settings, name)
-    info = model.model_info()
-    offered = (*tools, *state.enumerate_widget_tools()) if model.supports("tools") else ()
-    manager = ContextManager(fit_context(context, info), result_limit_bytes=ToolsConfig().result_limit_bytes)
-    built = manager.build_context(
-        ContextBuildInput(
-            entries=state.entries,
-            now=datetime.now(UTC),
-            tools=offered,
-            model_info=info,
-            invocation=model.invocation,
-            rules=model.rules,
-            screen_in_result=not model.rules.user_after_tool,
-        )
-    )
+    contexts = Contexts(AgentConfig(context=fit_context(context, model.model_info())))
+    built = contexts.build_now(model, state.entries, (*tools, *state.enumerate_widget_tools()))
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         request = model.render(

@@ -5,13 +5,14 @@ Draws nothing and asks nobody. A session is made when the first thing is said, s
 
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ...agent import Agent, AgentRun
-from ...context import INJECTED_KEY, ContextBuildInput, ContextBuildResult, ContextManager
+from ...agent.contexts import Contexts
+from ...context import INJECTED_KEY, ContextBuildResult
 from ...errors import InvalidValue
 from ...history import (
     HistoryEntry,
@@ -79,7 +80,7 @@ class Talk:
         self._options = options or TalkOptions()
         self._wanted_id: str | None = None
         self._agent: Agent[str] | None = None
-        self._contexts: dict[ModelInvocationDescriptor, ContextManager] = {}
+        self._contexts: dict[ModelInvocationDescriptor, Contexts] = {}
 
     # ------------------------------------------------------------ which session, which model
 
@@ -180,23 +181,10 @@ class Talk:
         if self.session is None or self.model is None:
             return None
         model = self.model
-        manager = self._contexts.get(model.invocation)
-        if manager is None:
-            config = self._config(model)
-            manager = self._contexts[model.invocation] = ContextManager(
-                config.context, result_limit_bytes=config.tools.result_limit_bytes
-            )
-        return manager.build_context(
-            ContextBuildInput(
-                entries=self.session.entries,
-                now=datetime.now(UTC),
-                tools=self.tool_specs if self.can_use_tools else (),
-                model_info=model.model_info(),
-                invocation=model.invocation,
-                rules=model.rules,
-                screen_in_result=not model.rules.user_after_tool,
-            )
-        )
+        contexts = self._contexts.get(model.invocation)
+        if contexts is None:
+            contexts = self._contexts[model.invocation] = Contexts(self._config(model))
+        return contexts.build_now(model, self.session.entries, self.tool_specs)
 
     def spent(self) -> list[Spent]:
         """Return what each model has used in this session, in the order in which they came."""
