@@ -20,6 +20,7 @@ from dragoman.testing.conformance import (
     require_same_in_pieces,
 )
 from dragoman.wire import find_codec, find_dialect
+from dragoman.wire.anthropic.requests import Encoder
 from tests.wire_samples import ANTHROPIC, KITS, sse
 
 
@@ -141,21 +142,32 @@ def test_an_error_with_another_code_is_found() -> None:
 def test_a_rendering_that_differs_from_call_to_call_is_found() -> None:
     count = iter(range(9))
 
-    def counted(request: ModelRequest, dialect: Any) -> WireRequest:
-        wire = CODEC.encode_request(request, dialect)
-        return msgspec.structs.replace(wire, body=wire.body[:-1] + f',"request":{next(count)}}}'.encode())
+    class Counted(Encoder):
+        def write(self, request: ModelRequest) -> WireRequest:
+            wire = super().write(request)
+            return msgspec.structs.replace(wire, body=wire.body[:-1] + f',"request":{next(count)}}}'.encode())
 
     with pytest.raises(AssertionError, match="two renderings differ"):
-        require_rendering(msgspec.structs.replace(CODEC, encode_request=counted), DIALECT, model="m")
+        require_rendering(msgspec.structs.replace(CODEC, open_encoder=Counted), DIALECT, model="m")
+
+
+def test_an_encoder_that_shares_its_state_with_a_copy_is_found() -> None:
+    class Sharing(Encoder):
+        def copy(self) -> "Sharing":
+            return self
+
+    with pytest.raises(AssertionError, match="what a copy was given"):
+        require_rendering(msgspec.structs.replace(CODEC, open_encoder=Sharing), DIALECT, model="m")
 
 
 def test_opaque_data_that_stays_home_is_found() -> None:
-    def forgetful(request: ModelRequest, dialect: Any) -> WireRequest:
-        wire = CODEC.encode_request(request, dialect)
-        return msgspec.structs.replace(wire, body=wire.body.replace(b"c2lnbmF0dXJl", b"bG9zdA=="))
+    class Forgetful(Encoder):
+        def write(self, request: ModelRequest) -> WireRequest:
+            wire = super().write(request)
+            return msgspec.structs.replace(wire, body=wire.body.replace(b"c2lnbmF0dXJl", b"bG9zdA=="))
 
     with pytest.raises(AssertionError, match="does not go back"):
-        require_replay(msgspec.structs.replace(CODEC, encode_request=forgetful), DIALECT, ANSWER, model="m")
+        require_replay(msgspec.structs.replace(CODEC, open_encoder=Forgetful), DIALECT, ANSWER, model="m")
 
 
 def test_opaque_data_that_goes_with_a_foreign_turn_is_found() -> None:

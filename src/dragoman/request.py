@@ -143,23 +143,10 @@ class ModelInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
             raise InvalidValue.of("prices", self.prices, "Prices")
 
 
-class Growth(msgspec.Struct):
-    """What a codec keeps of a conversation from one request to the next.
-
-    The first `settled` messages of a request are the same objects in every later one; `written` is what the codec has
-    made of the first `size` of them.
-    """
-
-    settled: int = 0
-    size: int = 0
-    written: Any = None
-
-
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one call asks of a codec: a conversation that handoff has fitted to the target, and the merged settings.
 
-    `cache_anchors` are indices into `messages`: everything up to and including such a message is worth caching. With a
-    `growth` the codec may write what is settled once; the request that it gives is the same without.
+    `cache_anchors` are indices into `messages`: everything up to and including such a message is worth caching.
     """
 
     config: ModelConfig
@@ -170,7 +157,6 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_anchors: tuple[int, ...] = ()
     metadata: dict[str, str] = {}
     stream: bool = True
-    growth: Growth | None = None
 
 
 class WireRequest(msgspec.Struct, frozen=True, kw_only=True):

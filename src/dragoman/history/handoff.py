@@ -6,7 +6,7 @@ targets; where they differ, `TargetRules` says how. Knows no wire format.
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from operator import is_
+from operator import is_, ne
 from typing import Any, TypeAlias
 
 import msgspec
@@ -69,142 +69,83 @@ def hand_off(
 ) -> HandedOff:
     """Return the conversation as `target` accepts it.
 
-    Foreign thinking and opaque data stay behind, ids and names are mapped into the target's alphabet, every call is
-    answered right after it, and turns come in the order that the target demands. Raises ModelError (`unsupported`)
-    where the newest user turn holds media that the target cannot read; older media become a line of text.
+    The target does not get another model's thinking and opaque data. Ids and names are mapped into the target's
+    alphabet, every call is answered right after it, and turns come in the order that the target demands. Raises
+    ModelError (`unsupported`) where the newest user turn holds media that the target cannot read; older media become a
+    line of text.
     """
-    return Handoff(tools, target=target, rules=rules).extended(messages, tools)
+    handed = Handoff.to(target, rules, tools).extended(messages, tools)
+    assert handed is not None  # a handoff that has seen nothing can be extended by anything
+    return handed
 
 
-class Handoff:
-    """A conversation handed to one target again and again while it grows: what is settled is looked at once.
-
-    Settled is what stands before the newest answer and is answered there; what comes after it may still be given
-    otherwise in the next request. The result is always that of `hand_off`.
-    """
-
-    def __init__(
-        self, tools: Sequence[ToolSpec] = (), *, target: ModelInvocationDescriptor, rules: TargetRules
-    ) -> None:
-        self.target = target
-        self._tool_names = [tool.name for tool in tools] if tools else []
-        self._fold = _Fold(target, rules, _Names(rules.tool_names), _Names(rules.tool_ids))
-        for name in self._tool_names:  # declared names come first: they are the ones to stay as they are
-            self._fold.names.fit(name)
-        self._given: list[Message] = []
-        self._open_calls: set[str] = set()  # of settled calls that nothing settled answers
-
-    def is_for(self, target: ModelInvocationDescriptor, rules: TargetRules) -> bool:
-        """Whether this is the handoff to that target under those rules."""
-        return self.target == target and self._fold.rules == rules
-
-    def continues_in(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
-        """Whether `extended` may be given these: they begin with what is settled, told by identity.
-
-        What comes after it must leave it as it is: a result for a call that was settled without one does not, nor does
-        a conversation cut so short that the settled questions are its newest.
-        """
-        known = self._given
-        if len(known) > len(messages) or [tool.name for tool in tools] != self._tool_names:
-            return False
-        return (
-            all(map(is_, known, messages))
-            and _newest_user_turn(messages) >= len(known)
-            and not _Answers(messages, len(known), self._open_calls).are_late
-        )
-
-    def extended(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> HandedOff:
-        """Return the conversation, with these tools, as the target accepts it; `continues_in` must hold of it."""
-        begin = len(self._given)
-        answers = _Answers(messages, begin, self._open_calls)
-        results, settled = answers.results, answers.settled
-        for index in range(begin, settled):
-            self._fold.add(index, messages[index], results.get(index, {}))
-        for message in messages[begin:settled]:
-            _note_calls(message, self._open_calls)
-        self._given += messages[begin:settled]
-        # The newest user turn alone must be read: what the target cannot read of it is refused.
-        newest, fold = _newest_user_turn(messages), self._fold.copy()
-        for index in range(settled, len(messages)):
-            fold.add(index, messages[index], results.get(index, {}), must_read=index >= newest)
-        return fold.finish(tools, settled=max(len(self._fold.fitted) - 1, 0))  # the last one may get an addition
-
-
-# The messages that answer a turn's calls, by the calls' ids, each with its place in the conversation.
+# The messages that answer a turn's calls, by the calls' ids, each with its index in the conversation.
 _Results: TypeAlias = dict[str, tuple[int, Message]]
 
 
-class _Answers:
-    """Which messages answer which calls from a place on; `open_calls` are those from before it.
+class Handoff(msgspec.Struct):
+    """Fits one growing conversation to one target: each settled message is looked at once.
 
-    `results` has those of each message that calls. What stands before `settled` does so before the newest answer, and
-    no call in it is answered after it.
+    A message is settled if it stands before the newest answer and everything that answers it does so too. What comes
+    after may be different in the next request. The result is always that of `hand_off`.
     """
 
-    def __init__(self, messages: Sequence[Message], begin: int, open_calls: Iterable[str]) -> None:
-        self.results: dict[int, _Results] = {}
-        self.settled = begin
-        calls: dict[str, int] = dict.fromkeys(open_calls, -1)
-        for index in range(begin, len(messages)):
-            message = messages[index]
-            if message.role is Role.ASSISTANT:
-                self.settled = index
-            for part in message.parts:
-                if isinstance(part, ToolCall):
-                    calls[part.tool_call_id] = index
-                elif isinstance(part, ToolResult) and part.tool_call_id in calls:
-                    results = self.results.setdefault(calls.pop(part.tool_call_id), {})
-                    results[part.tool_call_id] = (index, message)
-        for called, results in sorted(self.results.items(), reverse=True):
-            if called < self.settled < max(answered for answered, _ in results.values()):
-                self.settled = called
-
-    @property
-    def are_late(self) -> bool:
-        """Whether some answer calls from before the place."""
-        return -1 in self.results
-
-
-def _note_calls(message: Message, open_calls: set[str]) -> None:
-    for part in message.parts:
-        if isinstance(part, ToolCall):
-            open_calls.add(part.tool_call_id)
-        elif isinstance(part, ToolResult):
-            open_calls.discard(part.tool_call_id)
-
-
-def _newest_user_turn(messages: Sequence[Message]) -> int:
-    """Where the messages at the end begin that are the user's, or rules given after them."""
-    place = len(messages)
-    while place and messages[place - 1].role in (Role.USER, Role.SYSTEM):
-        place -= 1
-    return place
-
-
-class _Fold(msgspec.Struct):
-    """The fitted conversation as it grows; its state is the names and ids in use and the last message."""
-
-    _target: ModelInvocationDescriptor
+    target: ModelInvocationDescriptor
     rules: TargetRules
     names: "_Names"
-    _ids: "_Names"
-    fitted: list[Message] = []
-    _positions: dict[int, int] = {}
+    ids: "_Names"
+    given: list[Message] = []  # the settled messages, as the caller gave them
+    open_calls: set[str] = set()  # settled calls that no settled message answers
+    fitted: list[Message] = []  # what the target gets of them; a later message may be merged into the last one
+    positions: dict[int, int] = {}
+    declared: tuple[str, ...] = ()
 
-    def copy(self) -> "_Fold":
-        """Return a twin that can be added to while this one stays as it is."""
-        names, ids = self.names, self._ids
-        return _Fold(
-            self._target,
-            self.rules,
-            _Names(names.rule, names.fitted.copy(), names.used.copy()),
-            _Names(ids.rule, ids.fitted.copy(), ids.used.copy()),
-            self.fitted.copy(),
-            self._positions.copy(),
+    @classmethod
+    def to(cls, target: ModelInvocationDescriptor, rules: TargetRules, tools: Sequence[ToolSpec] = ()) -> "Handoff":
+        """Return the handoff of an empty conversation to this target; the tools' names are the first to be fitted."""
+        declared = tuple(tool.name for tool in tools)
+        handoff = cls(target, rules, _Names(rules.tool_names), _Names(rules.tool_ids), declared=declared)
+        for name in declared:
+            handoff.names.fit(name)
+        return handoff
+
+    def extended(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> HandedOff | None:
+        """Take in what is settled of these messages; return all of them as the target accepts them.
+
+        Return None, and take in nothing, if the result would differ from that of `hand_off`: the messages do not begin
+        with the settled ones (told by identity), other tools are declared, a message answers a call that was settled
+        without an answer, or the conversation was cut so short that a settled user turn is its newest.
+        """
+        begin, newest = len(self.given), _newest_user_turn(messages)
+        if newest < begin or not all(map(is_, self.given, messages)):
+            return None
+        if len(tools) != len(self.declared) or any(map(ne, (tool.name for tool in tools), self.declared)):
+            return None
+        results, settled = _find_results(messages, begin, self.open_calls)
+        if _BEFORE in results:
+            return None
+        for index in range(begin, settled):
+            self._add(index, messages[index], results.get(index, {}))
+            _note_calls(messages[index], self.open_calls)
+        self.given += messages[begin:settled]
+        whole = self._copy()
+        # The newest user turn alone must be read: what the target cannot read of it is refused.
+        for index in range(settled, len(messages)):
+            whole._add(index, messages[index], results.get(index, {}), must_read=index >= newest)
+        return whole._finish(tools, settled=max(len(self.fitted) - 1, 0))
+
+    def _copy(self) -> "Handoff":
+        """Return a copy whose `fitted` can grow while this one stays as it is."""
+        return msgspec.structs.replace(
+            self,
+            names=self.names.copy(),
+            ids=self.ids.copy(),
+            fitted=self.fitted.copy(),
+            positions=self.positions.copy(),
         )
 
-    def add(self, index: int, message: Message, results: _Results, *, must_read: bool = False) -> None:
-        """Take in the message at this place, with the results of its calls; a result by itself says nothing."""
+    def _add(self, index: int, message: Message, results: _Results, *, must_read: bool = False) -> None:
+        """Fit the message at this index, with the results of its calls; a result by itself adds nothing."""
         match message.role:
             case Role.ASSISTANT if message.meta is not None and message.meta.interrupted:
                 self._append(index, self._cut_off(message))
@@ -218,7 +159,7 @@ class _Fold(msgspec.Struct):
             case _:
                 self._append(index, message, must_read=must_read)
 
-    def finish(self, tools: Sequence[ToolSpec], *, settled: int) -> HandedOff:
+    def _finish(self, tools: Sequence[ToolSpec], *, settled: int) -> HandedOff:
         """Return what has been added, with an end that the target takes."""
         fitted = self.fitted
         if not fitted:
@@ -226,15 +167,13 @@ class _Fold(msgspec.Struct):
         if fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
             self._put(Message.user(GO_ON))
         names = self.names
-        if not tools and not names.fitted:
-            return HandedOff(tuple(fitted), (), {}, self._positions, settled)
         fitted_tools = tuple(
             tool if (name := names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
             for tool in tools
         )
         if self.rules.tools_for_history and not tools:
             fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in names.fitted.values())
-        return HandedOff(tuple(fitted), fitted_tools, names.changed, self._positions, settled)
+        return HandedOff(tuple(fitted), fitted_tools, names.changed, self.positions, settled)
 
     def _may_end(self, last: Message) -> bool:
         paused = last.meta is not None and last.meta.finish_reason is FinishReason.PAUSE
@@ -243,7 +182,7 @@ class _Fold(msgspec.Struct):
     def _append(self, index: int, message: Message, *, must_read: bool = False) -> None:
         if message.parts:
             self._put(self._with_readable_media(message, must_read) if message.role is Role.USER else message)
-            self._positions[index] = len(self.fitted) - 1
+            self.positions[index] = len(self.fitted) - 1
 
     def _put(self, message: Message) -> None:
         """Append under the target's rules on who may speak first and after whom."""
@@ -267,7 +206,7 @@ class _Fold(msgspec.Struct):
 
     def _is_native(self, message: Message) -> bool:
         origin = message.meta.invocation if message.meta else None
-        return self.rules.takes_opaque_from(origin, self._target.specification, self._target.model)
+        return self.rules.takes_opaque_from(origin, self.target.specification, self.target.model)
 
     # ------------------------------------------------------------ assistant turns and their results
 
@@ -324,7 +263,7 @@ class _Fold(msgspec.Struct):
                 if native and self.rules.thinking:
                     yield part
             case ToolCall():
-                call_id, name = self._ids.fit_new(part.tool_call_id), self.names.fit(part.tool_name)
+                call_id, name = self.ids.fit_new(part.tool_call_id), self.names.fit(part.tool_name)
                 data = _own_data(part) if native else None
                 same = (call_id, name) == (part.tool_call_id, part.tool_name) and data is part.provider_data
                 yield (
@@ -381,7 +320,7 @@ class _Fold(msgspec.Struct):
             elif fitted := fit_medium(part, self.rules.user_media, self.rules):
                 parts.append(fitted)
             elif must_read:
-                raise unreadable(part, self.rules, self._target)
+                raise unreadable(part, self.rules, self.target)
             else:
                 parts.append(not_shown(part))
         return _with_parts(message, tuple(parts) or (Text(BLANK),))
@@ -398,6 +337,10 @@ class _Names(msgspec.Struct):
     def changed(self) -> dict[str, str]:
         """What was changed: fitted name to original."""
         return {fitted: name for name, fitted in self.fitted.items() if fitted != name}
+
+    def copy(self) -> "_Names":
+        """Return a copy that can be added to while this one stays as it is."""
+        return _Names(self.rule, self.fitted.copy(), self.used.copy())
 
     def fit(self, name: str) -> str:
         """Return the target's form of `name`, the same each time."""
@@ -435,6 +378,50 @@ def _made_up(name: str, attempt: int, rule: NameRule) -> str:
     if not start[:1].isalpha():
         start = "t" + start
     return f"{start[: rule.size - _HASH_SIZE - 1]}_{hashed}"
+
+
+_BEFORE = -1  # the index of a call that stands before the messages that were looked at
+
+
+def _find_results(
+    messages: Sequence[Message], begin: int, open_calls: Iterable[str]
+) -> tuple[dict[int, _Results], int]:
+    """Return which messages answer the calls of which message, from `begin` on, and how many messages are settled.
+
+    `open_calls` are calls from before `begin`; what answers those stands under the index `_BEFORE`.
+    """
+    found: dict[int, _Results] = {}
+    settled = begin
+    calls: dict[str, int] = dict.fromkeys(open_calls, _BEFORE)
+    for index in range(begin, len(messages)):
+        message = messages[index]
+        if message.role is Role.ASSISTANT:
+            settled = index
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls[part.tool_call_id] = index
+            elif isinstance(part, ToolResult) and part.tool_call_id in calls:
+                found.setdefault(calls.pop(part.tool_call_id), {})[part.tool_call_id] = (index, message)
+    for called, results in sorted(found.items(), reverse=True):
+        if called < settled < max(index for index, _ in results.values()):
+            settled = called
+    return found, settled
+
+
+def _note_calls(message: Message, open_calls: set[str]) -> None:
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            open_calls.add(part.tool_call_id)
+        elif isinstance(part, ToolResult):
+            open_calls.discard(part.tool_call_id)
+
+
+def _newest_user_turn(messages: Sequence[Message]) -> int:
+    """Return the index where the newest user turn begins: the user and system messages at the end."""
+    index = len(messages)
+    while index and messages[index - 1].role in (Role.USER, Role.SYSTEM):
+        index -= 1
+    return index
 
 
 def _own_data(call: ToolCall) -> dict[str, Any] | None:

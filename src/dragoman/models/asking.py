@@ -182,7 +182,7 @@ class Model:
         """
         metadata = _snake_case(request_metadata) if request_metadata else {}
         config, info = self._merged(params)
-        handed, wire = self._render(
+        handed, wire = self._encode(
             messages,
             tool_specs or (),
             system_prompt if system_prompt_content is None else _joined_text(system_prompt_content),
@@ -231,7 +231,7 @@ class Model:
     ) -> WireRequest:
         """Return the exact request that `stream` would send, without secrets."""
         config, info = self._merged(params)
-        return self._render(
+        return self._encode(
             messages,
             tool_specs or (),
             system_prompt if system_prompt_content is None else _joined_text(system_prompt_content),
@@ -282,7 +282,7 @@ class Model:
         dialect = self.client.dialect
         return _descriptor(dialect.provider, dialect.specification, config.model_id)
 
-    def _render(
+    def _encode(
         self,
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
@@ -294,15 +294,16 @@ class Model:
         metadata: dict[str, str],
         cache_anchors: Sequence[int],
     ) -> tuple[HandedOff, WireRequest]:
+        """Return the conversation as the model gets it, and the request that holds it."""
         leading = 0  # how many messages at the beginning are the system's
         while leading < len(messages) and messages[leading].role is Role.SYSTEM:
             leading += 1
-        spoken = tuple(messages)[leading:]
         if system is None and leading:
             system = "\n\n".join(message.text for message in messages[:leading])
         config = self._possible(config, info, bool(tools))
-        prepared = self.client.preparations.take(spoken, tools, self._invocation(config), self._rules(info))
-        handed = prepared.hand_off(spoken, tools)
+        prefix, handed = self.client.prefixes.take(
+            messages[leading:] if leading else messages, tools, self._invocation(config), self._rules(info)
+        )
         choice = tool_choice or config.tool_choice
         if isinstance(choice, OneTool):
             fitted = {original: name for name, original in handed.original_names.items()}
@@ -313,13 +314,11 @@ class Model:
             tools=handed.tools,
             system=system or None,
             tool_choice=choice,
-            cache_anchors=_placed(cache_anchors, leading, handed.positions) if cache_anchors else (),
+            cache_anchors=_moved(cache_anchors, leading, handed.positions) if cache_anchors else (),
             metadata=metadata,
-            growth=prepared.growth,
         )
-        wire = self.client.encode(request)
-        if handed.settled:
-            self.client.preparations.keep(prepared, len(wire.body))
+        wire = self.client.address(prefix.encode(handed).write(request))
+        self.client.prefixes.keep(prefix, len(wire.body))
         return handed, wire
 
     def _possible(self, config: ModelConfig, info: ModelInfo, has_tools: bool) -> ModelConfig:
@@ -385,10 +384,10 @@ def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
     return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): value for name, value in metadata.items()}
 
 
-def _placed(anchors: Sequence[int], leading: int, positions: Mapping[int, int]) -> tuple[int, ...]:
-    """Where the anchors are in the conversation that was handed off, which the leading messages are no part of."""
-    places = (positions.get(anchor - leading) for anchor in anchors)
-    return tuple(sorted({place for place in places if place is not None}))
+def _moved(anchors: Sequence[int], leading: int, positions: Mapping[int, int]) -> tuple[int, ...]:
+    """Return the anchors' indices in the conversation that was handed off, which lacks the leading messages."""
+    moved = (positions.get(anchor - leading) for anchor in anchors)
+    return tuple(sorted({index for index in moved if index is not None}))
 
 
 def _joined_text(texts: Sequence[Text]) -> str:

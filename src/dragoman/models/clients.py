@@ -12,7 +12,7 @@ import msgspec
 
 from ..delta import MessageDelta
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, Secrets, forget_arguments
-from ..request import CacheConfig, ModelConfig, ModelRequest, WireRequest
+from ..request import CacheConfig, ModelConfig, WireRequest
 from ..stream import Codec, Guard, ResponseReader
 from ..stream.textcalls import TextCallReader
 from ..target import Dialect
@@ -27,7 +27,7 @@ from ..transport.protocol import (
     secrets_of,
 )
 from ..wire import find_codec
-from .preparing import Preparations
+from .prefixes import PrefixCache
 from .streams import close_quietly, log_bug, without_secrets
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class ProviderClient:
     ) -> None:
         self.dialect = dialect
         self._provider_raw = provider_raw
-        self.preparations = Preparations()
         self.codec = codec or find_codec(dialect.specification)
+        self.prefixes = PrefixCache(self.codec, dialect)
         self._region = region or _from_environment(dialect.address_variables.get("region", ()))
         address = _address(dialect, base_url, self._region, project)
         self._path = urlsplit(address).path
@@ -95,14 +95,13 @@ class ProviderClient:
     def __repr__(self) -> str:
         return f"ProviderClient({self.dialect.provider!r}, {self.dialect.specification!r})"
 
-    def encode(self, request: ModelRequest) -> WireRequest:
-        """Return the request as this vendor gets it, without secrets; its path is the whole one.
+    def address(self, request: WireRequest) -> WireRequest:
+        """Return the request with the whole path and the header fields of this vendor, without secrets.
 
         Header fields that the caller gave are named; their values are put in when the request is sent.
         """
-        encoded = self.codec.encode_request(request, self.dialect)
-        headers = {"content-type": "application/json", **encoded.headers, **self._shown_headers}
-        return msgspec.structs.replace(encoded, path=self._path + encoded.path, headers=headers)
+        headers = {"content-type": "application/json", **request.headers, **self._shown_headers}
+        return msgspec.structs.replace(request, path=self._path + request.path, headers=headers)
 
     def call_model(self, request: "LlmRequest") -> "ModelStream":
         """Ask the model that the request's invocation names, with default settings, and return its answer as it comes.

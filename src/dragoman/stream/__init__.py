@@ -2,6 +2,7 @@
 
 from .assembler import Assembler, Assembly, assemble
 from .contract import TERMINAL_STATES, TRANSITIONS, StreamContract
+from .encoder import ConversationEncoder
 from .events import EventParser, WireEvent
 from .eventstream import EventStreamParser, encode_frame
 from .guard import Guard, guard_deltas
@@ -15,6 +16,7 @@ __all__ = [
     "Assembler",
     "Assembly",
     "Codec",
+    "ConversationEncoder",
     "DeltaWriter",
     "EventDecoder",
     "EventParser",

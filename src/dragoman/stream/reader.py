@@ -14,6 +14,7 @@ from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError
 from ..jsontext import decode_keeping_surrogates
 from ..request import ModelRequest, WireRequest
 from ..target import Dialect
+from .encoder import ConversationEncoder
 from .events import EventParser, WireEvent
 from .eventstream import EventStreamParser
 from .guard import Guard
@@ -52,9 +53,16 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """A wire API: how a request is written, an answer is read and a failure is named. All three are pure."""
 
     specification: str
-    encode_request: Callable[[ModelRequest, Any], WireRequest]
+    open_encoder: Callable[[Any, str], ConversationEncoder]
     open_decoder: Callable[[DeltaWriter, Any], EventDecoder]
     map_error: Callable[[int, Mapping[str, str], bytes], ModelError]
+
+    def encode_request(self, request: ModelRequest, dialect: Dialect) -> WireRequest:
+        """Return the request as a vendor gets it."""
+        encoder = self.open_encoder(dialect, request.config.model_id)
+        for message in request.messages:
+            encoder.add(message)
+        return encoder.write(request)
 
 
 class TypedJson(Generic[_Shape]):

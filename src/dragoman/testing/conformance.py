@@ -174,7 +174,9 @@ def require_error_code(codec: Codec, dialect: Dialect, sample: WireSample) -> No
 
 
 def require_rendering(codec: Codec, dialect: Dialect, *, model: str) -> None:
-    """The same conversation is written as the same bytes, a JSON object, and handing it over leaves it as it was."""
+    """The same conversation is written as the same bytes, a JSON object; the conversation stays as it was, and so
+    does an encoder whose copies go on.
+    """
     conversation = (
         Message.user("What is the weather?"),
         Message.assistant(
@@ -189,6 +191,23 @@ def require_rendering(codec: Codec, dialect: Dialect, *, model: str) -> None:
     assert first == second, f"{dialect.provider}: two renderings differ"
     assert isinstance(json.loads(first.body), dict), f"{dialect.provider}: the body is no JSON object"
     assert conversation == before, f"{dialect.provider}: rendering has changed the conversation"
+    _require_copies(codec, dialect, conversation, model)
+
+
+def _require_copies(codec: Codec, dialect: Dialect, conversation: Sequence[Message], model: str) -> None:
+    """Whatever its copies are given, an encoder writes the messages that it was given itself."""
+    target = ModelInvocationDescriptor(dialect.provider, dialect.specification, model)
+    messages = hand_off(conversation, target=target, rules=dialect.rules).messages
+    request = ModelRequest(config=ModelConfig(model), messages=messages)
+    encoder = codec.open_encoder(dialect, model)
+    for count, message in enumerate(messages):
+        other = encoder.copy()
+        for later in messages[count:]:
+            other.add(later)
+        other.write(request)
+        encoder.add(message)
+    whole = codec.encode_request(request, dialect)
+    assert encoder.write(request) == whole, f"{dialect.provider}: an encoder writes what a copy was given"
 
 
 def require_replay(codec: Codec, dialect: Dialect, sample: WireSample, *, model: str) -> None:

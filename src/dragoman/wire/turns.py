@@ -1,58 +1,17 @@
-"""A conversation as codecs write it while it grows: what the next request will begin with too is written once.
-
-`write_conversation` gives the messages to a codec's own `Growing` value, one at a time. Knows no wire API.
-"""
+"""What encoders of several wire APIs share: values that are JSON already, and turns of a role and its blocks."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
 from ..jsontext import decode_json, encode_json
-from ..message import Message
-from ..request import ModelRequest
-from ..target import Dialect
+from ..stream import ConversationEncoder
 
-__all__ = ["Growing", "Turns", "as_json", "read_back", "write_conversation"]
+__all__ = ["Turns", "as_json", "read_back"]
 
 Block: TypeAlias = dict[str, Any]
-
-
-class Growing(msgspec.Struct):
-    """The messages so far, as one codec writes them. Its lists, dicts and sets are its own; what they hold is not."""
-
-    def add(self, message: Message) -> None:
-        """Write the next message."""
-        raise NotImplementedError
-
-    def copy(self) -> Self:
-        """Return a twin that can be added to while this one stays as it is."""
-        fields = msgspec.structs.astuple(self)
-        return type(self)(*(field.copy() if isinstance(field, (list, dict, set)) else field for field in fields))
-
-
-_Growing = TypeVar("_Growing", bound=Growing)
-
-
-def write_conversation(request: ModelRequest, begin: Callable[[], _Growing]) -> _Growing:
-    """Return what `begin` gives with all messages of the request added; what is settled is kept for the next one.
-
-    Dialect and model alone may decide how a message is written: they are what the next request shares with this one.
-    """
-    growth, messages = request.growth, request.messages
-    if growth is None or not growth.settled:
-        written = begin()
-    else:
-        written = growth.written or begin()
-        for message in messages[growth.size : growth.settled]:
-            written.add(message)
-        growth.written, growth.size = written, growth.settled
-        messages = messages[growth.settled :]
-        written = written.copy()
-    for message in messages:
-        written.add(message)
-    return written
 
 
 def as_json(value: Any) -> msgspec.Raw:
@@ -65,19 +24,18 @@ def read_back(written: msgspec.Raw) -> Any:
     return decode_json(bytes(written))
 
 
-class Turns(Growing):
+class Turns(ConversationEncoder):
     """Turns of a role and its blocks, for APIs that want messages of one role in a row together.
 
     Turns that are over are JSON; the last one is open, and its blocks are values. `starts` has the number of each
     turn's first message; `ends` says for each message how many blocks its turn has up to it, or -1 if it is left out.
     """
 
-    dialect: Dialect
-    over: list[msgspec.Raw] = []
+    over: list[msgspec.Raw] = msgspec.field(default_factory=list)
     role: str = ""
-    blocks: list[Block] = []
-    starts: list[int] = []
-    ends: list[int] = []
+    blocks: list[Block] = msgspec.field(default_factory=list)
+    starts: list[int] = msgspec.field(default_factory=list)
+    ends: list[int] = msgspec.field(default_factory=list)
 
     def begin(self, role: str) -> None:
         """Begin a turn; the one before it is over."""

@@ -35,10 +35,10 @@ from ..encoding import argument_object, merge_fields
 from ..media import decoded, media_by_url, media_of_bytes, stored_file
 from ..reading import JsonSource, Node, require_new_id, take_json
 from ..stored_answers import invocation_of, read_answer
-from ..turns import Turns, read_back, write_conversation
+from ..turns import Turns, read_back
 from .dialects import IMAGE_TYPES, SPECIFICATION, AnthropicDialect
 
-__all__ = ["encode_request", "import_anthropic"]
+__all__ = ["Encoder", "import_anthropic"]
 
 # Our word for a hosted tool -> a type of it that every current model takes, and the one name that it may have.
 HOSTED_TOOLS: dict[str, tuple[str, str]] = {
@@ -53,40 +53,6 @@ CACHE_BREAKPOINTS = 4
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 _UNCACHEABLE = frozenset({"thinking", "redacted_thinking"})
 _EMPTY_TURN = {"type": "text", "text": "."}  # the API refuses a user turn of nothing or of white space
-
-
-def encode_request(request: ModelRequest, dialect: AnthropicDialect) -> WireRequest:
-    """Return the request for a conversation that handoff has fitted to this API."""
-    config = request.config
-    turns = write_conversation(request, partial(_Turns, dialect))
-    turns.close()
-    turns.strip_last_text()
-    thinking, effort = claude_thinking(config)
-    if thinks_by_budget(thinking) and _loop_began_without_thinking(turns):
-        thinking = None  # the API refuses the request otherwise; the next turn thinks again
-    body: dict[str, Any] = {}
-    if dialect.body_version is None:
-        body["model"] = config.model_id
-    else:
-        body["anthropic_version"] = dialect.body_version
-    body["max_tokens"] = claude_max_tokens(config, thinking)
-    if request.tools or config.hosted_tools:
-        choice = request.tool_choice or config.tool_choice or "auto"
-        require_free_choice(choice, thinking)
-        body["tools"] = [*map(_encode_tool, request.tools), *map(_encode_hosted_tool, config.hosted_tools)]
-        body["tool_choice"] = _encode_tool_choice(choice, config)
-    if request.system and request.system.strip():
-        body["system"] = [{"type": "text", "text": request.system}]
-    if config.cache_config is not None:
-        _mark_cache(body, request.cache_anchors, turns)
-    body["messages"] = turns.written()
-    body.update(_settings(request, thinking, effort))
-    if request.stream and dialect.stream_field:
-        body["stream"] = True
-    body = merge_fields(body, config.extensions)
-    path = dialect.stream_path if request.stream else dialect.whole_path
-    path = path.format(model=_quoted(config.model_id))
-    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
 
 _quoted = lru_cache(partial(quote, safe=":@"))  # the same few models, request after request
@@ -150,7 +116,7 @@ def _encode_tool_choice(choice: ToolChoice, config: ModelConfig) -> dict[str, An
 # ---------------------------------------------------------------- turns and parts
 
 
-class _Turns(Turns):
+class Encoder(Turns):
     """Results and the words after them share one user turn; an assistant turn of nothing is left out."""
 
     dialect: AnthropicDialect
@@ -172,14 +138,46 @@ class _Turns(Turns):
         if not self.blocks:
             self.blocks.append(_EMPTY_TURN)
 
-    def strip_last_text(self) -> None:
+    def write(self, request: ModelRequest) -> WireRequest:
+        config = request.config
+        dialect = self.dialect
+        self.close()
+        self._strip_last_text()
+        thinking, effort = claude_thinking(config)
+        if thinks_by_budget(thinking) and _loop_began_without_thinking(self):
+            thinking = None  # the API refuses the request otherwise; the next turn thinks again
+        body: dict[str, Any] = {}
+        if dialect.body_version is None:
+            body["model"] = config.model_id
+        else:
+            body["anthropic_version"] = dialect.body_version
+        body["max_tokens"] = claude_max_tokens(config, thinking)
+        if request.tools or config.hosted_tools:
+            choice = request.tool_choice or config.tool_choice or "auto"
+            require_free_choice(choice, thinking)
+            body["tools"] = [*map(_encode_tool, request.tools), *map(_encode_hosted_tool, config.hosted_tools)]
+            body["tool_choice"] = _encode_tool_choice(choice, config)
+        if request.system and request.system.strip():
+            body["system"] = [{"type": "text", "text": request.system}]
+        if config.cache_config is not None:
+            _mark_cache(body, request.cache_anchors, self)
+        body["messages"] = self.written()
+        body.update(_settings(request, thinking, effort))
+        if request.stream and dialect.stream_field:
+            body["stream"] = True
+        body = merge_fields(body, config.extensions)
+        path = dialect.stream_path if request.stream else dialect.whole_path
+        path = path.format(model=_quoted(config.model_id))
+        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+    def _strip_last_text(self) -> None:
         """A final assistant text must not end in white space: the model goes on from there."""
         last = self.blocks[-1]
         if self.role == "assistant" and last["type"] == "text":
             self.blocks[-1] = {**last, "text": last["text"].rstrip()}
 
 
-def _loop_began_without_thinking(turns: _Turns) -> bool:
+def _loop_began_without_thinking(turns: Encoder) -> bool:
     if not turns.over or not any(block["type"] == "tool_result" for block in turns.blocks):
         return False
     before = read_back(turns.over[-1])
@@ -252,7 +250,7 @@ def _unsupported(what: str) -> ModelError:
 # ---------------------------------------------------------------- cache
 
 
-def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: _Turns) -> None:
+def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: Encoder) -> None:
     """Breakpoints in the order in which the API caches: tools, system, then the newest anchors, or the last turn."""
     left = CACHE_BREAKPOINTS
     loaded_tools = [tool for tool in body.get("tools", ()) if not tool.get("defer_loading")]

@@ -19,10 +19,10 @@ from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...toolspec import OneTool, ToolSpec
 from ..claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
 from ..encoding import argument_object, merge_fields, result_value
-from ..turns import Turns, read_back, write_conversation
+from ..turns import Turns, read_back
 from .dialects import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
 
-__all__ = ["encode_request"]
+__all__ = ["Encoder"]
 
 CACHE_POINTS = 4
 BLANK = {"text": "."}  # the API refuses content that is empty or blank
@@ -36,38 +36,6 @@ _CACHEABLE = frozenset({"text", "image", "toolUse", "toolResult", "citationsCont
 _ATTACHMENTS = frozenset({"document", "video"})
 _UNSAFE_IN_NAMES = re.compile(r"[^a-zA-Z0-9()\[\] -]+")
 _NAME_LIMIT = 180
-
-
-def encode_request(request: ModelRequest, dialect: BedrockDialect) -> WireRequest:
-    """Return the request for a conversation that handoff has fitted to this family."""
-    config = request.config
-    turns = write_conversation(request, partial(_Turns, dialect))
-    turns.close()
-    turns.strip_last_text()
-    additional, thinking = _reasoning(config, dialect, turns)
-    body: dict[str, Any] = {"messages": None}  # first, and written when nothing changes in them any more
-    if request.system and request.system.strip():
-        if dialect.system:
-            body["system"] = [{"text": request.system}]
-        elif turns.role:
-            instruction = {"text": request.system}
-            turns.change(0, lambda blocks: blocks.insert(0, instruction))
-    body["inferenceConfig"] = _inference(config, dialect, additional, thinking)
-    body["toolConfig"] = _tool_config(request, dialect, thinking, in_history=turns.has_calls)
-    if config.parallel_tool_calls is False and body["toolConfig"] and dialect.reasoning == "thinking":
-        additional["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
-    body["additionalModelRequestFields"] = additional
-    if config.output_schema is not None:
-        body["outputConfig"] = _output_config(config.output_schema, dialect)
-    if config.cache_config is not None:
-        _mark_cache(body, request.cache_anchors, turns, dialect)
-    body["messages"] = turns.written()
-    body["requestMetadata"] = request.metadata
-    body = {name: value for name, value in body.items() if value}
-    body = merge_fields(body, config.extensions)
-    method = "converse-stream" if request.stream else "converse"
-    path = f"/model/{quote(config.model_id, safe='')}/{method}"
-    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
 
 # ---------------------------------------------------------------- settings
@@ -93,7 +61,7 @@ def _inference(
 
 
 def _reasoning(
-    config: ModelConfig, dialect: BedrockDialect, turns: "_Turns"
+    config: ModelConfig, dialect: BedrockDialect, turns: "Encoder"
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The fields that say how much to think, and Claude's `thinking` among them."""
     if dialect.reasoning == "thinking":
@@ -113,7 +81,7 @@ def _reasoning(
     return {dialect.reasoning: word}, None
 
 
-def _loop_began_without_thinking(turns: "_Turns") -> bool:
+def _loop_began_without_thinking(turns: "Encoder") -> bool:
     if not turns.over or not turns.has("toolResult"):
         return False
     before = read_back(turns.over[-1])
@@ -171,7 +139,7 @@ def _encode_hosted_tool(tool: HostedTool, dialect: BedrockDialect) -> dict[str, 
 # ---------------------------------------------------------------- turns and parts
 
 
-class _Turns(Turns):
+class Encoder(Turns):
     """Messages to turns. Keeps the names of documents, which must be unique in a request."""
 
     dialect: BedrockDialect
@@ -196,7 +164,37 @@ class _Turns(Turns):
         if not self.blocks or (self.has("document") and not self.has("text")):
             self.blocks.append(BLANK)
 
-    def strip_last_text(self) -> None:
+    def write(self, request: ModelRequest) -> WireRequest:
+        config = request.config
+        dialect = self.dialect
+        self.close()
+        self._strip_last_text()
+        additional, thinking = _reasoning(config, dialect, self)
+        body: dict[str, Any] = {"messages": None}  # first, and written when nothing changes in them any more
+        if request.system and request.system.strip():
+            if dialect.system:
+                body["system"] = [{"text": request.system}]
+            elif self.role:
+                instruction = {"text": request.system}
+                self.change(0, lambda blocks: blocks.insert(0, instruction))
+        body["inferenceConfig"] = _inference(config, dialect, additional, thinking)
+        body["toolConfig"] = _tool_config(request, dialect, thinking, in_history=self.has_calls)
+        if config.parallel_tool_calls is False and body["toolConfig"] and dialect.reasoning == "thinking":
+            additional["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
+        body["additionalModelRequestFields"] = additional
+        if config.output_schema is not None:
+            body["outputConfig"] = _output_config(config.output_schema, dialect)
+        if config.cache_config is not None:
+            _mark_cache(body, request.cache_anchors, self, dialect)
+        body["messages"] = self.written()
+        body["requestMetadata"] = request.metadata
+        body = {name: value for name, value in body.items() if value}
+        body = merge_fields(body, config.extensions)
+        method = "converse-stream" if request.stream else "converse"
+        path = f"/model/{quote(config.model_id, safe='')}/{method}"
+        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+    def _strip_last_text(self) -> None:
         """A final assistant text must not end in white space: the model goes on from there."""
         if self.role == "assistant" and "text" in self.blocks[-1]:
             self.blocks[-1] = {"text": self.blocks[-1]["text"].rstrip()}
@@ -293,7 +291,7 @@ def _unsupported(what: str) -> ModelError:
 # ---------------------------------------------------------------- cache
 
 
-def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: _Turns, dialect: BedrockDialect) -> None:
+def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: Encoder, dialect: BedrockDialect) -> None:
     """Points in the order in which the API caches: tools, system, then the newest anchors, or the last turn."""
     left = CACHE_POINTS
     if "tools" in dialect.cache_points and body["toolConfig"]:

@@ -3,13 +3,13 @@
 from ...stream import Codec
 from .answers import Decoder, map_error
 from .dialects import DIALECTS, SPECIFICATION, GeminiDialect
-from .requests import encode_request
+from .requests import Encoder
 
 __all__ = ["CODEC", "DIALECTS", "GeminiDialect"]
 
 CODEC = Codec(
     specification=SPECIFICATION,
-    encode_request=encode_request,
+    open_encoder=Encoder,
     open_decoder=Decoder,
     map_error=map_error,
 )

@@ -6,7 +6,6 @@ The conversation is one that handoff has fitted; `answers` says what `providerDa
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -16,12 +15,13 @@ from ...errors import ErrorCode, ModelError
 from ...jsontext import encode_json
 from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
 from ...request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
+from ...stream import ConversationEncoder
 from ...toolspec import OneTool, ToolChoice, ToolSpec
 from ..encoding import argument_object, merge_fields, result_value
-from ..turns import Growing, as_json, write_conversation
+from ..turns import as_json
 from .dialects import GeminiDialect
 
-__all__ = ["encode_request"]
+__all__ = ["Encoder"]
 
 # Our word for a hosted tool -> the API's.
 HOSTED_TOOLS = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
@@ -39,28 +39,6 @@ UNSIGNED = "skip_thought_signature_validator"
 CACHED_FIELDS = ("systemInstruction", "tools", "toolConfig")
 
 _VERSION = re.compile(r"gemini-(\d+)")
-
-
-def encode_request(request: ModelRequest, dialect: GeminiDialect) -> WireRequest:
-    """Return the request for a conversation that handoff has fitted to this API."""
-    config = request.config
-    body: dict[str, Any] = {}
-    if request.system:
-        body["systemInstruction"] = {"parts": [{"text": request.system}]}
-    if request.tools or config.hosted_tools:
-        body["tools"] = _encode_tools(request.tools, config.hosted_tools)
-        body["toolConfig"] = _tool_settings(request, dialect)
-    body["generationConfig"] = _generation_settings(config)
-    body = {name: value for name, value in body.items() if value}
-    is_signed = _version(config.model_id) >= 3
-    body["contents"] = write_conversation(request, partial(_Conversation, dialect, is_signed)).contents()
-    body = merge_fields(body, config.extensions)
-    if "cachedContent" in config.extensions:
-        body = {name: value for name, value in body.items() if name not in CACHED_FIELDS}
-    model = config.model_id if "/" in config.model_id else f"{dialect.collection}/{config.model_id}"
-    method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-    path = dialect.path.format(model=quote(model, safe="/:@"), method=method)
-    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
 
 def _version(model: str) -> int:
@@ -138,14 +116,13 @@ def _tool_settings(request: ModelRequest, dialect: GeminiDialect) -> dict[str, A
 # ---------------------------------------------------------------- conversation
 
 
-class _Conversation(Growing):
+class Encoder(ConversationEncoder):
     """All results of a turn are one content of their own; so are model messages that follow one another.
 
     Contents that are over are JSON; the last one is open, and its parts are values.
     """
 
     dialect: GeminiDialect
-    is_signed: bool
     over: list[msgspec.Raw] = msgspec.field(default_factory=list)
     role: Role = Role.USER
     parts: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -157,13 +134,28 @@ class _Conversation(Growing):
             self.parts = []
         self.role = message.role
         encoded = [piece for part in message.parts for piece in _encode_part(part, self.calls, self.dialect)]
-        if message.role is Role.ASSISTANT and self.is_signed:
+        if message.role is Role.ASSISTANT and _version(self.model) >= 3:
             _sign_first_call(encoded)
         self.parts.extend(encoded)
 
-    def contents(self) -> list[Any]:
-        """Return all contents as a request holds them."""
-        return [*self.over, self._open()] if self.parts else self.over
+    def write(self, request: ModelRequest) -> WireRequest:
+        config, dialect = request.config, self.dialect
+        body: dict[str, Any] = {}
+        if request.system:
+            body["systemInstruction"] = {"parts": [{"text": request.system}]}
+        if request.tools or config.hosted_tools:
+            body["tools"] = _encode_tools(request.tools, config.hosted_tools)
+            body["toolConfig"] = _tool_settings(request, dialect)
+        body["generationConfig"] = _generation_settings(config)
+        body = {name: value for name, value in body.items() if value}
+        body["contents"] = [*self.over, self._open()] if self.parts else self.over
+        body = merge_fields(body, config.extensions)
+        if "cachedContent" in config.extensions:
+            body = {name: value for name, value in body.items() if name not in CACHED_FIELDS}
+        model = config.model_id if "/" in config.model_id else f"{dialect.collection}/{config.model_id}"
+        method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+        path = dialect.path.format(model=quote(model, safe="/:@"), method=method)
+        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
     def _open(self) -> dict[str, Any]:
         return {"role": "model" if self.role is Role.ASSISTANT else "user", "parts": self.parts}

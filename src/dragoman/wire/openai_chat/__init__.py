@@ -4,13 +4,13 @@ from ...stream import Codec
 from ..failures import error_from_response
 from .answers import Decoder
 from .dialects import DIALECTS, SPECIFICATION, ChatDialect
-from .requests import encode_request
+from .requests import Encoder
 
 __all__ = ["CODEC", "DIALECTS", "ChatDialect"]
 
 CODEC = Codec(
     specification=SPECIFICATION,
-    encode_request=encode_request,
+    open_encoder=Encoder,
     open_decoder=Decoder,
     map_error=error_from_response,
 )

@@ -9,7 +9,6 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,58 +29,23 @@ from ...message import (
     ToolResult,
 )
 from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ...stream import ConversationEncoder
 from ...toolspec import OneTool, ToolChoice, ToolSpec
 from ..drafts import Draft, Imported
 from ..encoding import argument_text, merge_fields
 from ..media import decoded, media_by_url, media_of_bytes, openai_file
 from ..reading import JsonSource, Node, require_new_id, take_json
 from ..stored_answers import invocation_of, read_answer
-from ..turns import Growing, as_json, read_back, write_conversation
+from ..turns import as_json, read_back
 from .dialects import AUDIO_FORMATS, SPECIFICATION, ChatDialect
 from .text_calls import describe_tools, write_calls, write_result
 
-__all__ = ["encode_request", "import_openai_chat"]
+__all__ = ["Encoder", "import_openai_chat"]
 
 CACHE_BREAKPOINTS = 4
 CACHE_KEY_LIMIT = 64
 SESSION_NAMES = ("session_id", "sessionId")
 _SCHEMA_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-def encode_request(request: ModelRequest, dialect: ChatDialect) -> WireRequest:
-    """Return the request for a conversation that handoff has fitted to this dialect."""
-    config = request.config
-    body: dict[str, Any] = {"model": config.model_id}
-    choice = request.tool_choice or config.tool_choice
-    if dialect.text_calls is None:
-        tools = [_encode_tool(tool, dialect) for tool in request.tools]
-    elif choice not in (None, "auto", "none"):
-        raise _unsupported(dialect, f"tool_choice {choice!r} where the model writes its calls as text")
-    else:
-        tools = []
-    if config.hosted_tools:
-        _add_hosted_tools(body, tools, config.hosted_tools, dialect)
-    if tools:
-        body["tools"] = tools
-        if choice is not None:
-            body["tool_choice"] = _encode_tool_choice(choice)
-        if config.parallel_tool_calls is not None and dialect.parallel_tool_calls:
-            body["parallel_tool_calls"] = config.parallel_tool_calls
-    body["messages"] = _encode_messages(request, dialect)
-    body.update(dialect.defaults)
-    body.update(_settings(config, dialect))
-    if config.cache_config is not None and dialect.cache_key:
-        session = next((request.metadata[name] for name in SESSION_NAMES if request.metadata.get(name)), None)
-        if session is not None:
-            is_short = len(session) <= CACHE_KEY_LIMIT
-            body["prompt_cache_key"] = session if is_short else hashlib.sha256(session.encode()).hexdigest()
-    if request.stream:
-        body["stream"] = True
-        if dialect.stream_options:
-            body["stream_options"] = dialect.stream_options
-    body = merge_fields(body, config.extensions)
-    path = dialect.path.format(model=config.model_id)
-    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
 
 def _unsupported(dialect: ChatDialect, what: str) -> ModelError:
@@ -182,8 +146,8 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
 # ---------------------------------------------------------------- messages
 
 
-class _Conversation(Growing):
-    """The turns, and which messages are none: nothing of them can be said here."""
+class Encoder(ConversationEncoder):
+    """Messages to turns; `left_out` has the indices of messages of which this API can say nothing."""
 
     dialect: ChatDialect
     turns: list[msgspec.Raw] = msgspec.field(default_factory=list)
@@ -213,23 +177,56 @@ class _Conversation(Growing):
             self.turns[-1] = as_json({**before, "content": content})
         return None
 
+    def write(self, request: ModelRequest) -> WireRequest:
+        config, dialect = request.config, self.dialect
+        body: dict[str, Any] = {"model": config.model_id}
+        choice = request.tool_choice or config.tool_choice
+        if dialect.text_calls is None:
+            tools = [_encode_tool(tool, dialect) for tool in request.tools]
+        elif choice not in (None, "auto", "none"):
+            raise _unsupported(dialect, f"tool_choice {choice!r} where the model writes its calls as text")
+        else:
+            tools = []
+        if config.hosted_tools:
+            _add_hosted_tools(body, tools, config.hosted_tools, dialect)
+        if tools:
+            body["tools"] = tools
+            if choice is not None:
+                body["tool_choice"] = _encode_tool_choice(choice)
+            if config.parallel_tool_calls is not None and dialect.parallel_tool_calls:
+                body["parallel_tool_calls"] = config.parallel_tool_calls
+        body["messages"] = self._messages(request)
+        body.update(dialect.defaults)
+        body.update(_settings(config, dialect))
+        if config.cache_config is not None and dialect.cache_key:
+            session = next((request.metadata[name] for name in SESSION_NAMES if request.metadata.get(name)), None)
+            if session is not None:
+                is_short = len(session) <= CACHE_KEY_LIMIT
+                body["prompt_cache_key"] = session if is_short else hashlib.sha256(session.encode()).hexdigest()
+        if request.stream:
+            body["stream"] = True
+            if dialect.stream_options:
+                body["stream_options"] = dialect.stream_options
+        body = merge_fields(body, config.extensions)
+        path = dialect.path.format(model=config.model_id)
+        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
 
-def _encode_messages(request: ModelRequest, dialect: ChatDialect) -> list[msgspec.Raw]:
-    conversation = write_conversation(request, partial(_Conversation, dialect))
-    turns = conversation.turns
-    system = request.system
-    choice = request.tool_choice or request.config.tool_choice
-    if dialect.text_calls is not None and request.tools and choice != "none":
-        described = describe_tools(request.tools, dialect.text_calls)
-        system = f"{system}\n\n{described}" if system else described
-    if system:
-        turns.insert(0, as_json({"role": dialect.system_role, "content": system}))
-    if request.config.cache_config is not None and dialect.cache_control:
-        first, left_out = int(bool(system)), conversation.left_out
-        known = (anchor for anchor in request.cache_anchors if anchor < len(request.messages))
-        anchors = [first + anchor - bisect_right(left_out, anchor) for anchor in known]
-        _mark_cache(turns, anchors or [len(turns) - 1], has_system=bool(system))
-    return turns
+    def _messages(self, request: ModelRequest) -> list[msgspec.Raw]:
+        """Return the messages with the system's in front, and with marks where the provider shall cache."""
+        dialect, system = self.dialect, request.system
+        choice = request.tool_choice or request.config.tool_choice
+        if dialect.text_calls is not None and request.tools and choice != "none":
+            described = describe_tools(request.tools, dialect.text_calls)
+            system = f"{system}\n\n{described}" if system else described
+        turns = self.turns
+        if system:
+            turns.insert(0, as_json({"role": dialect.system_role, "content": system}))
+        if request.config.cache_config is not None and dialect.cache_control:
+            first = int(bool(system))
+            known = (anchor for anchor in request.cache_anchors if anchor < len(request.messages))
+            anchors = [first + anchor - bisect_right(self.left_out, anchor) for anchor in known]
+            _mark_cache(turns, anchors or [len(turns) - 1], has_system=bool(system))
+        return turns
 
 
 def _encode_message(message: Message, dialect: ChatDialect) -> dict[str, Any] | None:

@@ -11,7 +11,6 @@ hosted tools) become one assistant message.
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,16 +32,17 @@ from ...message import (
     ToolResult,
 )
 from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
+from ...stream import ConversationEncoder
 from ...toolspec import OneTool, ToolChoice, ToolSpec
 from ..drafts import Draft, Imported
 from ..encoding import argument_text, merge_fields
 from ..media import media_by_url, openai_file, stored_file
 from ..reading import JsonSource, Node, require_new_id, take_json
 from ..stored_answers import invocation_of, read_answer
-from ..turns import Growing, as_json, write_conversation
+from ..turns import as_json
 from .dialects import SPECIFICATION, ResponsesDialect
 
-__all__ = ["encode_request", "import_openai_responses"]
+__all__ = ["Encoder", "import_openai_responses"]
 
 CACHE_KEY_LIMIT = 64
 
@@ -58,36 +58,6 @@ HOSTED_TOOLS: dict[str, dict[str, Any]] = {
 _ID_OPTIONAL = frozenset(
     {"message", "function_call", "custom_tool_call", "tool_search_call", "tool_search_output", "compaction"}
 )
-
-
-def encode_request(request: ModelRequest, dialect: ResponsesDialect) -> WireRequest:
-    """Return the request for a conversation that handoff has fitted to this API."""
-    config = request.config
-    body: dict[str, Any] = {"model": config.model_id}
-    if request.system:
-        body["instructions"] = request.system
-    body["input"] = write_conversation(request, partial(_Conversation, dialect)).items
-    if request.tools or config.hosted_tools:
-        hosted = [_encode_hosted_tool(tool, dialect) for tool in config.hosted_tools]
-        body["tools"] = [*map(_encode_tool, request.tools), *hosted]
-        choice = request.tool_choice or config.tool_choice
-        if choice is not None:
-            body["tool_choice"] = _encode_tool_choice(choice)
-        if request.tools and config.parallel_tool_calls is not None:
-            body["parallel_tool_calls"] = config.parallel_tool_calls
-    body.update(_settings(config, dialect))
-    if dialect.store:
-        body["store"] = False
-    if dialect.encrypted_reasoning:
-        body["include"] = ["reasoning.encrypted_content"]
-    session = request.metadata.get("session_id")
-    if session and config.cache_config is not None and dialect.cache_key:
-        fits = len(session) <= CACHE_KEY_LIMIT
-        body["prompt_cache_key"] = session if fits else hashlib.sha256(session.encode()).hexdigest()
-    if request.stream:
-        body["stream"] = True
-    body = merge_fields(body, config.extensions)
-    return WireRequest(path=dialect.path, body=encode_json(body), headers=dict(dialect.headers))
 
 
 def _settings(config: ModelConfig, dialect: ResponsesDialect) -> dict[str, Any]:
@@ -149,7 +119,7 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
 # ---------------------------------------------------------------- messages
 
 
-class _Conversation(Growing):
+class Encoder(ConversationEncoder):
     """The items, and the ids of calls of free-text tools, whose outputs have a type of their own."""
 
     dialect: ResponsesDialect
@@ -166,6 +136,34 @@ class _Conversation(Growing):
             case role:
                 items = [{"role": str(role), "content": _encode_content(message.parts)}]
         self.items.extend(map(as_json, items))
+
+    def write(self, request: ModelRequest) -> WireRequest:
+        config, dialect = request.config, self.dialect
+        body: dict[str, Any] = {"model": config.model_id}
+        if request.system:
+            body["instructions"] = request.system
+        body["input"] = self.items
+        if request.tools or config.hosted_tools:
+            hosted = [_encode_hosted_tool(tool, dialect) for tool in config.hosted_tools]
+            body["tools"] = [*map(_encode_tool, request.tools), *hosted]
+            choice = request.tool_choice or config.tool_choice
+            if choice is not None:
+                body["tool_choice"] = _encode_tool_choice(choice)
+            if request.tools and config.parallel_tool_calls is not None:
+                body["parallel_tool_calls"] = config.parallel_tool_calls
+        body.update(_settings(config, dialect))
+        if dialect.store:
+            body["store"] = False
+        if dialect.encrypted_reasoning:
+            body["include"] = ["reasoning.encrypted_content"]
+        session = request.metadata.get("session_id")
+        if session and config.cache_config is not None and dialect.cache_key:
+            fits = len(session) <= CACHE_KEY_LIMIT
+            body["prompt_cache_key"] = session if fits else hashlib.sha256(session.encode()).hexdigest()
+        if request.stream:
+            body["stream"] = True
+        body = merge_fields(body, config.extensions)
+        return WireRequest(path=dialect.path, body=encode_json(body), headers=dict(dialect.headers))
 
 
 def _encode_content(parts: Sequence[Part]) -> Any:
@@ -320,17 +318,17 @@ def _hosted_item(item: dict[str, Any], picture: Part | None) -> dict[str, Any]:
 
 def _accepted(items: Iterable[dict[str, Any]], dialect: ResponsesDialect) -> Iterator[dict[str, Any]]:
     """What the host takes back of a turn: reasoning that is whole, and ids only beside the reasoning they belong to."""
-    homeless = False
+    is_orphaned = False
     for item in items:
         kind = item.get("type")
         if kind == "reasoning":
             plain = dialect.plain_reasoning and bool(item.get("content"))
-            homeless = not (item.get("encrypted_content") or plain)
-            if not homeless:
+            is_orphaned = not (item.get("encrypted_content") or plain)
+            if not is_orphaned:
                 yield item
         elif kind == "message" and item.get("role") == "assistant":
-            yield _message_form(item, with_id=dialect.item_ids and not homeless)
-        elif dialect.item_ids and not homeless:
+            yield _message_form(item, with_id=dialect.item_ids and not is_orphaned)
+        elif dialect.item_ids and not is_orphaned:
             yield item
         elif kind in _ID_OPTIONAL:
             yield {name: value for name, value in item.items() if name != "id"}

@@ -1,7 +1,6 @@
 """A conversation asked about again and again while it grows: what was written is neither written again nor changed."""
 
-import gc
-import weakref
+import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -33,8 +32,8 @@ from dragoman import (
     ToolSpec,
 )
 from dragoman.history.handoff import Handoff, hand_off
-from dragoman.models.preparing import KEPT, KEPT_BYTES, Preparations
-from dragoman.request import Growth, ModelConfig, ModelRequest
+from dragoman.models.prefixes import KEPT, KEPT_BYTES, Prefix, PrefixCache
+from dragoman.request import ModelConfig, ModelRequest
 from dragoman.target import TargetRules
 from dragoman.wire import find_codec, find_dialect
 from tests.conversations import TARGETS, VARIANTS, History, Record, needs_conversations, read_history, read_records
@@ -160,13 +159,14 @@ def test_a_model_that_has_seen_the_beginning_sends_what_one_that_has_not_would(n
 def test_a_handoff_that_goes_on_gives_what_one_from_the_start_does(
     messages: list[Message], ends: list[int], rules: TargetRules
 ) -> None:
-    handoff = Handoff(target=HERE, rules=rules)
+    handoff = Handoff.to(HERE, rules)
     for end in sorted(ends):
-        if handoff.continues_in(messages[:end], ()):
-            handed = handoff.extended(messages[:end])
+        handed = handoff.extended(messages[:end])
+        if handed is not None:
             assert handed == hand_off(messages[:end], target=HERE, rules=rules)
-            if handoff.continues_in(messages, ()):
-                later = hand_off(messages, target=HERE, rules=rules)
+            later = copy.deepcopy(handoff).extended(messages)
+            if later is not None:
+                assert later == hand_off(messages, target=HERE, rules=rules)
                 assert handed.messages[: handed.settled] == later.messages[: handed.settled]
 
 
@@ -217,19 +217,22 @@ def test_what_is_settled_is_not_looked_at_again(name: str) -> None:
     provider, _, model_id = name.partition(":")
     dialect = find_dialect(provider, model_id)
     target = ModelInvocationDescriptor(provider, dialect.specification, model_id)
-    handoff, growth = Handoff(target=target, rules=dialect.rules), Growth()
-
-    def body(messages: Sequence[Message], begun: Growth | None) -> bytes:
-        request = ModelRequest(config=ModelConfig(model_id), messages=tuple(messages), growth=begun)
-        return find_codec(dialect.specification).encode_request(request, dialect).body
-
+    codec = find_codec(dialect.specification)
+    handoff = Handoff.to(target, dialect.rules)
+    prefix = Prefix(handoff, codec.open_encoder(dialect, model_id))
     handed = handoff.extended(talk(5))
+    assert handed is not None
     assert handed.settled >= 15
-    growth.settled = handed.settled
-    whole = body(handed.messages, growth)
+
+    def body(messages: Sequence[Message]) -> bytes:
+        request = ModelRequest(config=ModelConfig(model_id), messages=tuple(messages))
+        return prefix.encode(msgspec.structs.replace(handed, messages=request.messages)).write(request).body
+
+    whole = body(handed.messages)
     forgotten = [Message.user("something else")] * handed.settled
-    assert body([*forgotten, *handed.messages[handed.settled :]], growth) == whole
-    assert body(handed.messages, None) == whole
+    assert body([*forgotten, *handed.messages[handed.settled :]]) == whole
+    request = ModelRequest(config=ModelConfig(model_id), messages=handed.messages)
+    assert codec.encode_request(request, dialect).body == whole
 
 
 def test_messages_that_a_target_takes_as_they_are_stay_the_same_objects() -> None:
@@ -261,27 +264,34 @@ def test_threads_may_share_a_model() -> None:
     assert together == [grow(messages) for messages in talks]
 
 
-def test_only_the_newest_conversations_are_remembered() -> None:
-    preparations = Preparations()
-    alive: list[weakref.ref[Handoff]] = []
+def test_only_the_newest_conversations_are_kept() -> None:
+    dialect = find_dialect("openai-chat", "gpt-4.1")
+    cache = PrefixCache(find_codec(dialect.specification), dialect)
 
     def ask(word: str, size: int) -> None:
-        preparation = preparations.take(talk(2, word), (), HERE, LAX)
-        preparation.hand_off(talk(2, word), ())
-        alive.append(weakref.ref(preparation.handoff))
-        preparations.keep(preparation, size)
+        prefix, handed = cache.take(talks[word], (), HERE, LAX)
+        prefix.encode(handed)
+        cache.keep(prefix, size)
 
-    def remembered() -> list[bool]:
-        gc.collect()
-        return [handoff() is not None for handoff in alive]
+    def kept() -> list[str]:
+        """The words whose conversations are found again."""
+        found = []
+        for word, messages in talks.items():
+            prefix, _ = cache.take(messages, (), HERE, LAX)
+            if prefix.size:
+                found.append(word)
+                cache.keep(prefix, prefix.size)
+        return found
 
-    for number in range(KEPT + 3):
-        ask(f"word{number}", 100)
-    assert remembered() == [False] * 3 + [True] * KEPT
+    words = [f"word{number}" for number in range(KEPT + 3)]
+    talks = {word: talk(2, word) for word in [*words, "large", "larger"]}
+    for word in words:
+        ask(word, 100)
+    assert kept() == words[3:]
     ask("large", KEPT_BYTES - 250)
-    assert sum(remembered()) == 3
+    assert kept() == [*words[-2:], "large"]
     ask("larger", KEPT_BYTES * 2)
-    assert remembered() == [False] * (KEPT + 4) + [True]
+    assert kept() == ["larger"]
 
 
 def test_an_answer_that_comes_late_replaces_what_was_said_in_its_place() -> None:
