@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.postgres_server import Place, Server, missing, running_server
+
+# The machines that run the tests are noisy: how long an example takes says nothing about it.
+settings.register_profile("dragoman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dragoman")
 
 _numbers = count(1)
 
