@@ -3,6 +3,7 @@
 Retrying, falling back and running tools are the loop's; what to send is the context's.
 """
 
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "model", "render_request"]
 
-_CONFIG_FIELDS = frozenset(ModelConfig.__struct_fields__) - {"extensions"}
-# What a keyword can be meant for, besides a field of the provider's request.
-_CLIENT_SETTINGS = ("api_key", "base_url", "transport", "timeouts", "headers", "cache", "text_calls", "provider_raw")
-_SETTINGS = (*ModelConfig.__struct_fields__, *_CLIENT_SETTINGS)
+_CONFIG_FIELDS = frozenset(ModelConfig.__struct_fields__)
 
 
 @forget_arguments
@@ -43,6 +41,8 @@ def model(
     *,
     api_key: "str | TokenSource | Signer | None" = None,
     base_url: str | None = None,
+    region: str | None = None,
+    project: str | None = None,
     transport: "Transport | None" = None,
     timeouts: "Timeouts | None" = None,
     headers: Mapping[str, str] | None = None,
@@ -55,8 +55,8 @@ def model(
 
     `api_key` is a key, a function that returns a fresh token, or a signer; without one, the vendor's usual
     environment variable is read when a request is sent. Hosts with an address of your own take `base_url`, or
-    `region` and `project`. Keywords that are no field of ModelConfig go to the provider as they are; one that is
-    only another spelling of a setting (`maxTokens`, `max_token`) raises InvalidValue.
+    `region` and `project`. All other keywords are fields of `ModelConfig`; what only the provider knows goes into
+    `extensions`, and is sent as it is.
 
     `text_calls` is for a server that leaves the model's tool calls in its text, in the form that the model was taught:
     `json` inside `<tool_call>`, or `xml` (`<function=name>`). It works with every provider of Chat Completions.
@@ -72,8 +72,8 @@ def model(
         dialect,
         api_key=api_key,
         base_url=base_url,
-        region=config.pop("region", None),
-        project=config.pop("project", None),
+        region=region,
+        project=project,
         transport=transport,
         timeouts=timeouts,
         headers=headers,
@@ -144,7 +144,7 @@ class Model:
         return self._rules(self.model_info())
 
     def update_config(self, **changes: Any) -> None:
-        """Change settings from the next call on; a keyword that is no field of ModelConfig is an extension."""
+        """Change settings from the next call on. Keywords are fields of ModelConfig; `extensions` are merged."""
         self._config = self._changed(changes)
 
     def get_config(self) -> ModelConfig:
@@ -353,30 +353,30 @@ _descriptor = lru_cache(ModelInvocationDescriptor)  # a value, and the same few 
 
 
 def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
-    """The config with these settings; what is no field of it is an extension, and None takes a setting back."""
+    """The config with these settings. Extensions are added to those that there are; None takes a setting back."""
     if not changes:
         return config
-    fields = {name: value for name, value in changes.items() if name in _CONFIG_FIELDS}
-    for name in changes.keys() - _CONFIG_FIELDS - {"extensions"}:
-        if (meant := _meant_setting(name)) is not None:
-            advice = f"write {meant}" if meant != name else "it is given where the model is made"
-            raise InvalidValue(
-                f"there is no setting {name!r} here: {advice}. If the provider's request has a field of that name,"
-                f" give it as extensions={{{name!r}: ...}}"
-            )
-    further = {name: value for name, value in changes.items() if name not in _CONFIG_FIELDS and name != "extensions"}
-    extensions = {**config.extensions, **(changes.get("extensions") or {}), **further}
-    return msgspec.structs.replace(config, **fields, extensions=extensions)
+    if unknown := changes.keys() - _CONFIG_FIELDS:
+        raise _unknown_setting(min(unknown))
+    given = changes.get("extensions", {})
+    extensions = {**config.extensions, **given} if isinstance(given, Mapping) else given
+    return msgspec.structs.replace(config, **{**changes, "extensions": extensions})
 
 
-@lru_cache
-def _meant_setting(name: str) -> str | None:
-    """The setting that `name` is another spelling of, if there is one; the provider would get an unknown field."""
+def _unknown_setting(name: str) -> InvalidValue:
+    """The error for a keyword that is no setting; the provider would get a field that it does not know."""
     from difflib import get_close_matches
 
-    plain = {setting.replace("_", ""): setting for setting in _SETTINGS}
-    found = get_close_matches(name.replace("_", "").lower(), plain, 1, 0.9)
-    return plain[found[0]] if found else None
+    given_to_model = inspect.signature(model).parameters.keys() - {"name", "config"}
+    if name in given_to_model:
+        return InvalidValue(f"{name} is no setting of a call: give it to model(), where the model is made")
+    plain = {setting.replace("_", ""): setting for setting in (*_CONFIG_FIELDS, *given_to_model)}
+    near = get_close_matches(name.replace("_", "").lower(), plain, 1, 0.7)
+    meant = f" Did you mean {plain[near[0]]!r}?" if near else ""
+    return InvalidValue(
+        f"there is no setting {name!r}.{meant} A field that only the provider knows is given as"
+        f" extensions={{{name!r}: ...}}"
+    )
 
 
 def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
