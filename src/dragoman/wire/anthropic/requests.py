@@ -122,6 +122,7 @@ class Encoder(Turns):
     dialect: AnthropicDialect
 
     def add(self, message: Message) -> None:
+        """Encode the next message."""
         role = "user" if message.role is Role.TOOL else str(message.role)
         blocks: list[dict[str, Any]] = []
         for part in message.parts:
@@ -135,10 +136,12 @@ class Encoder(Turns):
         self.ends.append(len(self.blocks))
 
     def close(self) -> None:
+        """Make the open turn one that the API takes."""
         if not self.blocks:
             self.blocks.append(_EMPTY_TURN)
 
     def write(self, request: ModelRequest) -> WireRequest:
+        """Return the request to the Messages API."""
         config = request.config
         dialect = self.dialect
         self.close()

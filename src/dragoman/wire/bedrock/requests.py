@@ -147,6 +147,7 @@ class Encoder(Turns):
     has_calls: bool = False
 
     def add(self, message: Message) -> None:
+        """Encode the next message."""
         role = "assistant" if message.role is Role.ASSISTANT else "user"
         if role != self.role:
             self.begin(role)
@@ -161,10 +162,12 @@ class Encoder(Turns):
         return any(kind in block for block in self.blocks)
 
     def close(self) -> None:
+        """Make the open turn one that the API takes."""
         if not self.blocks or (self.has("document") and not self.has("text")):
             self.blocks.append(BLANK)
 
     def write(self, request: ModelRequest) -> WireRequest:
+        """Return the request to Converse."""
         config = request.config
         dialect = self.dialect
         self.close()

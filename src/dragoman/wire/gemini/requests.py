@@ -129,6 +129,7 @@ class Encoder(ConversationEncoder):
     calls: dict[str, ToolCall] = msgspec.field(default_factory=dict)
 
     def add(self, message: Message) -> None:
+        """Encode the next message."""
         if self.parts and (message.role is not self.role or message.role is Role.USER):
             self.over.append(as_json(self._open()))
             self.parts = []
@@ -139,6 +140,7 @@ class Encoder(ConversationEncoder):
         self.parts.extend(encoded)
 
     def write(self, request: ModelRequest) -> WireRequest:
+        """Return the request to generateContent."""
         config, dialect = request.config, self.dialect
         body: dict[str, Any] = {}
         if request.system:

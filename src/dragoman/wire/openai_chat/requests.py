@@ -154,6 +154,7 @@ class Encoder(ConversationEncoder):
     left_out: list[int] = msgspec.field(default_factory=list)
 
     def add(self, message: Message) -> None:
+        """Encode the next message."""
         turn = _encode_message(message, self.dialect)
         if turn is not None and self.dialect.text_calls is not None and turn["role"] == "user":
             turn = self._join_user_turn(turn)
@@ -178,6 +179,7 @@ class Encoder(ConversationEncoder):
         return None
 
     def write(self, request: ModelRequest) -> WireRequest:
+        """Return the request to Chat Completions."""
         config, dialect = request.config, self.dialect
         body: dict[str, Any] = {"model": config.model_id}
         choice = request.tool_choice or config.tool_choice

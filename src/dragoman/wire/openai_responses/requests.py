@@ -127,6 +127,7 @@ class Encoder(ConversationEncoder):
     custom: set[str] = msgspec.field(default_factory=set)
 
     def add(self, message: Message) -> None:
+        """Encode the next message."""
         match message.role:
             case Role.ASSISTANT:
                 items = _assistant_items(message, self.dialect)
@@ -138,6 +139,7 @@ class Encoder(ConversationEncoder):
         self.items.extend(map(as_json, items))
 
     def write(self, request: ModelRequest) -> WireRequest:
+        """Return the request to the Responses API."""
         config, dialect = request.config, self.dialect
         body: dict[str, Any] = {"model": config.model_id}
         if request.system:
