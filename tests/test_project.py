@@ -101,3 +101,10 @@ def test_the_search_finds_a_path_of_a_machine(path: str) -> None:
 @pytest.mark.parametrize("line", ["https://pypi" + ".org/simple", "--index-url=" + "https://x", "find-links " + "= y"])
 def test_the_search_finds_a_registry(line: str) -> None:
     assert REGISTRY.search(line.encode())
+
+
+def test_a_commit_is_linted_as_ci_lints() -> None:
+    ci = (ROOT / ".ci" / "run").read_text()
+    hooks = re.findall(r"entry: (.+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    linted = ci[ci.index("say 'lint, format, types'") : ci.index("say 'slow tests")].splitlines()[1:]
+    assert hooks == [line for line in linted if line]
