@@ -1,7 +1,7 @@
 """What may not be appended, by the name of the rule that forbids it, and what may."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -35,7 +35,10 @@ from dragoman.history import (
     ToolResultsEntry,
     ToolStartedEntry,
     UnknownEntry,
+    derived,
+    rules,
 )
+from dragoman.history.entries import AnyEntry
 from tests.history_cases import answer, call, closed, denied, fresh, output, refused, with_calls
 
 # ---------------------------------------------------------------- what is illegal
@@ -233,3 +236,10 @@ def test_outputs_may_follow_one_another() -> None:
     state.append_model_output(output())
     state.append_model_output(output())
     assert len(state.entries) == 2
+
+
+@pytest.mark.parametrize("table", [derived._CHANGES, rules._CHECKS], ids=["derived state", "rules"])
+def test_every_class_of_an_entry_has_its_row(table: dict[type, Any]) -> None:
+    missing = {entry.__name__ for entry in get_args(AnyEntry)} - {entry.__name__ for entry in table}
+    assert not missing
+    assert len(table) == len(get_args(AnyEntry))

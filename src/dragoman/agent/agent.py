@@ -44,7 +44,7 @@ from .budget import Budget
 from .calling import ModelCaller
 from .contexts import Contexts
 from .events import ErrorEvent, FinishedEvent
-from .hooks import Hooks
+from .hooks import HookChain, Hooks
 from .media import MediaReader, model_at_hand
 from .observing import observers
 from .output import OutputReader
@@ -110,7 +110,7 @@ class Agent(Generic[OutputT]):
         self._runtime = runtime
         self._approval = approval
         self._output: OutputReader[OutputT] = OutputReader(output_type)
-        self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
+        self._hooks = HookChain((*observers(self._config.observability, agent_name=name), *hooks))
         self._contexts = Contexts(self._config, compactor)
         self._media = MediaReader(self._config.runtime)
         self._run: AgentRun[OutputT] | None = None

@@ -87,7 +87,7 @@ class ModelCaller:
                 self._models = self._route()
             model = self._asked = self._models[action.choice]
             call, metadata = await self._prepare(model, action)
-            call = await scope.hook("before_model", call)
+            call = await scope.hooks.before_model(call) or call
             self._stream = model.stream(
                 await self._readable(call, model),
                 () if (model.invocation, "tools") in self._media.refused else call.tools,
@@ -103,7 +103,7 @@ class ModelCaller:
         except (InvalidValue, ModelError) as error:  # what the model cannot be asked; the store's errors end the run
             return self._failed(RunError.of(error), action)
         assembly = await self._read(self._stream, call)
-        await scope.hook("after_model", call, assembly)
+        await scope.hooks.after_model(call, assembly)
         if assembly.message is None:
             return self._refused(_error_of(assembly), call, model, action)
         shortfall = find_shortfall(AnswerEnd.of(assembly.message))
@@ -168,7 +168,7 @@ class ModelCaller:
             async for delta in stream:
                 if is_first:
                     is_first = False
-                    await scope.hook("after_first_delta", call)
+                    await scope.hooks.after_first_delta(call)
                 if is_followed:
                     scope.tell(DeltaEvent, delta)
         finally:

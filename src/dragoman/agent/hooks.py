@@ -1,6 +1,6 @@
 """Where others may look in: before and after each model call and each tool. Telemetry is made of these."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,10 +9,11 @@ from ..history import HistoryToolCallResult
 from ..message import Message, ModelInvocationDescriptor, ToolCall
 from ..stream import Assembly
 from ..tools import ToolContext
+from ..tools.containing import Containing
 from ..toolspec import ToolSpec
 from .actions import Ending
 
-__all__ = ["Hooks", "ModelCall"]
+__all__ = ["HookChain", "Hooks", "ModelCall"]
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,3 +58,58 @@ class Hooks:
 
     async def after_run(self, session_id: str, run_id: str, ending: Ending) -> None:
         """A run has ended, or waits for a person."""
+
+
+class HookChain(Hooks):
+    """Calls the hooks of a run, one after the other. What a hook raises is reported, and the run goes on."""
+
+    def __init__(self, hooks: Sequence[Hooks]) -> None:
+        self._hooks = hooks
+
+    async def before_run(self, session_id: str, run_id: str) -> None:
+        """Call each."""
+        for hooks in self._hooks:
+            with _contained(hooks, "before_run"):
+                await hooks.before_run(session_id, run_id)
+
+    async def before_model(self, call: ModelCall) -> ModelCall:
+        """Call each with the call that the one before it returned; return the last of them."""
+        for hooks in self._hooks:
+            with _contained(hooks, "before_model"):
+                said = await hooks.before_model(call)
+                call = said if isinstance(said, ModelCall) else call  # whatever else a hook returns means nothing
+        return call
+
+    async def after_first_delta(self, call: ModelCall) -> None:
+        """Call each."""
+        for hooks in self._hooks:
+            with _contained(hooks, "after_first_delta"):
+                await hooks.after_first_delta(call)
+
+    async def after_model(self, call: ModelCall, assembly: Assembly) -> None:
+        """Call each."""
+        for hooks in self._hooks:
+            with _contained(hooks, "after_model"):
+                await hooks.after_model(call, assembly)
+
+    async def before_tool(self, call: ToolCall, context: ToolContext[Any]) -> None:
+        """Call each."""
+        for hooks in self._hooks:
+            with _contained(hooks, "before_tool"):
+                await hooks.before_tool(call, context)
+
+    async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
+        """Call each."""
+        for hooks in self._hooks:
+            with _contained(hooks, "after_tool"):
+                await hooks.after_tool(call, context, result)
+
+    async def after_run(self, session_id: str, run_id: str, ending: Ending) -> None:
+        """Call each."""
+        for hooks in self._hooks:
+            with _contained(hooks, "after_run"):
+                await hooks.after_run(session_id, run_id, ending)
+
+
+def _contained(hooks: Hooks, method: str) -> Containing:
+    return Containing(f"the hook {type(hooks).__name__}.{method}")

@@ -122,7 +122,7 @@ class Runner:
         scope, task = self._scope, current_task()
         around = RAISED.get()
         RAISED.set(self.raised)
-        await scope.hook("before_run", scope.session.session_id, scope.run_id)
+        await scope.hooks.before_run(scope.session.session_id, scope.run_id)
         try:
             ending = await self._carry_out(steps)
         except DragomanError as error:
@@ -135,7 +135,7 @@ class Runner:
             scope.tell(ErrorEvent, ending.error)
         self._tell_status(ending.status)
         scope.tell(FinishedEvent, ending.status, ending.error)
-        await scope.hook("after_run", scope.session.session_id, scope.run_id, ending)
+        await scope.hooks.after_run(scope.session.session_id, scope.run_id, ending)
         RAISED.set(around)
         if around is not None:  # a run inside a run
             around.extend(self.raised)

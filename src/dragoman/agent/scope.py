@@ -1,13 +1,12 @@
 """What the parts of a run share: the session that it writes to, its ids, who is told."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..history import DerivedState, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolFinishedEntry
 from ..store import Session
-from ..tools.containing import Containing
 from .events import EventLog, MessageEvent, RunEvent, ToolResultEvent
-from .hooks import Hooks, ModelCall
+from .hooks import Hooks
 
 __all__ = ["Scope"]
 
@@ -15,11 +14,11 @@ __all__ = ["Scope"]
 class Scope:
     """One run as its parts see it."""
 
-    def __init__(self, session: Session, run_id: str, *, hooks: Sequence[Hooks], log: EventLog | None) -> None:
+    def __init__(self, session: Session, run_id: str, *, hooks: Hooks, log: EventLog | None) -> None:
         self.session = session
         self.run_id = run_id
         self.call_index = 0
-        self._hooks = hooks
+        self.hooks = hooks
         self._log = log
 
     @property
@@ -52,14 +51,3 @@ class Scope:
         """Add an event, if anybody may read it."""
         if self._log is not None:
             self._log.add(event, self.run_id, self.call_index, *fields)
-
-    async def hook(self, name: str, *arguments: Any) -> Any:
-        """Call a hook of everybody. What one returns is the first argument of the next, and returned in the end."""
-        answer, *others = arguments
-        for hooks in self._hooks:
-            said = None
-            with Containing(f"the hook {type(hooks).__name__}.{name}"):  # whatever it does, the run goes on
-                said = await getattr(hooks, name)(answer, *others)
-            if isinstance(said, ModelCall) and name == "before_model":  # whatever else one returns means nothing
-                answer = said
-        return answer

@@ -127,7 +127,7 @@ class ToolRunner:
         call = ready.call
         notes = {"parse_warning": "; ".join(ready.warnings)} if ready.warnings else {}
         entry = ToolStartedEntry(call.tool_call_id, call.tool_name, ready.definition.idempotent, metadata=notes)
-        await self._scope.hook("before_tool", call, self._context(ready))
+        await self._scope.hooks.before_tool(call, self._context(ready))
         hold = self._scope.session.held
         if hold is not None:
             await hold.renew_if_old()
@@ -149,7 +149,7 @@ class ToolRunner:
             if any(isinstance(part, FileRef) and part.path is not None for part in result.attachments):
                 result = await asyncio.to_thread(self._media.admit_result, result, ready.call)
             await self._scope.append(ToolFinishedEntry(result))
-        await self._scope.hook("after_tool", ready.call, self._context(ready), result)
+        await self._scope.hooks.after_tool(ready.call, self._context(ready), result)
 
     def _needs_approval(self, ready: ReadyCall) -> bool:
         if self._config.approval != "as_declared":

@@ -24,6 +24,7 @@ from ..history import (
     NotebookEntry,
     ResetEntry,
     RunFinishedEntry,
+    RunStartedEntry,
     SteeringEntry,
     SystemInstructionEntry,
     TakeoverEntry,
@@ -34,6 +35,7 @@ from ..history import (
     to_plain_text,
     without_live_screen,
 )
+from ..history.entries import AnyEntry, as_entry
 from ..message import FileRef, Image, Message, Part, ProviderItem, Text, Thinking, ToolCall, ToolResult, UnknownPart
 from ..usage import TokenUsage
 from .output import Output, json_text, one_line, printable
@@ -45,13 +47,14 @@ TITLE_LENGTH = 100
 
 def write_entry(output: Output, entry: HistoryEntry, level: LevelOfDetail = LevelOfDetail.LIVE) -> None:
     """Write one entry: a line with its serial, kind, time and what is known of it, then what it says at a level."""
-    facts = [*_facts(entry), *_level_facts(entry, level)]
+    known = as_entry(entry)
+    facts = [*_facts(known), *_level_facts(entry, level)]
     output.write(f"#{entry.serial} ", "bold")
     output.write(entry.kind, "cyan")
     when = local_time(entry.timestamp) if entry.timestamp else ""
     rest = "  ".join([part for part in (when, f"run {entry.run_id[:8]}" if entry.run_id else "", *facts) if part])
     output.line(f"  {rest}" if rest else "", "dim")
-    for text, style in _said(entry, level):
+    for text, style in _said(known, level):
         output.indented(text, style)
 
 
@@ -114,7 +117,7 @@ def markdown_of(session_id: str, entries: Sequence[HistoryEntry]) -> Iterator[st
     yield f"# {title_of(entries) or session_id}\n\n"
     yield f"Session `{printable(session_id)}`, {len(entries)} entries.\n"
     for entry in entries:
-        block = _markdown(entry)
+        block = _markdown(as_entry(entry))
         if block:
             yield f"\n{printable(block)}\n"
 
@@ -122,7 +125,7 @@ def markdown_of(session_id: str, entries: Sequence[HistoryEntry]) -> Iterator[st
 # ---------------------------------------------------------------- what stands beside and below the first line
 
 
-def _facts(entry: HistoryEntry) -> list[str]:
+def _facts(entry: AnyEntry) -> list[str]:
     match entry:
         case ModelOutputEntry():
             return [_model_name(entry.message), usage_words(entry.usage), _finish(entry.message)]
@@ -142,57 +145,66 @@ def _facts(entry: HistoryEntry) -> list[str]:
             return [f"because of {entry.reason}"]
         case NotebookEntry():
             return [entry.operation]
-        case _:
+        case (
+            ModelInputEntry()
+            | ToolResultsEntry()
+            | SystemInstructionEntry()
+            | ToolFinishedEntry()
+            | RunStartedEntry()
+            | SteeringEntry()
+            | AbortRequestedEntry()
+            | ResetEntry()
+            | UnknownEntry()
+        ):
             return []
-
-
-# Entries that hold one text: the field, and what stands for an empty one.
-_TEXT_FIELDS: dict[type[HistoryEntry], tuple[str, str]] = {
-    SystemInstructionEntry: ("instruction", "(none)"),
-    NotebookEntry: ("content", "(empty)"),
-    CompactionEntry: ("summary", ""),
-    ApprovalAskedEntry: ("reason", ""),
-    ApprovalAnsweredEntry: ("reason", ""),
-    InterruptionEntry: ("message", ""),
-    RunFinishedEntry: ("message", ""),
-    AbortRequestedEntry: ("reason", ""),
-}
+        case _:
+            assert_never(entry)
 
 
 def _interruption_pieces(entry: InterruptionEntry) -> Iterator[tuple[str, str]]:
+    if entry.message:
+        yield entry.message, ""
     if entry.provider_message:
         yield f"the provider said: {entry.provider_message}", "red"
     if entry.partial is not None:
         yield from _message_pieces(entry.partial)
 
 
-def _said(entry: HistoryEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
+def _said(entry: AnyEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
     """What an entry says, each piece with its style."""
-    if type(entry) in _TEXT_FIELDS:
-        field, otherwise = _TEXT_FIELDS[type(entry)]
-        text = getattr(entry, field) or otherwise
-        if text:
-            yield text, ""
     match entry:
+        case SystemInstructionEntry():
+            yield entry.instruction or "(none)", ""
+        case NotebookEntry():
+            yield entry.content or "(empty)", ""
+        case (
+            CompactionEntry(summary=text)
+            | ApprovalAskedEntry(reason=text)
+            | ApprovalAnsweredEntry(reason=text)
+            | AbortRequestedEntry(reason=text)
+            | RunFinishedEntry(message=text)
+        ):
+            yield from [(text, "")] if text else ()
         case SteeringEntry():
             yield from ((part_text(part), "") for part in entry.parts)
-        case ModelInputEntry() if level is LevelOfDetail.LIVE:
-            yield from ((part_text(part), "") for part in entry.parts)
         case ModelInputEntry():
-            yield _level_text(entry.sections, level), ""
+            texts = map(part_text, entry.parts) if level is LevelOfDetail.LIVE else [_level_text(entry.sections, level)]
+            yield from ((text, "") for text in texts)
         case ModelOutputEntry():
             yield from _message_pieces(entry.message)
         case InterruptionEntry():
             yield from _interruption_pieces(entry)
         case ToolResultsEntry():
-            if entry.execute_error:
-                yield entry.execute_error, "red"
-            for result in entry.results:
-                yield from _result_pieces(result, level)
+            yield from [(entry.execute_error, "red")] if entry.execute_error else ()
+            yield from (piece for result in entry.results for piece in _result_pieces(result, level))
         case ToolFinishedEntry():
             yield from _result_pieces(entry.result, level)
         case UnknownEntry():
             yield json_text(entry.payload), "dim"
+        case ToolStartedEntry() | RunStartedEntry() | TakeoverEntry() | EpochEntry() | ResetEntry():
+            pass
+        case _:
+            assert_never(entry)
 
 
 def _message_pieces(message: Message) -> Iterator[tuple[str, str]]:
@@ -257,7 +269,7 @@ def _size(data: bytes | None, url: str | None) -> str:
 # ---------------------------------------------------------------- Markdown
 
 
-def _markdown(entry: HistoryEntry) -> str:
+def _markdown(entry: AnyEntry) -> str:
     match entry:
         case SystemInstructionEntry():
             return f"## System\n\n{entry.instruction or '(none)'}"
@@ -277,8 +289,22 @@ def _markdown(entry: HistoryEntry) -> str:
             return f"### Summary of {entry.first_serial} to {entry.last_serial}\n\n{entry.summary}"
         case ResetEntry():
             return "---"
-        case _:
+        case (
+            ApprovalAskedEntry()
+            | ApprovalAnsweredEntry()
+            | ToolStartedEntry()
+            | ToolFinishedEntry()
+            | RunStartedEntry()
+            | RunFinishedEntry()
+            | SteeringEntry()
+            | AbortRequestedEntry()
+            | TakeoverEntry()
+            | EpochEntry()
+            | UnknownEntry()
+        ):
             return ""
+        case _:
+            assert_never(entry)
 
 
 def _markdown_message(message: Message) -> str:

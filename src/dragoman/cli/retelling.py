@@ -6,7 +6,7 @@ A store keeps messages, not deltas. So a message is cut into words, spread evenl
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, assert_never
 
 from ..delta import (
     DoneDelta,
@@ -24,15 +24,29 @@ from ..delta import (
 )
 from ..errors import InvalidValue
 from ..history import (
+    AbortRequestedEntry,
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    CompactionEntry,
+    EpochEntry,
     HistoryEntry,
     HistoryToolCallResult,
     InterruptionEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    NotebookEntry,
+    ResetEntry,
+    RunFinishedEntry,
     RunStartedEntry,
+    SteeringEntry,
+    SystemInstructionEntry,
+    TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolStartedEntry,
+    UnknownEntry,
 )
+from ..history.entries import AnyEntry, as_entry
 from ..message import FinishReason, Image, Message, ProviderItem, Text, Thinking, ToolCall
 from .entrytext import part_text
 from .playing import Beat, Note
@@ -70,7 +84,7 @@ def retold(entries: Iterable[HistoryEntry]) -> Iterator[Beat]:
         time = entry.timestamp or before
         beginning = beginning or time
         begun = before or time
-        for what, share in _happened(entry, answered):
+        for what, share in _happened(as_entry(entry), answered):
             yield Beat(_seconds(beginning, begun, time, share), what)
         before = time
 
@@ -130,7 +144,7 @@ def message_deltas(message: Message, *, run_id: str = "", time: datetime | None 
     yield DoneDelta(seq=next(seq), finish_reason=reason, **place)
 
 
-def _happened(entry: HistoryEntry, answered: set[str]) -> Iterator[tuple[MessageDelta | Note, float]]:
+def _happened(entry: AnyEntry, answered: set[str]) -> Iterator[tuple[MessageDelta | Note, float]]:
     """What an entry tells, each with the share of its time that has passed then."""
     match entry:
         case ModelInputEntry():
@@ -156,6 +170,25 @@ def _happened(entry: HistoryEntry, answered: set[str]) -> Iterator[tuple[Message
             for result in entry.results:
                 if result.tool_call_id not in answered:
                     yield _result_note(result), 1.0
+        case (
+            SystemInstructionEntry()
+            | NotebookEntry()
+            | CompactionEntry()
+            | ApprovalAskedEntry()
+            | ApprovalAnsweredEntry()
+            | ToolStartedEntry()
+            | RunStartedEntry()
+            | RunFinishedEntry()
+            | SteeringEntry()
+            | AbortRequestedEntry()
+            | TakeoverEntry()
+            | EpochEntry()
+            | ResetEntry()
+            | UnknownEntry()
+        ):
+            pass  # a replay shows the conversation
+        case _:
+            assert_never(entry)
 
 
 def _spread(deltas: list[MessageDelta]) -> Iterator[tuple[MessageDelta | Note, float]]:

@@ -18,6 +18,7 @@ from .entries import (
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
+    EpochEntry,
     HistoryEntry,
     InterruptionEntry,
     ModelInputEntry,
@@ -29,9 +30,11 @@ from .entries import (
     RunStatus,
     SteeringEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
     ToolStartedEntry,
+    UnknownEntry,
 )
 from .growing import GrowingIds
 from .toolresults import HistoryToolCallResult
@@ -191,9 +194,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
 
 def advance(state: DerivedState, entry: HistoryEntry) -> DerivedState:
     """Return the state after one more entry; the cost does not grow with the history."""
-    change = _CHANGES.get(type(entry))
-    changes = change(state, entry) if change is not None else {}
-    return replace(state, next_serial=state.next_serial + 1, **changes)
+    return replace(state, next_serial=state.next_serial + 1, **_CHANGES[type(entry)](state, entry))
 
 
 # ---------------------------------------------------------------- what each kind changes
@@ -298,6 +299,10 @@ def _by_reset(state: DerivedState, _entry: ResetEntry) -> dict[str, Any]:
     }
 
 
+def _by_nothing(_state: DerivedState, _entry: HistoryEntry) -> dict[str, Any]:
+    return {}
+
+
 def _with_call(state: DerivedState, tool_call_id: str, **changes: Any) -> tuple[OpenCall, ...]:
     return tuple(
         replace(call, **changes) if call.request.tool_call_id == tool_call_id else call for call in state.open_calls
@@ -308,6 +313,7 @@ def _added(state: DerivedState, usage: TokenUsage | None) -> TokenUsage:
     return state.token_usage if usage is None else state.token_usage + usage
 
 
+# A row for every class of an entry: one without a row cannot be appended.
 _CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
     ModelInputEntry: _by_input,
     ModelOutputEntry: _by_output,
@@ -325,4 +331,7 @@ _CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
     SteeringEntry: _by_steering,
     AbortRequestedEntry: _by_abort_request,
     ResetEntry: _by_reset,
+    TakeoverEntry: _by_nothing,
+    EpochEntry: _by_nothing,
+    UnknownEntry: _by_nothing,
 }

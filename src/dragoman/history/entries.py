@@ -6,7 +6,7 @@ Contextual entries give messages; the others are facts that never reach a provid
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -40,6 +40,7 @@ from .toolresults import Attachment, HistoryToolCallResult
 
 __all__ = [
     "AbortRequestedEntry",
+    "AnyEntry",
     "ApprovalAnsweredEntry",
     "ApprovalAskedEntry",
     "CompactionEntry",
@@ -471,29 +472,39 @@ class UnknownEntry(HistoryEntry, frozen=True):
         require_json_object(self.payload, f"{self.kind}.payload")
 
 
+# Every class of an entry. A match over it that ends with `assert_never` is complete, or mypy says what is missing.
+AnyEntry: TypeAlias = (
+    ModelInputEntry
+    | ModelOutputEntry
+    | ToolResultsEntry
+    | SystemInstructionEntry
+    | NotebookEntry
+    | CompactionEntry
+    | InterruptionEntry
+    | ApprovalAskedEntry
+    | ApprovalAnsweredEntry
+    | ToolStartedEntry
+    | ToolFinishedEntry
+    | RunStartedEntry
+    | RunFinishedEntry
+    | SteeringEntry
+    | AbortRequestedEntry
+    | TakeoverEntry
+    | EpochEntry
+    | ResetEntry
+    | UnknownEntry
+)
 ENTRY_CLASSES: dict[str, type[HistoryEntry]] = {
-    entry.kind: entry
-    for entry in (
-        ModelInputEntry,
-        ModelOutputEntry,
-        ToolResultsEntry,
-        SystemInstructionEntry,
-        NotebookEntry,
-        CompactionEntry,
-        InterruptionEntry,
-        ApprovalAskedEntry,
-        ApprovalAnsweredEntry,
-        ToolStartedEntry,
-        ToolFinishedEntry,
-        RunStartedEntry,
-        RunFinishedEntry,
-        SteeringEntry,
-        AbortRequestedEntry,
-        TakeoverEntry,
-        EpochEntry,
-        ResetEntry,
-    )
+    entry.kind: entry for entry in get_args(AnyEntry) if entry is not UnknownEntry
 }
+_ANY_ENTRY = frozenset(get_args(AnyEntry))
+
+
+def as_entry(entry: object) -> AnyEntry:
+    """Return the entry; raise InvalidValue if it is of no class above. A subclass would slip past tables of classes."""
+    if type(entry) not in _ANY_ENTRY:
+        raise InvalidValue.of("entry", entry, "an entry of one of the classes in dragoman.history")
+    return entry  # type: ignore[return-value]  # as checked
 
 
 def text_sections(parts: Iterable[Part]) -> LevelOfDetailSections:

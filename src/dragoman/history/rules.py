@@ -10,14 +10,22 @@ from .entries import (
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
+    EpochEntry,
     HistoryEntry,
+    InterruptionEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    NotebookEntry,
+    ResetEntry,
     RunFinishedEntry,
     RunStartedEntry,
+    SteeringEntry,
+    SystemInstructionEntry,
+    TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
     ToolStartedEntry,
+    UnknownEntry,
 )
 from .toolresults import ToolExecutionStatus
 
@@ -62,9 +70,7 @@ def require_legal(state: DerivedState, entry: HistoryEntry) -> None:
             "serial_follows",
             f"got serial {entry.serial} with id {_quoted(entry.entry_id)}: the next is {state.next_serial}",
         )
-    check = _CHECKS.get(type(entry))
-    if check is not None:
-        check(state, entry)
+    _CHECKS[type(entry)](state, entry)
 
 
 def _refuse(rule: str, seen: str) -> NoReturn:
@@ -205,6 +211,11 @@ def _quoted(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:80]}…")
 
 
+def _check_nothing(_state: DerivedState, _entry: HistoryEntry) -> None:
+    """An entry of this class is legal anywhere."""
+
+
+# A row for every class of an entry: one without a row cannot be appended.
 _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     ModelInputEntry: _check_input,
     ModelOutputEntry: _check_output,
@@ -217,4 +228,12 @@ _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     RunFinishedEntry: _check_run_end,
     AbortRequestedEntry: _check_abort_request,
     CompactionEntry: _check_compaction,
+    SystemInstructionEntry: _check_nothing,
+    NotebookEntry: _check_nothing,
+    InterruptionEntry: _check_nothing,
+    SteeringEntry: _check_nothing,
+    TakeoverEntry: _check_nothing,
+    EpochEntry: _check_nothing,
+    ResetEntry: _check_nothing,
+    UnknownEntry: _check_nothing,
 }

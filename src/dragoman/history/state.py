@@ -23,7 +23,6 @@ from .callids import with_new_call_ids
 from .contextmessages import ContextMessage, DetailPolicy, context_messages, newest_live
 from .derived import AgentStatus, DerivedState, LastError, advance
 from .entries import (
-    ENTRY_CLASSES,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
@@ -32,6 +31,7 @@ from .entries import (
     SystemInstructionEntry,
     ToolResultsEntry,
     UnknownEntry,
+    as_entry,
 )
 from .growing import Extendable, GrowingList
 from .rules import RULES, require_legal
@@ -45,9 +45,6 @@ Sink: TypeAlias = Callable[[tuple[HistoryEntry, ...]], None]
 
 _Entry = TypeVar("_Entry", bound=HistoryEntry)
 _Steps: TypeAlias = tuple[tuple[HistoryEntry, ...], list[DerivedState]]  # entries and the state after each
-
-# Rules and derived state go by the exact class: one that they do not know, a subclass say, would slip past them.
-_RECORDABLE = frozenset({*ENTRY_CLASSES.values(), UnknownEntry})
 
 
 class AgentState(
@@ -117,7 +114,7 @@ class AgentState(
         """
         loaded = tuple(entries)
         if session_id is None and loaded:
-            _require_entry(loaded[-1])
+            as_entry(loaded[-1])
             session_id = loaded[-1].entry_id.rpartition(":")[0] or None
         state = cls._new(session_id, clock, widgets, sink)
         state.commit(*loaded)
@@ -345,7 +342,7 @@ class AgentState(
     def _checked(self, entries: Iterable[HistoryEntry], state: DerivedState) -> _Steps:
         checked, states = [], []
         for entry in entries:
-            _require_entry(entry)
+            as_entry(entry)
             require_legal(state, entry)
             state = advance(state, entry)
             checked.append(entry)
@@ -362,7 +359,7 @@ class AgentState(
 
     def _prepare(self, state: DerivedState, entry: _Entry) -> tuple[_Entry, DerivedState]:
         self._require_writable()
-        _require_entry(entry)
+        as_entry(entry)
         if isinstance(entry, UnknownEntry):
             raise IllegalAppend(RULES["known_kind"], rule="known_kind")
         if entry.serial != -1 or entry.entry_id:
@@ -418,8 +415,3 @@ class AgentState(
 
     def _render_context(self, now: datetime, state: DerivedState | None = None) -> WidgetRenderContext:
         return WidgetRenderContext(state=state or self._derived, entries=self._entries, now=now)
-
-
-def _require_entry(entry: object) -> None:
-    if type(entry) not in _RECORDABLE:
-        raise InvalidValue.of("entry", entry, "an entry of one of the classes in dragoman.history")
