@@ -1,11 +1,34 @@
-"""What all request encoders share: how a call's arguments and the caller's own fields go into a request. Pure."""
+"""What the request encoders share: arguments, media, schemas, cache key, the caller's own fields, refusals. Pure."""
 
+import base64
+import hashlib
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..errors import ErrorCode, ModelError
 from ..jsontext import encode_json, is_deeper
-from ..message import ToolCall
+from ..message import Part, ToolCall
+from ..request import ModelRequest, WireRequest
+from ..target import Dialect
 
-__all__ = ["argument_object", "argument_text", "merge_fields", "result_value"]
+__all__ = [
+    "UNREAD_FILE",
+    "argument_object",
+    "argument_text",
+    "base64_text",
+    "cache_key_field",
+    "data_of",
+    "data_url",
+    "finish_request",
+    "given",
+    "is_strict_schema",
+    "merge_fields",
+    "result_value",
+    "unsupported",
+]
+
+CACHE_KEY_LIMIT = 64
+UNREAD_FILE = "a file by its path must be read before it is sent"  # an encoder reads no files
 
 # Levels of a value inside a request. The servers' own parsers read 200 in all, and the request has some around it.
 REQUEST_DEPTH = 180
@@ -42,3 +65,61 @@ def merge_fields(fields: dict[str, Any], further: dict[str, Any]) -> dict[str, A
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = merge_fields(merged[name], value) if both else value
     return merged
+
+
+def finish_request(
+    request: ModelRequest, dialect: Dialect, path: str, body: dict[str, Any], *, left_out: Collection[str] = ()
+) -> WireRequest:
+    """Return the request: the body with the caller's extensions, without the fields `left_out`, and the headers."""
+    body = merge_fields(body, request.config.extensions)
+    if left_out:
+        body = {name: value for name, value in body.items() if name not in left_out}
+    return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+
+
+def given(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def data_of(part: Part) -> Mapping[str, Any]:
+    """Return the provider fields that are stored with a part; empty where it has none."""
+    return getattr(part, "provider_data", None) or {}
+
+
+def cache_key_field(request: ModelRequest) -> dict[str, str]:
+    """Return OpenAI's field that keeps the requests of one session on one cache; empty without cache or session."""
+    session = request.metadata.get("session_id")
+    if not session or request.config.cache_config is None:
+        return {}
+    fits = len(session) <= CACHE_KEY_LIMIT
+    return {"prompt_cache_key": session if fits else hashlib.sha256(session.encode()).hexdigest()}
+
+
+def is_strict_schema(schema: Any) -> bool:
+    """Whether every object in the schema is closed and requires all its properties, as OpenAI's strict mode demands."""
+    if isinstance(schema, list):
+        return all(map(is_strict_schema, schema))
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties")
+        names = set(properties) if isinstance(properties, dict) else set()
+        if schema.get("additionalProperties") is not False or names != set(schema.get("required") or ()):
+            return False
+    return all(map(is_strict_schema, schema.values()))
+
+
+def base64_text(data: bytes) -> str:
+    """Return the bytes as base64."""
+    return base64.b64encode(data).decode()
+
+
+def data_url(mime_type: str, data: bytes) -> str:
+    """Return an address that holds the bytes themselves."""
+    return f"data:{mime_type};base64,{base64_text(data)}"
+
+
+def unsupported(message: str) -> ModelError:
+    """Return the error for something that the API, the provider or the model cannot take."""
+    return ModelError(message, code=ErrorCode.UNSUPPORTED)

@@ -4,14 +4,13 @@ Write: a conversation and its settings → JSON. Read: the messages of a request
 Parts carry `providerData` in the wire's own words (`answers` says which); it goes back as it came.
 """
 
-import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
-from ...errors import ErrorCode, ModelError, UnreadableData
+from ...errors import UnreadableData
 from ...jsontext import encode_json
 from ...message import (
     FileRef,
@@ -31,7 +30,7 @@ from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...toolspec import OneTool, ToolChoice, ToolSpec
 from ..claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
 from ..drafts import Draft, Imported
-from ..encoding import argument_object, merge_fields
+from ..encoding import UNREAD_FILE, argument_object, base64_text, data_of, finish_request, given, unsupported
 from ..media import decoded, media_by_url, media_of_bytes, stored_file
 from ..reading import JsonSource, Node, require_new_id, take_json
 from ..stored_answers import invocation_of, read_answer
@@ -79,7 +78,7 @@ def _settings(request: ModelRequest, thinking: dict[str, Any] | None, effort: st
         settings["stop_sequences"] = [text for text in config.stop_sequences if text.strip()] or None
     if user_id := request.metadata.get("user_id"):
         settings["metadata"] = {"user_id": user_id}
-    return {name: value for name, value in settings.items() if value is not None}
+    return given(settings)
 
 
 def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
@@ -99,7 +98,8 @@ def _encode_hosted_tool(tool: HostedTool) -> dict[str, Any]:
         return {"type": tool.kind, **tool.options}
     dated = _DATED_TYPE.fullmatch(tool.kind)
     if dated is None:
-        raise _unsupported(f"the hosted tool {tool.kind!r}: it has {', '.join(HOSTED_TOOLS)}, or a type with its date")
+        known = f"it has {', '.join(HOSTED_TOOLS)}, or a type with its date"
+        raise unsupported(f"the Messages API cannot take the hosted tool {tool.kind!r}: {known}")
     return {"type": tool.kind, "name": dated[1], **tool.options}
 
 
@@ -168,10 +168,9 @@ class Encoder(Turns):
         body.update(_settings(request, thinking, effort))
         if request.stream and dialect.stream_field:
             body["stream"] = True
-        body = merge_fields(body, config.extensions)
         path = dialect.stream_path if request.stream else dialect.whole_path
         path = path.format(model=_quoted(config.model_id))
-        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+        return finish_request(request, dialect, path, body)
 
     def _strip_last_text(self) -> None:
         """A final assistant text must not end in white space: the model goes on from there."""
@@ -188,7 +187,7 @@ def _loop_began_without_thinking(turns: Encoder) -> bool:
 
 
 def _encode_part(part: Part, dialect: AnthropicDialect) -> Iterator[dict[str, Any]]:
-    data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+    data = data_of(part)
     match part:
         case Text():
             if part.text.strip():  # blank text is refused, also beside other blocks
@@ -233,21 +232,18 @@ def _encode_media(part: Image | FileRef) -> dict[str, Any]:
     elif part.url is not None:
         source = {"type": "url", "url": part.url}
     elif part.data is None:
-        raise _unsupported("a file by its path: read it first")
+        raise unsupported(UNREAD_FILE)
     elif is_text and not is_image:
         source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
     elif mime_type in IMAGE_TYPES or mime_type == "application/pdf":
-        source = {"type": "base64", "media_type": mime_type, "data": base64.b64encode(part.data).decode()}
+        source = {"type": "base64", "media_type": mime_type, "data": base64_text(part.data)}
     else:
-        raise _unsupported(f"media of type {mime_type!r}: it takes jpeg, png, gif, webp, pdf and text")
+        what = f"media of type {mime_type!r}: it takes jpeg, png, gif, webp, pdf and text"
+        raise unsupported(f"the Messages API cannot take {what}")
     encoded: dict[str, Any] = {"type": "image" if is_image else "document", "source": source}
     if isinstance(part, FileRef) and part.name and not is_image:
         encoded["title"] = part.name
     return encoded
-
-
-def _unsupported(what: str) -> ModelError:
-    return ModelError(f"the Messages API cannot take {what}", code=ErrorCode.UNSUPPORTED)
 
 
 # ---------------------------------------------------------------- cache

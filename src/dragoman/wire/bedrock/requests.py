@@ -3,22 +3,20 @@
 Parts carry `providerData` in the wire's own words (`answers` says which); it goes back as it came.
 """
 
-import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from ...errors import ErrorCode, ModelError
 from ...jsontext import encode_json
 from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
 from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...toolspec import OneTool, ToolSpec
 from ..claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
-from ..encoding import argument_object, merge_fields, result_value
+from ..encoding import argument_object, base64_text, data_of, finish_request, given, result_value, unsupported
 from ..turns import Turns, read_back
 from .dialects import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
 
@@ -57,7 +55,7 @@ def _inference(
         # Newer Claude models take one of the two at most.
         if config.temperature is None or dialect.reasoning != "thinking":
             settings["topP"] = config.top_p
-    return {name: value for name, value in settings.items() if value is not None}
+    return given(settings)
 
 
 def _reasoning(
@@ -69,12 +67,13 @@ def _reasoning(
         if thinks_by_budget(thinking) and _loop_began_without_thinking(turns):
             thinking = None  # the model refuses the request otherwise; the next turn thinks again
         fields = {"thinking": thinking, "output_config": {"effort": effort} if effort else None}
-        return {name: value for name, value in fields.items() if value is not None}, thinking
+        return given(fields), thinking
     wanted = config.reasoning
     if wanted is None or wanted.effort == "off" or (wanted.effort is None and wanted.budget_tokens is None):
         return {}, None
     if dialect.reasoning is None or wanted.effort is None:
-        raise _unsupported(f"reasoning with {config.model_id}" + ("" if dialect.reasoning is None else " by a budget"))
+        by_budget = "" if dialect.reasoning is None else " by a budget"
+        raise unsupported(f"Bedrock Converse cannot take reasoning with {config.model_id}{by_budget}")
     word = EFFORTS[wanted.effort]
     if dialect.reasoning == "reasoningConfig":
         return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": word}}, None
@@ -90,7 +89,7 @@ def _loop_began_without_thinking(turns: "Encoder") -> bool:
 
 def _output_config(schema: dict[str, Any], dialect: BedrockDialect) -> dict[str, Any]:
     if not dialect.structured_output:
-        raise _unsupported("an output schema with this model family")
+        raise unsupported("Bedrock Converse cannot take an output schema with this model family")
     written = {"name": "output", "schema": encode_json(schema).decode()}
     return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": written}}}
 
@@ -113,7 +112,7 @@ def _tool_config(
         return {"tools": tools}
     forced = {"tool": {"name": choice.tool_name}} if isinstance(choice, OneTool) else {"any": {}}
     if not dialect.forced_choices.issuperset(forced):
-        raise _unsupported(f"tool_choice {choice!r} with {request.config.model_id}")
+        raise unsupported(f"Bedrock Converse cannot take tool_choice {choice!r} with {request.config.model_id}")
     return {"tools": tools, "toolChoice": forced}
 
 
@@ -132,7 +131,7 @@ def _encode_tool(tool: ToolSpec, dialect: BedrockDialect) -> dict[str, Any]:
 def _encode_hosted_tool(tool: HostedTool, dialect: BedrockDialect) -> dict[str, Any]:
     name = dialect.hosted_tools.get(tool.kind, tool.kind)
     if name in _OUR_WORDS:
-        raise _unsupported(f"the hosted tool {tool.kind!r} with this model family")
+        raise unsupported(f"Bedrock Converse cannot take the hosted tool {tool.kind!r} with this model family")
     return {"systemTool": {"name": name, **tool.options}}
 
 
@@ -192,10 +191,9 @@ class Encoder(Turns):
         body["messages"] = self.written()
         body["requestMetadata"] = request.metadata
         body = {name: value for name, value in body.items() if value}
-        body = merge_fields(body, config.extensions)
         method = "converse-stream" if request.stream else "converse"
         path = f"/model/{quote(config.model_id, safe='')}/{method}"
-        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+        return finish_request(request, dialect, path, body)
 
     def _strip_last_text(self) -> None:
         """A final assistant text must not end in white space: the model goes on from there."""
@@ -212,7 +210,7 @@ class Encoder(Turns):
             self.blocks[place] = {**self.blocks[place], "toolResult": longer}
 
     def _part(self, part: Part) -> Iterator[dict[str, Any]]:
-        data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+        data = data_of(part)
         match part:
             case Text():
                 if "citations" in data:
@@ -266,15 +264,16 @@ class Encoder(Turns):
             kind = DOCUMENT_FORMATS.get(mime_type, "txt")
             name = self._document_name((part.name if isinstance(part, FileRef) else None) or "document")
             return {"document": {"format": kind, "name": name, "source": source}}
-        raise _unsupported(f"media of type {part.mime_type!r}")
+        raise unsupported(f"Bedrock Converse cannot take media of type {part.mime_type!r}")
 
     def _source(self, part: Image | FileRef) -> dict[str, Any]:
         if part.data is not None:
-            return {"bytes": base64.b64encode(part.data).decode()}
+            return {"bytes": base64_text(part.data)}
         if self.dialect.s3_media and part.url is not None and part.url.startswith("s3://"):
             return {"s3Location": {"uri": part.url}}
         allowed = "bytes, or an s3:// address" if self.dialect.s3_media else "bytes"
-        raise _unsupported(f"media by a path, an address or a file id with this model family: it takes {allowed}")
+        what = f"media by a path, an address or a file id with this model family: it takes {allowed}"
+        raise unsupported(f"Bedrock Converse cannot take {what}")
 
     def _document_name(self, wanted: str) -> str:
         """A name in the API's narrow alphabet that no other document of the request has."""
@@ -285,10 +284,6 @@ class Encoder(Turns):
             name = f"{safe} ({number})"
         self.document_names.add(name)
         return name
-
-
-def _unsupported(what: str) -> ModelError:
-    return ModelError(f"Bedrock Converse cannot take {what}", code=ErrorCode.UNSUPPORTED)
 
 
 # ---------------------------------------------------------------- cache

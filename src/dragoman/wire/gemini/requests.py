@@ -3,7 +3,6 @@
 The conversation is one that handoff has fitted; `answers` says what `providerData` holds.
 """
 
-import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,12 +11,20 @@ from urllib.parse import quote
 import msgspec
 
 from ...errors import ErrorCode, ModelError
-from ...jsontext import encode_json
 from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
 from ...request import HostedTool, ModelConfig, ModelRequest, Reasoning, WireRequest
 from ...stream import ConversationEncoder
 from ...toolspec import OneTool, ToolChoice, ToolSpec
-from ..encoding import argument_object, merge_fields, result_value
+from ..encoding import (
+    UNREAD_FILE,
+    argument_object,
+    base64_text,
+    data_of,
+    finish_request,
+    given,
+    result_value,
+    unsupported,
+)
 from ..turns import as_json
 from .dialects import GeminiDialect
 
@@ -62,14 +69,14 @@ def _generation_settings(config: ModelConfig) -> dict[str, Any]:
         settings["responseJsonSchema"] = config.output_schema
     if config.reasoning is not None:
         settings["thinkingConfig"] = _thinking_settings(config.reasoning, config.model_id) or None
-    return {name: value for name, value in settings.items() if value is not None}
+    return given(settings)
 
 
 def _thinking_settings(reasoning: Reasoning, model: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     newer, is_pro = _version(model) >= 3, "-pro" in model
     if reasoning.effort == "off" and (newer or is_pro):
-        raise _unsupported(f"{model} always thinks: its reasoning cannot be turned off")
+        raise unsupported(f"{model} always thinks: its reasoning cannot be turned off")
     if reasoning.budget_tokens is not None:
         settings["thinkingBudget"] = reasoning.budget_tokens
     elif reasoning.effort is not None and newer:
@@ -97,7 +104,7 @@ def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _tool_settings(request: ModelRequest, dialect: GeminiDialect) -> dict[str, Any]:
     if request.config.parallel_tool_calls is False and request.tools:
-        raise _unsupported("this API cannot be told to make one call at a time (parallel_tool_calls=False)")
+        raise unsupported("this API cannot be told to make one call at a time (parallel_tool_calls=False)")
     settings: dict[str, Any] = {}
     choice: ToolChoice = request.tool_choice or request.config.tool_choice or "auto"
     if not request.tools:
@@ -151,13 +158,11 @@ class Encoder(ConversationEncoder):
         body["generationConfig"] = _generation_settings(config)
         body = {name: value for name, value in body.items() if value}
         body["contents"] = [*self.over, self._open()] if self.parts else self.over
-        body = merge_fields(body, config.extensions)
-        if "cachedContent" in config.extensions:
-            body = {name: value for name, value in body.items() if name not in CACHED_FIELDS}
+        cached = CACHED_FIELDS if "cachedContent" in config.extensions else ()
         model = config.model_id if "/" in config.model_id else f"{dialect.collection}/{config.model_id}"
         method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = dialect.path.format(model=quote(model, safe="/:@"), method=method)
-        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+        return finish_request(request, dialect, path, body, left_out=cached)
 
     def _open(self) -> dict[str, Any]:
         return {"role": "model" if self.role is Role.ASSISTANT else "user", "parts": self.parts}
@@ -171,7 +176,7 @@ def _sign_first_call(parts: list[dict[str, Any]]) -> None:
 
 
 def _encode_part(part: Part, calls: dict[str, ToolCall], dialect: GeminiDialect) -> Iterator[dict[str, Any]]:
-    data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+    data = data_of(part)
     match part:
         case Text():
             if part.text or data:
@@ -230,16 +235,12 @@ def _encode_media(part: Image | FileRef, data: Mapping[str, Any], dialect: Gemin
     further = {name: value for name, value in data.items() if name != "inlineData"}
     if part.data is not None:
         if not part.mime_type:
-            raise _unsupported("this API takes a file's bytes only with their media type")
-        blob = {"mimeType": part.mime_type, "data": base64.b64encode(part.data).decode()}
+            raise unsupported("this API takes a file's bytes only with their media type")
+        blob = {"mimeType": part.mime_type, "data": base64_text(part.data)}
         return {"inlineData": {**blob, **data.get("inlineData", {})}, **further}
     uri = part.url or (part.file_id if isinstance(part, FileRef) else None)
     if uri is None:
-        raise _unsupported("a file given by its path must be read before it is sent")
+        raise unsupported(UNREAD_FILE)
     if uri.startswith("files/"):  # the short name under which the Files API gives one out
         uri = f"{dialect.base_url}/v1beta/{uri}"
     return {"fileData": {"fileUri": uri, **({"mimeType": part.mime_type} if part.mime_type else {})}, **further}
-
-
-def _unsupported(what: str) -> ModelError:
-    return ModelError(what, code=ErrorCode.UNSUPPORTED)

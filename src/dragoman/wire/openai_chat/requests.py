@@ -4,16 +4,14 @@ Write: a conversation that handoff has fitted → JSON. Read: the messages of a 
 The fields of `ChatDialect` say what a vendor takes, and under which names.
 """
 
-import base64
-import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from ...errors import ErrorCode, ModelError, UnreadableData
+from ...errors import ModelError, UnreadableData
 from ...jsontext import encode_json
 from ...message import (
     FileRef,
@@ -32,7 +30,18 @@ from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...stream import ConversationEncoder
 from ...toolspec import OneTool, ToolChoice, ToolSpec
 from ..drafts import Draft, Imported
-from ..encoding import argument_text, merge_fields
+from ..encoding import (
+    argument_text,
+    base64_text,
+    cache_key_field,
+    data_of,
+    data_url,
+    finish_request,
+    given,
+    is_strict_schema,
+    merge_fields,
+    unsupported,
+)
 from ..media import decoded, media_by_url, media_of_bytes, openai_file
 from ..reading import JsonSource, Node, require_new_id, take_json
 from ..stored_answers import invocation_of, read_answer
@@ -43,13 +52,11 @@ from .text_calls import describe_tools, write_calls, write_result
 __all__ = ["Encoder", "import_openai_chat"]
 
 CACHE_BREAKPOINTS = 4
-CACHE_KEY_LIMIT = 64
-SESSION_NAMES = ("session_id", "sessionId")
 _SCHEMA_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def _unsupported(dialect: ChatDialect, what: str) -> ModelError:
-    return ModelError(f"{dialect.provider} cannot take {what}", code=ErrorCode.UNSUPPORTED)
+    return unsupported(f"{dialect.provider} cannot take {what}")
 
 
 # ---------------------------------------------------------------- settings and tools
@@ -66,7 +73,7 @@ def _settings(config: ModelConfig, dialect: ChatDialect) -> dict[str, Any]:
         if not dialect.output_schema:
             raise _unsupported(dialect, "a schema for its output")
         settings["response_format"] = _encode_output_schema(config.output_schema)
-    return {name: value for name, value in settings.items() if value is not None}
+    return given(settings)
 
 
 def _reasoning_settings(config: ModelConfig, dialect: ChatDialect) -> dict[str, Any]:
@@ -94,22 +101,9 @@ def _encode_output_schema(schema: dict[str, Any]) -> dict[str, Any]:
     title = schema.get("title")
     name = title if isinstance(title, str) and _SCHEMA_NAME.fullmatch(title) else "output"
     json_schema: dict[str, Any] = {"name": name, "schema": schema}
-    if _is_strict(schema):  # the API refuses strictness for a schema that leaves anything open
+    if is_strict_schema(schema):  # the API refuses strictness for a schema that leaves anything open
         json_schema["strict"] = True
     return {"type": "json_schema", "json_schema": json_schema}
-
-
-def _is_strict(schema: Any) -> bool:
-    """Whether every object in the schema closes itself and requires all its properties."""
-    if isinstance(schema, list):
-        return all(map(_is_strict, schema))
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties") or {}
-        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != set(properties):
-            return False
-    return all(map(_is_strict, schema.values()))
 
 
 def _encode_tool(tool: ToolSpec, dialect: ChatDialect) -> dict[str, Any]:
@@ -200,18 +194,14 @@ class Encoder(ConversationEncoder):
         body["messages"] = self._messages(request)
         body.update(dialect.defaults)
         body.update(_settings(config, dialect))
-        if config.cache_config is not None and dialect.cache_key:
-            session = next((request.metadata[name] for name in SESSION_NAMES if request.metadata.get(name)), None)
-            if session is not None:
-                is_short = len(session) <= CACHE_KEY_LIMIT
-                body["prompt_cache_key"] = session if is_short else hashlib.sha256(session.encode()).hexdigest()
+        if dialect.cache_key:
+            body.update(cache_key_field(request))
         if request.stream:
             body["stream"] = True
             if dialect.stream_options:
                 body["stream_options"] = dialect.stream_options
-        body = merge_fields(body, config.extensions)
         path = dialect.path.format(model=config.model_id)
-        return WireRequest(path=path, body=encode_json(body), headers=dict(dialect.headers))
+        return finish_request(request, dialect, path, body)
 
     def _messages(self, request: ModelRequest) -> list[msgspec.Raw]:
         """Return the messages with the system's in front, and with marks where the provider shall cache."""
@@ -296,12 +286,12 @@ def _encode_media(part: Image | FileRef, dialect: ChatDialect) -> dict[str, Any]
         assert part.data is not None
         text = part.data.decode("utf-8", "replace")
         return {"type": "text", "text": f"{name}:\n\n{text}" if name else text}
-    data = base64.b64encode(part.data).decode() if part.data is not None else ""
-    url = part.url if part.url is not None else f"data:{mime_type};base64,{data}"
+    data = part.data or b""
+    url = part.url if part.url is not None else data_url(mime_type, data)
     if form == "input_audio":
         if mime_type not in AUDIO_FORMATS:
             raise _unsupported(dialect, f"sound of type {mime_type!r}; it takes wav and mp3")
-        return {"type": "input_audio", "input_audio": {"data": data, "format": AUDIO_FORMATS[mime_type]}}
+        return {"type": "input_audio", "input_audio": {"data": base64_text(data), "format": AUDIO_FORMATS[mime_type]}}
     if form == "file":
         return {"type": "file", "file": {"filename": name or "document.pdf", "file_data": url}}
     if form == "document_url":
@@ -346,7 +336,7 @@ def _encode_further(parts: Sequence[Any], dialect: ChatDialect, *, has_calls: bo
     further: dict[str, Any] = {}
     details: list[Any] = []
     for part in parts:
-        data: Mapping[str, Any] = getattr(part, "provider_data", None) or {}
+        data = data_of(part)
         if isinstance(part, Thinking):
             details.extend(data.get("reasoning_details") or ())
             further.update({name: data[name] for name in ("extra_content", "thought_signature") if name in data})
@@ -386,7 +376,7 @@ def _encode_content_parts(parts: Sequence[Any]) -> list[dict[str, Any]] | None:
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:
-    data: Mapping[str, Any] = call.provider_data or {}
+    data = data_of(call)
     further = {"extra_content": data["extra_content"]} if "extra_content" in data else {}
     if data.get("type") == "custom":
         custom = {"name": call.tool_name, "input": call.raw_args_text}

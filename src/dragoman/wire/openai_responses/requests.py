@@ -8,14 +8,12 @@ Read: the items of a request → a conversation. The list is flat: the model's i
 hosted tools) become one assistant message.
 """
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from ...errors import ErrorCode, ModelError, UnreadableData
+from ...errors import UnreadableData
 from ...jsontext import encode_json
 from ...message import (
     FileRef,
@@ -35,7 +33,19 @@ from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...stream import ConversationEncoder
 from ...toolspec import OneTool, ToolChoice, ToolSpec
 from ..drafts import Draft, Imported
-from ..encoding import argument_text, merge_fields
+from ..encoding import (
+    UNREAD_FILE,
+    argument_text,
+    base64_text,
+    cache_key_field,
+    data_of,
+    data_url,
+    finish_request,
+    given,
+    is_strict_schema,
+    merge_fields,
+    unsupported,
+)
 from ..media import media_by_url, openai_file, stored_file
 from ..reading import JsonSource, Node, require_new_id, take_json
 from ..stored_answers import invocation_of, read_answer
@@ -43,8 +53,6 @@ from ..turns import as_json
 from .dialects import SPECIFICATION, ResponsesDialect
 
 __all__ = ["Encoder", "import_openai_responses"]
-
-CACHE_KEY_LIMIT = 64
 
 EFFORTS = {"off": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "max": "xhigh"}
 
@@ -68,7 +76,7 @@ def _settings(config: ModelConfig, dialect: ResponsesDialect) -> dict[str, Any]:
         thinking["effort"] = EFFORTS[reasoning.effort]
     if reasoning and reasoning.budget_tokens:
         if not dialect.reasoning_budget:
-            raise _unsupported(f"{dialect.provider} takes a reasoning effort, not a budget of tokens")
+            raise unsupported(f"{dialect.provider} takes a reasoning effort, not a budget of tokens")
         thinking["max_tokens"] = reasoning.budget_tokens
     if reasoning and reasoning.summary:
         thinking["summary"] = "auto"
@@ -78,23 +86,9 @@ def _settings(config: ModelConfig, dialect: ResponsesDialect) -> dict[str, Any]:
     settings["reasoning"] = thinking or None
     if config.output_schema is not None:
         schema = config.output_schema
-        form = {"type": "json_schema", "name": "output", "schema": schema, "strict": _is_strict(schema)}
+        form = {"type": "json_schema", "name": "output", "schema": schema, "strict": is_strict_schema(schema)}
         settings["text"] = {"format": form}
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def _is_strict(schema: Any) -> bool:
-    """Whether every object in the schema is closed and has all its properties required, as strict mode demands."""
-    if isinstance(schema, list):
-        return all(map(_is_strict, schema))
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties")
-        names = set(properties) if isinstance(properties, dict) else set()
-        if schema.get("additionalProperties") is not False or names != set(schema.get("required") or ()):
-            return False
-    return all(map(_is_strict, schema.values()))
+    return given(settings)
 
 
 def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
@@ -108,7 +102,7 @@ def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _encode_hosted_tool(tool: HostedTool, dialect: ResponsesDialect) -> dict[str, Any]:
     if not dialect.hosted_tools:
-        raise _unsupported(f"{dialect.provider} runs no tools of its own: {tool.kind!r} is not there")
+        raise unsupported(f"{dialect.provider} runs no tools of its own: {tool.kind!r} is not there")
     return merge_fields(HOSTED_TOOLS.get(tool.kind, {"type": tool.kind}), tool.options)
 
 
@@ -158,14 +152,11 @@ class Encoder(ConversationEncoder):
             body["store"] = False
         if dialect.encrypted_reasoning:
             body["include"] = ["reasoning.encrypted_content"]
-        session = request.metadata.get("session_id")
-        if session and config.cache_config is not None and dialect.cache_key:
-            fits = len(session) <= CACHE_KEY_LIMIT
-            body["prompt_cache_key"] = session if fits else hashlib.sha256(session.encode()).hexdigest()
+        if dialect.cache_key:
+            body.update(cache_key_field(request))
         if request.stream:
             body["stream"] = True
-        body = merge_fields(body, config.extensions)
-        return WireRequest(path=dialect.path, body=encode_json(body), headers=dict(dialect.headers))
+        return finish_request(request, dialect, dialect.path, body)
 
 
 def _encode_content(parts: Sequence[Part]) -> Any:
@@ -185,10 +176,10 @@ def _encode_inputs(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
 def _encode_media(part: Image | FileRef) -> dict[str, Any]:
     file_id = part.file_id if isinstance(part, FileRef) else None
     if isinstance(part, FileRef) and part.path is not None:
-        raise _unsupported("a file by its path must be read before it is sent")
+        raise unsupported(UNREAD_FILE)
     url = part.url
     if part.data is not None:
-        url = f"data:{part.mime_type or 'application/octet-stream'};base64,{base64.b64encode(part.data).decode()}"
+        url = data_url(part.mime_type or "application/octet-stream", part.data)
     if isinstance(part, Image) or (part.mime_type or "").startswith("image/"):
         place = {"file_id": file_id} if file_id is not None else {"image_url": url}
         return {"type": "input_image", "detail": "auto", **place}
@@ -230,11 +221,11 @@ def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[s
 def _own_items(message: Message) -> Iterator[dict[str, Any]]:
     """The items that a turn's parts came as; parts with the same item id are one item, at the place of the first."""
     parts = [part for part in message.parts if not isinstance(part, Text) or part.text or part.provider_data]
-    pictures = {_data(part).get("id"): part for part in parts if isinstance(part, Image)}
+    pictures = {data_of(part).get("id"): part for part in parts if isinstance(part, Image)}
     seen: set[Any] = set()
     bare: list[str] = []
     for part in parts:
-        data = _data(part)
+        data = data_of(part)
         if isinstance(part, Text) and "id" not in data:
             bare.append(part.text)
             continue
@@ -247,7 +238,9 @@ def _own_items(message: Message) -> Iterator[dict[str, Any]]:
             same: list[Part] = [part]
             if "id" in data:
                 seen.add(data["id"])
-                same = [other for other in parts if type(other) is type(part) and _data(other).get("id") == data["id"]]
+                same = [
+                    other for other in parts if type(other) is type(part) and data_of(other).get("id") == data["id"]
+                ]
             yield _message_item(same) if isinstance(part, Text) else _reasoning_item(same)
         elif isinstance(part, ToolCall):
             yield _call_item(part)
@@ -255,10 +248,6 @@ def _own_items(message: Message) -> Iterator[dict[str, Any]]:
             yield _hosted_item(part.item, pictures.get(part.item.get("id")))
     if bare:
         yield _text_item("".join(bare))
-
-
-def _data(part: Part) -> dict[str, Any]:
-    return getattr(part, "provider_data", None) or {}
 
 
 def _text_item(text: str) -> dict[str, Any]:
@@ -270,7 +259,7 @@ def _message_item(parts: Sequence[Part]) -> dict[str, Any]:
     content = []
     for part in parts:
         assert isinstance(part, Text)
-        data = _data(part)
+        data = data_of(part)
         fields.update({name: value for name, value in data.items() if name != "content"})
         content.append(_output_text(part.text, data.get("content") or {}))
     return {"type": "message", "role": "assistant", "content": content, **fields}
@@ -288,7 +277,7 @@ def _output_text(text: str, further: dict[str, Any]) -> dict[str, Any]:
 
 def _reasoning_item(parts: Sequence[Part]) -> dict[str, Any]:
     text = "".join(part.text for part in parts if isinstance(part, Thinking))
-    item: dict[str, Any] = {"type": "reasoning", **_data(parts[-1])}
+    item: dict[str, Any] = {"type": "reasoning", **data_of(parts[-1])}
     for name in ("summary", "content"):
         entries = []
         for entry in item.get(name) or ():
@@ -305,7 +294,7 @@ def _reasoning_item(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _call_item(call: ToolCall) -> dict[str, Any]:
-    data = _data(call)
+    data = data_of(call)
     fields = {"call_id": call.tool_call_id, "name": call.tool_name}
     if data.get("type") == "custom_tool_call" and call.arguments is not None:
         return {**data, **fields, "input": call.arguments.get("input", "")}
@@ -314,7 +303,7 @@ def _call_item(call: ToolCall) -> dict[str, Any]:
 
 def _hosted_item(item: dict[str, Any], picture: Part | None) -> dict[str, Any]:
     if isinstance(picture, Image) and picture.data is not None:
-        return {**item, "result": base64.b64encode(picture.data).decode()}
+        return {**item, "result": base64_text(picture.data)}
     return item
 
 
@@ -341,10 +330,6 @@ def _message_form(item: dict[str, Any], *, with_id: bool) -> dict[str, Any]:
         return {**item, "status": item.get("status", "completed")}
     text = "".join(content.get("text") or content.get("refusal") or "" for content in item["content"])
     return {**_text_item(text), **({"phase": item["phase"]} if "phase" in item else {})}
-
-
-def _unsupported(message: str) -> ModelError:
-    return ModelError(message, code=ErrorCode.UNSUPPORTED)
 
 
 # ---------------------------------------------------------------- read: a request's messages → a conversation
