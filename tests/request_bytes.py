@@ -136,9 +136,8 @@ def _rendered_with(target: Target, history: History, settings: dict[str, Any]) -
         "cache_anchors": (0, len(history.messages) // 2) if settings.pop("anchors", False) else (),
     }
     tools: Sequence[ToolSpec] = settings.pop("tools", history.tools)
-    extensions: dict[str, Any] = settings.pop("extensions", {})
     try:
-        model = _new_model(target, {**settings, **extensions})
+        model = _new_model(target, settings)
     except DragomanError as error:
         return repr(error).encode()
     return _rendered(model, History(history.name, history.system, history.messages, tuple(tools)), **call)
