@@ -85,6 +85,8 @@ class ProviderClient:
         self._api_key = api_key
         self._given_signer: Signer | None = None  # of the key that was given
         self._found_signer: Signer | None = None
+        self._last_sent: tuple[str, Mapping[str, str]] | None = None
+        self._last_secrets = Secrets()
         self._transport = transport
         self._timeouts = timeouts or Timeouts()
         self._headers = dict(headers or {})
@@ -143,7 +145,7 @@ class ProviderClient:
         try:
             transport = self._transport or default_transport()
             signed = await self._signed(request)
-            told.learn(secrets_of(signed))
+            told.learn(self._secrets_of(signed))
             response = await transport.send(signed, self._timeouts)
             reader = self._reader(response, run_id, error_mapper, text_calls, told)
             if on_answer is not None:
@@ -202,6 +204,12 @@ class ProviderClient:
             text_calls=text_calls,
             redact_raw=told.hide if self._provider_raw else None,
         )
+
+    def _secrets_of(self, request: HttpRequest) -> Secrets:
+        sent = (request.url, request.headers)
+        if sent != self._last_sent:  # mostly they are those of the request before
+            self._last_sent, self._last_secrets = sent, secrets_of(request)
+        return self._last_secrets
 
     async def _signed(self, request: WireRequest) -> HttpRequest:
         # No local variable of this function shows a secret: error reporters collect them.

@@ -34,7 +34,7 @@ class Prefix(msgspec.Struct, eq=False):
         for message in handed.messages[self.encoded : handed.settled]:
             self.encoder.add(message)
         self.encoded = handed.settled
-        whole = self.encoder.copy()
+        whole = self.encoder.copy() if self.encoded else self.encoder  # nothing of it is kept then
         for message in handed.messages[handed.settled :]:
             whole.add(message)
         return whole
