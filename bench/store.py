@@ -32,8 +32,8 @@ LONG = 10_000
 VERY_LONG = 100_000
 TEXT = 1024
 
-APPEND_GOAL = 0.8  # of the rate of bare single-row inserts
-GROUP_GOAL = 0.6  # of the rate of bare 32-row transactions
+APPEND_GOAL = 0.6  # of the rate of bare single-row inserts
+GROUP_GOAL = 0.3  # of the rate of bare 32-row transactions
 DISK_GOAL = 1.4  # bytes per byte of text
 LOAD_GOAL = 2.0  # times as long as reading and decoding the same bytes
 GROWTH_GOAL = 1.25  # times what an append to a new session costs

@@ -1,7 +1,7 @@
 """Where sessions are kept: the `SessionStore` protocol, stores in memory, in a SQLite file and in PostgreSQL, and
 `Session`.
 
-Everything is loaded when it is first asked for, SQLite, psycopg and asyncio when they are first used.
+Everything is loaded when it is first asked for, SQLite and psycopg when they are first used.
 """
 
 from typing import TYPE_CHECKING

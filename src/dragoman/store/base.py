@@ -1,5 +1,6 @@
 """What every store of this package does alike: followers, lists, the clock, the end. Knows no database."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
@@ -69,8 +70,6 @@ class BaseStore(ABC):
         self, session_id: str, *, seconds: float = LEASE_SECONDS, wait_seconds: float = 0.0
     ) -> Lease:
         """Return the lease of the session; raise SessionBusy if an owner has it for all of `wait_seconds`."""
-        import asyncio
-
         require_session_id(session_id)
         require_seconds(seconds, "seconds", 0.05)
         require_seconds(wait_seconds, "wait_seconds", 0.0)
@@ -87,7 +86,6 @@ class BaseStore(ABC):
 
     async def _acquire_or_give_back(self, session_id: str, seconds: float) -> Lease:
         """Acquire the lease; one that comes after the caller was cancelled, or failed to hear of it, is given back."""
-        import asyncio
 
         token = new_token()
 

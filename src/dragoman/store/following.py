@@ -1,14 +1,12 @@
 """How a reader hears of new entries: at once if anybody tells, else by looking again for what others have appended."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import StoreError
 from ..history import HistoryEntry
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["Notices", "follow_entries"]
 
@@ -25,10 +23,8 @@ class Notices:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self.is_closed = False
 
-    def expect(self, session_id: str) -> "asyncio.Future[None]":
+    def expect(self, session_id: str) -> asyncio.Future[None]:
         """Return a future of the running loop that is done when the session has grown, or everything is closed."""
-        import asyncio
-
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._lock:
             self._waiting.setdefault(session_id, set()).add(future)
@@ -36,7 +32,7 @@ class Notices:
                 future.set_result(None)
         return future
 
-    def forget(self, session_id: str, future: "asyncio.Future[None]") -> None:
+    def forget(self, session_id: str, future: asyncio.Future[None]) -> None:
         """Expect nothing any more."""
         with self._lock:
             waiting = self._waiting.get(session_id, set())
@@ -76,8 +72,6 @@ async def follow_entries(
 
     `poll_seconds` is how long to wait for a notice before looking again; None if nobody else can append.
     """
-    import asyncio
-
     while not notices.is_closed:
         grown = notices.expect(session_id)  # before looking, so that nothing is missed in between
         try:
@@ -96,6 +90,6 @@ async def follow_entries(
             notices.forget(session_id, grown)
 
 
-def _wake(future: "asyncio.Future[None]") -> None:
+def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

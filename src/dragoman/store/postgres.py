@@ -4,8 +4,10 @@ This module has the connections and threads; `sql` is the face, `postgres_schema
 the transactions and errors, `postgres_listening` hears what others append.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,8 +37,6 @@ from .sql import SQLStore
 from .sql_leases import Claim
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     import psycopg
 
 __all__ = ["PostgresStore"]
@@ -148,13 +148,9 @@ class PostgresStore(SQLStore):
     # ------------------------------------------------------------ threads and connections
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
-        import asyncio
-
         with self._lock:
             self._require_usable()
             if self._executor is None:
-                from concurrent.futures import ThreadPoolExecutor
-
                 self._executor = ThreadPoolExecutor(self._connections, "dragoman-store")
             future = asyncio.get_running_loop().run_in_executor(self._executor, work)
         return await future

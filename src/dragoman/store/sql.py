@@ -4,8 +4,9 @@
 transaction, is the business of each store.
 """
 
+import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from os import getpid
 from typing import Any, TypeVar
@@ -56,9 +57,7 @@ class SQLStore(BaseStore):
         self._require_usable()
         encoded = [entry_to_json(entry) for entry in entries]
         claim = Claim(lease.token if lease is not None else None, lease is None and is_said_to_a_run(entries))
-        head = self._append(session_id, encoded, expected_serial, claim)
-        if not isinstance(head, Head):
-            head = await head
+        head = await self._append(session_id, encoded, expected_serial, claim)
         self._notices.tell((session_id,))
         return head
 
@@ -186,8 +185,6 @@ class SQLStore(BaseStore):
 
     async def close(self) -> None:
         """Finish what was begun, end whoever follows, and let go of the database."""
-        import asyncio
-
         await super().close()
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 
@@ -197,8 +194,8 @@ class SQLStore(BaseStore):
     # ------------------------------------------------------------ what each database does in its own way
 
     @abstractmethod
-    def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head | Awaitable[Head]:
-        """Return the head that the entries lead to, when they are on the disk; at once if that needs no waiting."""
+    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
+        """Return the head that the entries lead to, when they are on the disk."""
 
     @abstractmethod
     async def _write(self, work: Callable[[Database], _Result]) -> _Result:

@@ -3,9 +3,11 @@
 This module has the connections; `sql` is the face, `sqlite_schema` has the tables, `sqlite_writer` writes.
 """
 
+import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,8 +23,6 @@ from .sqlite_schema import connect, prepare_file, store_error, translated
 from .sqlite_writer import Writer
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from .sqlite_database import SQLiteDatabase
 
 __all__ = ["SQLiteStore"]
@@ -57,8 +57,8 @@ class SQLiteStore(SQLStore):
         self._idle: list[SQLiteDatabase] = []
         self._lock = threading.Lock()
 
-    def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head | Awaitable[Head]:
-        return self._writer.append(session_id, entries, serial, claim)
+    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
+        return await self._writer.append(session_id, entries, serial, claim)
 
     async def _write(self, work: Callable[[Database], _Result]) -> _Result:
         self._require_usable()
@@ -76,15 +76,11 @@ class SQLiteStore(SQLStore):
         return await self._writer.run(erase, alone=True)
 
     async def _read(self, work: Callable[[Database], _Result]) -> _Result:
-        import asyncio
-
         self._require_usable()
         if not self._is_prepared:
             await self._writer.run(lambda _connection: None, alone=True)
         with self._lock:
             if self._executor is None:
-                from concurrent.futures import ThreadPoolExecutor
-
                 self._executor = ThreadPoolExecutor(READERS, "dragoman-store-reader")
             executor = self._executor
         return await asyncio.get_running_loop().run_in_executor(executor, self._read_now, work)
