@@ -227,6 +227,16 @@ def test_a_call_that_waits_for_a_person_is_3(run: Run, server: Parrot) -> None:
     assert "calculate waits for an approval" in done.stderr
 
 
+def test_a_session_that_waits_for_an_approval_is_not_talked_to(run: Run, server: Parrot) -> None:
+    server.replies["work"] = Reply(calls=(("calculate", '{"expression": "6*7"}'),))
+    run("-p", "work", "--tools", "--approve", "always", "-s", "trip", stdin=None)
+    for more in ((), ("--json",)):
+        done = run("-s", "trip", "-p", "hello", "--tools", *more, stdin=None)
+        assert done.returncode == 3
+        assert "calculate waits for an approval: `dragoman chat -s trip` asks you" in done.stderr
+        assert "approve or deny" not in done.stderr
+
+
 def test_ctrl_c_ends_it_with_130_and_what_had_come_is_kept(server: Parrot, home: Path) -> None:
     server.replies["forever"] = Reply(text=("Once upon ", "a time "), hangs=True)
     server.let_go.clear()

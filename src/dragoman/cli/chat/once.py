@@ -3,7 +3,9 @@ exit status. Needs no package of an extra.
 """
 
 import asyncio
+import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ...agent import AgentRun, RunResult
@@ -11,7 +13,7 @@ from ...agent.eventform import event_to_json
 from ...errors import DragomanError
 from ...history import AgentStatus
 from ...jsontext import encode_json
-from ...message import FinishReason
+from ...message import FinishReason, ToolCall
 from ..advice import ANSWER_ADVICE, advice_after, failure_words, with_advice
 from ..output import Output, one_line, printable
 from .input import hearing_interrupts
@@ -30,8 +32,17 @@ EXIT_STATUS: dict[AgentStatus, int] = {
 
 
 async def answer_once(talk: Talk, prompt: str, *, as_json: bool = False, wait_seconds: float = 0.0) -> int:
-    """Say something, print the answer, and return the exit status. Raises DragomanError where there is no answer."""
+    """Say something, print the answer, and return the exit status. Raises DragomanError where there is no answer.
+
+    To a session whose call waits for an approval nothing is said: a person must decide first.
+    """
     output = Output(color="never")
+    if talk.session is not None and talk.pending:
+        if as_json:
+            _print_opening(talk, output)
+        how = f"`dragoman chat -s {shlex.quote(talk.session.session_id)}` asks you"
+        _remark_waiting([call.request for call in talk.pending], how)
+        return EXIT_STATUS[AgentStatus.AWAITING_HUMAN]
     run = await talk.say(prompt, wait_seconds=wait_seconds)
     stopping: list[asyncio.Task[Any]] = []
 
@@ -57,12 +68,16 @@ async def answer_once(talk: Talk, prompt: str, *, as_json: bool = False, wait_se
 
 async def _print_events(talk: Talk, run: AgentRun[str], output: Output) -> None:
     """Print where the run is kept, and then each event as it comes."""
-    assert talk.session is not None
-    opening = {"kind": "session", "sessionId": talk.session.session_id, "model": talk.model_name}
-    output.json_line(encode_json(opening))
+    _print_opening(talk, output)
     async for event in run:
         output.json_line(event_to_json(event))
         output.flush()
+
+
+def _print_opening(talk: Talk, output: Output) -> None:
+    assert talk.session is not None
+    opening = {"kind": "session", "sessionId": talk.session.session_id, "model": talk.model_name}
+    output.json_line(encode_json(opening))
 
 
 async def _print_pieces(run: AgentRun[str], output: Output) -> None:
@@ -83,10 +98,14 @@ def _print_rest(result: RunResult[str], output: Output) -> None:
     if result.finish_reason is FinishReason.REFUSAL:
         _remark("the model refused to answer (refusal)")
     if result.status is AgentStatus.AWAITING_HUMAN:
-        waiting = ", ".join(one_line(call.tool_name) for call in result.approvals)
-        _remark(f"{waiting} waits for an approval: `dragoman chat -c` asks you, `--approve never` does not")
+        _remark_waiting(result.approvals, "`dragoman chat -c` asks you, `--approve never` does not")
     elif result.status is AgentStatus.ABORTED:
         _remark("stopped: what had come is kept in the session")
+
+
+def _remark_waiting(calls: Sequence[ToolCall], how: str) -> None:
+    waiting = ", ".join(one_line(call.tool_name) for call in calls)
+    _remark(f"{waiting} waits for an approval: {how}")
 
 
 def _remark(words: str) -> None:
