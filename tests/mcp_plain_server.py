@@ -32,9 +32,18 @@ TOOLS = [
     described("grow"),
     described("many", {"count": {"type": "integer"}}),
     described("junk"),
+    described("garble", {"form": {"type": "string"}}),
     described("refuse"),
     described("fail"),
 ]
+
+# Results as no parser, or only a lenient one, takes them.
+GARBLED = {
+    "half a pair": r'{"content": [{"type": "text", "text": "\ud800 ok"}]}',
+    "too deep": '{"content": [], "structuredContent": {"a": ' + "[" * 3_000 + "]" * 3_000 + "}}",
+    "a list": "[]",
+    "no JSON": '{"content": [',
+}
 
 NESTED: dict[str, Any] = {}
 for _ in range(400):
@@ -158,6 +167,11 @@ class Server:
                 return said("grown")
             case "junk":
                 return {"content": [{"type": "hologram", "data": 5}], "isError": "maybe"}
+            case "garble":
+                print("a line of a log")
+                result = GARBLED[arguments["form"]]
+                print(f'{{"jsonrpc": "2.0", "id": {json.dumps(request_id)}, "result": {result}}}', flush=True)
+                return NOTHING
             case "fail":
                 return said(f"It failed. {os.environ.get('TOKEN', '')}") | {"isError": True}
             case "good":

@@ -480,3 +480,24 @@ def test_a_mistake_is_told_when_a_server_is_named(options: dict[str, Any]) -> No
 def test_a_command_is_text(command: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidValue):
         McpServer.stdio(*command)
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("half a pair", "\ufffd ok"),
+        ("too deep", "nested too deeply to be read"),
+        ("a list", "something that is no result; the call may have taken effect"),
+        ("no JSON", "something that is no result; the call may have taken effect"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_ends_its_call_at_once(form: str, told: str) -> None:
+    async def work() -> None:
+        async with plain() as server:
+            waiting = asyncio.ensure_future(call(server, "hang"))
+            assert told in text_of(await call(server, "garble", form=form))
+            assert not waiting.done()
+            waiting.cancel()
+            assert await say(server, "echo", text="still here") == "still here"
+
+    run(work())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman import ErrorCode, InvalidValue, ToolError
+from dragoman import InvalidValue
 from dragoman.tools import ToolContext, ToolRegistry
 from dragoman.tools.mcp_listing import ToolPolicy, read_listing
 from tests.mcp_cases import plain, run, say
@@ -91,19 +91,27 @@ def test_a_list_whose_pages_repeat_is_read_once_and_told() -> None:
     async def work() -> None:
         async with plain("--endless") as server:
             assert server.tools[0].name == "echo"
-            assert server.problems[-1] == "the list of tools has no end: only its first 1 pages were read"
+            assert server.problems[-1] == "the list of tools has no end: 2 pages of it were read"
 
     run(work())
 
 
-def test_a_list_that_no_parser_takes_is_an_error_and_no_hang() -> None:
+def test_a_tool_whose_schema_no_parser_takes_is_left_out_alone() -> None:
     async def work() -> None:
-        with pytest.raises(ToolError, match="was not ready within 1 seconds") as raised:
-            async with plain("--hostile", "--deep", connect_timeout_ms=1_000):
-                pass
-        assert raised.value.code is ErrorCode.TIMEOUT
+        async with plain("--hostile", "--deep") as server:
+            assert "good" in [each.name for each in server.tools]
+            assert "deep" not in [each.name for each in server.tools]
+            assert any("'deep' is left out" in each and "too deeply" in each for each in server.problems)
 
     run(work())
+
+
+@pytest.mark.parametrize("name", ["\u202e", "a\u200bb", "\x1b[2J", "a\nb"])
+def test_a_tool_with_a_name_that_cannot_be_seen_is_left_out(name: str) -> None:
+    items = [{"name": name, "inputSchema": {"type": "object"}}]
+    listing = read_listing(items, ToolPolicy(), lambda _name, _idempotent: nothing)
+    assert listing.tools == ()
+    assert "visible characters" in listing.problems[0]
 
 
 def test_only_the_tools_that_are_wanted_are_taken() -> None:

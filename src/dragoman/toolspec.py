@@ -23,8 +23,8 @@ class ToolSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     strict: bool | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise InvalidValue.of("tool name", self.name, "1 to 128 characters without spaces")
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name) or not self.name.isprintable():
+            raise InvalidValue.of("tool name", self.name, "1 to 128 visible characters without spaces")
         if self.description is not None and not isinstance(self.description, str):
             raise InvalidValue.of(f"description of tool {self.name!r}", self.description, "text")
         require_json_object(self.parameter_schema, f"parameterSchema of tool {self.name!r}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 from ..errors import DragomanError, ErrorCode, MissingExtra, ToolError
 from ..jsontext import decode_json, encode_json
 from .mcp_endpoints import Endpoint
-from .mcp_wire import EXCHANGE, Exchange, Link, raw_tools
+from .mcp_wire import EXCHANGE, UNREADABLE, Exchange, Link, raw_tools
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -31,6 +31,7 @@ _LISTENING_SECONDS = 5.0
 _CHANGE_PAUSE = 0.05  # seconds between two readings of a list that keeps changing
 _RELISTEN_PAUSES = (1.0, 5.0, 30.0)
 _LONGEST_WORDS = 1_000  # characters of what a server says when it refuses something
+_NO_RESULT = "answered with something that is no result; the call may have taken effect"
 _STATUS_CODES = {401: ErrorCode.AUTHENTICATION, 403: ErrorCode.PERMISSION, 404: ErrorCode.NOT_FOUND}
 
 # Takes in the tools as the server sent them, or None if they could not be read again; and a remark, or no text.
@@ -67,8 +68,9 @@ class Session:
 
         tools: list[object] = []
         cursor: str | None = None
-        seen: set[str] = set()
+        seen: set[str | None] = set()
         for _ in range(_MOST_PAGES):
+            seen.add(cursor)
             try:
                 page = await self._client.list_tools(cursor=cursor)
             except MCPError:
@@ -81,8 +83,7 @@ class Session:
                 return tools, ""
             if cursor in seen:
                 break
-            seen.add(cursor)
-        return tools, f"the list of tools has no end: only its first {len(seen)} pages were read"
+        return tools, f"the list of tools has no end: {len(seen)} pages of it were read"
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> "types.CallToolResult":
         """Return the result of a call; raise Interrupted if there is none, ToolError if the server refused it.
@@ -108,8 +109,7 @@ class Session:
                 raise Interrupted(says, was_run=True, last_words=self.link.last_words()) from None
             raise self._refused(tool, error, exchange) from None
         except ValidationError:
-            says = "answered with something that is no result; the call may have taken effect"
-            raise ToolError(f"{tool}: MCP server {self._name!r} {says}") from None
+            raise ToolError(f"{tool}: MCP server {self._name!r} {_NO_RESULT}") from None
         except RuntimeError as error:  # asks for more than a call gives, in a way that no error of the protocol is
             says = self._endpoint.secrets.hide(str(error))[:_LONGEST_WORDS]
             raise ToolError(f"{tool}: MCP server {self._name!r} cannot be answered: {says}") from None
@@ -123,6 +123,8 @@ class Session:
         return error.code == CONNECTION_CLOSED and (self.link.ended.is_set() or error.message.startswith("SSE stream "))
 
     def _refused(self, tool: str, error: "MCPError", exchange: Exchange) -> ToolError:
+        if error.data == UNREADABLE:
+            return ToolError(f"{tool}: MCP server {self._name!r} {_NO_RESULT}")
         if exchange.status is not None and exchange.status >= 400:
             says = f"answered with status {exchange.status}"
         else:

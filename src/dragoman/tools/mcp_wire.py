@@ -6,8 +6,12 @@ plain one, and is read here, one by one. Knows nothing of tools as such.
 
 import asyncio
 import contextvars
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import UnreadableData
+from ..jsontext import decode_json, encode_json
 
 if TYPE_CHECKING:
     from mcp import types
@@ -16,9 +20,14 @@ if TYPE_CHECKING:
 
     Item: TypeAlias = SessionMessage | Exception
 
-__all__ = ["EXCHANGE", "Exchange", "Link", "raw_tools"]
+__all__ = ["EXCHANGE", "UNREADABLE", "Exchange", "Link", "raw_tools"]
 
 _LUGGAGE = "dragoman/raw"
+UNREADABLE = "dragoman/unreadable"  # marks the error that stands for an answer which could not be read
+TOO_DEEP = "nested too deeply to be read"
+_DEEPEST = 100  # objects and lists in one another that are read of an answer which the SDK cannot read
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]')
+_ENDS = 200  # characters at which the id of a request is looked for
 # A result is checked, compared and written while the event loop waits: a value takes some 2 µs.
 MOST_VALUES = 100_000
 # How servers say that they do not know a session (any more): as the specification wants it, and as some do it, the
@@ -49,30 +58,64 @@ class Link:
     def __init__(self, ended: asyncio.Event) -> None:
         self.ended = ended
         self.last_words: Callable[[], str] = str  # how the stderr of a process ends
-        self._listings: set[str] = set()
+        self._asked: dict[str, str] = {}  # from the ids of requests without an answer to their methods
 
     def watch(self, streams: "TransportStreams") -> "TransportStreams":
         """Return a transport's streams, watched."""
         return _Inbound(streams[0], self), _Outbound(streams[1], self)
 
     def going_out(self, item: "SessionMessage") -> None:
-        """Note which requests ask for tools."""
-        if getattr(item.message, "method", None) == "tools/list":
-            self._listings.add(str(getattr(item.message, "id", "")))
+        """Note which requests wait for an answer."""
+        method, params = getattr(item.message, "method", ""), getattr(item.message, "params", None)
+        if hasattr(item.message, "id"):
+            self._asked[str(item.message.id)] = method
+        elif method == "notifications/cancelled" and isinstance(params, dict):
+            self._asked.pop(str(params.get("requestId")), None)
 
-    def coming_in(self, item: "Item") -> None:
-        """Make the tools of a list pass: whatever they are, they are read later. Refuse results of too many values."""
-        result = getattr(getattr(item, "message", None), "result", None)
+    def coming_in(self, item: "Item") -> "Item":
+        """Return the message as the SDK can read it.
+
+        The tools of a list pass, whatever they are: they are read later. A result of too many values is refused. An
+        answer that the SDK could not read is read here, or becomes an error: else its request would wait in vain.
+        """
+        if isinstance(item, Exception):
+            item = self._reread(item)
+        message = getattr(item, "message", None)
+        method = self._asked.pop(str(getattr(message, "id", "")), "") if not hasattr(message, "method") else ""
+        result = getattr(message, "result", None)
         if result is None:
-            return
-        if str(getattr(item.message, "id", "")) not in self._listings:  # type: ignore[union-attr]
+            return item
+        if method != "tools/list":
             if _has_more_values(result, MOST_VALUES):
                 result.clear()
                 result.update(_too_large())
-            return
-        self._listings.discard(str(item.message.id))  # type: ignore[union-attr]
-        if isinstance(result.get("tools"), list):
+        elif isinstance(result.get("tools"), list):
             result["tools"] = [_plain_tool(tool) for tool in result["tools"]]
+        return item
+
+    def _reread(self, failure: Exception) -> "Item":
+        """The answer that the SDK failed to read; the failure itself if it answers no request, as a line of a log."""
+        from mcp import types
+        from mcp.shared.message import SessionMessage
+        from pydantic import ValidationError
+
+        given = failure.errors()[0].get("input") if isinstance(failure, ValidationError) else None
+        if isinstance(given, str):
+            try:
+                said = decode_json(_without_depths(given))
+            except UnreadableData:
+                said = {"id": next((each for each in self._asked if _is_answer_to(each, given)), None)}
+        else:
+            said = given
+        if not isinstance(said, dict) or "method" in said or str(said.get("id")) not in self._asked:
+            return failure
+        request, result = said["id"], said.get("result")
+        if isinstance(result, dict):
+            if isinstance(tools := result.get("tools"), list):
+                result["tools"] = [_marked_if_deep(tool) for tool in tools]
+            return SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=request, result=result))
+        error = types.ErrorData(code=types.PARSE_ERROR, message="its answer cannot be read", data=UNREADABLE)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
 
 def raw_tools(result: "types.ListToolsResult") -> list[object]:
@@ -96,6 +139,34 @@ def _has_more_values(value: Any, limit: int) -> bool:
 def _too_large() -> dict[str, Any]:
     says = f"The result holds more than {MOST_VALUES:,} values and was not read. Ask for less of it."
     return {"content": [{"type": "text", "text": says}], "isError": True}
+
+
+def _without_depths(line: str) -> str:
+    """The JSON text with a word in place of what is nested too deeply to be read."""
+    kept: list[str] = []
+    depth = start = 0
+    for mark in _BRACKETS.finditer(line):
+        if mark[0] in ("{", "["):
+            depth += 1
+            if depth == _DEEPEST + 1:
+                kept.append(f'{line[start : mark.start()]}"{TOO_DEEP}"')
+        elif mark[0] in ("}", "]"):
+            depth -= 1
+            if depth == _DEEPEST:
+                start = mark.end()
+    return "".join((*kept, line[start:])) if depth <= _DEEPEST else line
+
+
+def _marked_if_deep(tool: object) -> object:
+    """A tool whose schema was too deep gets one that is none, so that it is left out."""
+    is_cut = isinstance(tool, dict) and TOO_DEEP.encode() in encode_json(tool.get("inputSchema"))
+    return {**tool, "inputSchema": TOO_DEEP} if is_cut else tool  # type: ignore[dict-item]
+
+
+def _is_answer_to(request: str, line: str) -> bool:
+    """Whether a line that is no JSON, or too deep, begins or ends as the answer to a request does."""
+    ends = line[:_ENDS] + line[-_ENDS:]
+    return re.search(rf'"id"\s*:\s*"?{re.escape(request)}\b', ends) is not None
 
 
 def _plain_tool(tool: object) -> dict[str, Any]:
@@ -144,8 +215,7 @@ class _Inbound:
         except BaseException:  # the end, a failure, or the session that is being closed
             self._link.ended.set()
             raise
-        self._link.coming_in(item)
-        return item
+        return self._link.coming_in(item)
 
     def __aiter__(self) -> "_Inbound":
         return self
