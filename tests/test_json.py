@@ -480,6 +480,14 @@ def test_fields_called_seq_and_kind_leave_a_message_a_message() -> None:
     assert to_json(read_message(written)).decode() == written
 
 
+@pytest.mark.parametrize("extra", [{"injected": None}, {"a": None, "b": {"c": None}}, {}])
+def test_an_unknown_field_that_is_null_is_the_same_as_absent(extra: dict[str, Any]) -> None:
+    meta = MessageMeta(extra=extra)
+    message = Message(Role.USER, (Text("x", extra=extra),), meta=meta, extra=extra)
+    assert from_json(to_json(message)) == message
+    assert meta.extra == ({"b": {"c": None}} if "b" in extra else None)
+
+
 def test_a_field_called_extra_is_a_field_like_any_other() -> None:
     written = '{"runId":"r","role":"user","parts":[],"meta":{"extra":1},"extra":{"a":1}}'
     assert to_json(read_message(written)).decode() == written

@@ -511,7 +511,8 @@ def part_shape(part_class: type[msgspec.Struct]) -> dict[str, Any]:
 def require_extra(value: Any, shape: dict[str, Any], field: str = "extra") -> None:
     """Raise InvalidValue unless `extra` is None or JSON without a known field: those are written from the value itself.
 
-    A later version may have put fields inside an object of ours; then that object must be there.
+    A later version may have put fields inside an object of ours; then that object must be there. Fields that are null
+    are left out, because null is the same as absent.
     """
     if value.extra is None:
         return
@@ -525,6 +526,18 @@ def require_extra(value: Any, shape: dict[str, Any], field: str = "extra") -> No
             if not is_inside or all(item is None for item in unknown.values()):
                 raise InvalidValue(f"{field} cannot have the key {name!r}: that field is known here")
             pending.append((unknown, inner))
+    kept = _without_nulls(value.extra, shape)
+    if kept != value.extra or not kept:
+        force_setattr(value, "extra", kept or None)
+
+
+def _without_nulls(extra: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are not null, here and inside the objects of the shape."""
+    return {
+        name: _without_nulls(value, shape[name]) if name in shape else value
+        for name, value in extra.items()
+        if value is not None
+    }
 
 
 def finish_reason(value: object) -> FinishReason:

@@ -49,8 +49,9 @@ class Draft:
         run_id: str = "",
     ) -> None:
         """Add a message; `extra` are the fields of its format that have no place here."""
-        meta = MessageMeta(extra=extra) if extra else None
-        self.messages.append(Message(role, tuple(parts), run_id, timestamp, meta))
+        meta = MessageMeta(extra=extra)
+        known = None if meta.extra is None else meta
+        self.messages.append(Message(role, tuple(parts), run_id, timestamp, known))
 
     def add_result(
         self,
