@@ -259,6 +259,8 @@ ESCAPES = [
     "~/x",
     "no such file",
     "notes.txt/x",
+    "notes.txt/",
+    "notes.txt/.",
     "a\0b",
     "x" * 5_000,
     "large.bin",

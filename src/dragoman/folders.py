@@ -60,6 +60,7 @@ class ConfinedFolder:
         *folders, name = _parts(path) or [""]
         if not name:
             raise _refused(path, "it is a folder")
+        _require_file_path(path)
         with self._folder(folders) as folder, _told(path):
             descriptor = self._open_plain(folder, name, path)
         with os.fdopen(descriptor, "rb", buffering=1 << 16) as file:
@@ -85,6 +86,7 @@ class ConfinedFolder:
     def _relative(self, path: str) -> str:
         if not isinstance(path, str) or not os.path.isabs(path):  # noqa: PTH117  # a Path would lose what is wrong in it
             return path
+        _require_file_path(path)
         try:
             return Path(path).relative_to(self.root).as_posix()
         except ValueError:
@@ -148,6 +150,12 @@ def _parts(path: str) -> list[str]:
     if os.name == "nt" and any(":" in part for part in pure.parts):
         raise _refused(path, "paths are relative to the folder")
     return list(pure.parts)
+
+
+def _require_file_path(path: str) -> None:
+    """Refuse a path that can only be that of a folder, as the system does."""
+    if path.endswith(("/", "/.")):
+        raise _refused(path, "the path of a file does not end with a slash")
 
 
 def _described(entry: "os.DirEntry[str]", prefix: str) -> Found:
