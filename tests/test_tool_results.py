@@ -98,7 +98,9 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
         ("half \ud83d here", "half \ufffd here"),
         ("\ud83d\ude00", "\U0001f600"),
         ({"\ud800": ["\ud800"]}, '{"\ufffd":["\ufffd"]}'),
-        ({"x": float("nan")}, '{"x":null}'),
+        ({"x": float("nan"), "y": None}, '{"x":"NaN","y":null}'),
+        ([float("inf"), {"low": -float("inf")}], '["Infinity",{"low":"-Infinity"}]'),
+        (float("nan"), '"NaN"'),
     ],
 )
 @pytest.mark.parametrize("make", [returning, returning_async])

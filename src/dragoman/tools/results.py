@@ -1,5 +1,6 @@
 """What a tool returned to what the history keeps: text at three levels of detail, and parts beside it."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -86,6 +87,19 @@ def _as_text(value: Any) -> str:
         raise NotJson(f"{type(value).__name__}: text, or an Image or FileRef with the bytes, can be told")
     plain = to_json_value(value)
     try:
-        return encode_json(plain).decode()
+        written = encode_json(plain).decode()
+        # JSON has no such numbers, and msgspec writes null for them.
+        return encode_json(_with_named_numbers(plain)).decode() if "null" in written else written
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise NotJson(f"a {type(value).__name__} that JSON cannot hold ({type(error).__name__})") from error
+
+
+def _with_named_numbers(value: Any) -> Any:
+    """The value with words in place of the numbers that JSON does not have."""
+    if type(value) is dict:
+        return {name: _with_named_numbers(item) for name, item in value.items()}
+    if type(value) is list:
+        return [_with_named_numbers(item) for item in value]
+    if type(value) is float and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
