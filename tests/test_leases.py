@@ -33,6 +33,7 @@ from dragoman.message import Message, ToolCall
 from dragoman.store import Lease, LeaseLost, LeaseOwner, Session
 from dragoman.store.leases import HeldLease, StoreTime, is_gone, machine_time, this_process
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
+from tests.agent_cases import Gate as StreamGate
 from tests.agent_cases import run
 
 QUICK = AgentConfig(loop=LoopConfig(lease_seconds=0.5))
@@ -223,8 +224,8 @@ def test_an_owner_whose_lease_may_have_expired_does_not_start_a_tool() -> None:
         agent = Agent(ScriptedModel(called("work"), "Done."), tools=[work], session=session, config=BRIEF)
         append = session.append
 
-        async def slow_append(*entries: Any) -> Any:
-            recorded = await append(*entries)
+        async def slow_append(*entries: Any, expected_serial: int | None = None) -> Any:
+            recorded = await append(*entries, expected_serial=expected_serial)
             if entries and isinstance(entries[0], ToolStartedEntry):
                 time.sleep(0.15)  # noqa: ASYNC251  # the whole process, not this task alone
             return recorded
@@ -506,3 +507,19 @@ def test_a_lease_that_was_written_for_a_caller_that_heard_of_a_failure_is_free_f
         await session.append_model_input("nobody keeps it")
 
     run(use())
+
+
+def test_what_another_process_says_during_the_last_answer_is_answered_in_the_same_run() -> None:
+    async def scene() -> None:
+        store = MemoryStore()
+        gate = StreamGate(1)
+        session = await start_session(store, "s")
+        under_way = Agent(ScriptedModel("One.", "Two.", between=gate), session=session).stream("Count.")
+        await gate.reached.wait()
+        await (await open_session(store, "s")).steer("Go on.")
+        gate.opened.set()
+        assert (await under_way.result()).output == "Two."
+        assert kinds(session).count("run_finished") == 1
+        assert session.state.derived.steering == ()
+
+    run(scene())

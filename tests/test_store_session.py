@@ -365,3 +365,17 @@ def test_a_session_refuses_a_notebook_that_is_longer_than_its_widget_allows() ->
         assert not session.entries
 
     in_memory(use)
+
+
+def test_an_append_with_an_expected_serial_appends_nothing_where_another_came_first() -> None:
+    async def use(store: MemoryStore) -> None:
+        session, other = await start_session(store, "s"), await open_session(store, "s")
+        async with session.hold():
+            await other.steer("Wait.")
+            said = ModelInputEntry.of("It is done.")
+            assert await session.append(said, expected_serial=0) == ()
+            assert [entry.kind for entry in session.entries] == ["steering"]
+            (recorded,) = await session.append(said, expected_serial=1)
+            assert recorded.serial == 1
+
+    in_memory(use)

@@ -59,9 +59,13 @@ class RunError(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Record these entries, all or none, before anything else happens."""
+    """Record these entries, all or none, before anything else happens.
+
+    With `expected_serial`, record nothing if the first entry would get another serial: something came before it.
+    """
 
     entries: tuple[HistoryEntry, ...]
+    expected_serial: int | None = None
 
 
 class Compact(msgspec.Struct, frozen=True):

@@ -196,7 +196,7 @@ class Agent(Generic[OutputT]):
 
     async def _end_open_run(self, session: Session) -> None:
         run = AgentRun(self, session.run_id, keeps_events=False)
-        ending = await self._runner(run, session, "").abandon()
+        ending = await self._runner(run, session, "").run(is_abandoned=True)
         if ending.error is not None:
             raise StoreError(ending.error.message, code=ending.error.code)
 
@@ -322,7 +322,10 @@ class Agent(Generic[OutputT]):
                 if entry is not None:
                     entry = await self._admitted(entry, strategy)
                 await self._set_instructions(session)
-                return await self._carry_on(run, session, entry, strategy, around)
+                runner = self._runner(run, session, strategy, around)
+                run._begin(runner)
+                ending = await runner.run(() if entry is None else (entry,))
+                return self._result(session, runner, run.run_id, ending)
         except (InvalidValue, SessionBusy) as error:
             mistake = error
             raise
@@ -352,19 +355,6 @@ class Agent(Generic[OutputT]):
         wanted = self._instructions
         if wanted is not None and wanted != (session.state.system_instruction or ""):
             await session.set_system_instruction(wanted)
-
-    async def _carry_on(
-        self,
-        run: AgentRun[OutputT],
-        session: Session,
-        entry: ModelInputEntry | None,
-        strategy: str,
-        around: Budget | None,
-    ) -> RunResult[OutputT]:
-        runner = self._runner(run, session, strategy, around)
-        run._begin(runner)
-        ending = await runner.run(() if entry is None else (entry,))
-        return self._result(session, runner, run.run_id, ending)
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state

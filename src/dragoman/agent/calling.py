@@ -18,7 +18,7 @@ from ..wire.failures import refused_content
 from .actions import Answered, CallModel, Compacted, Failed, RunError, Shrunk
 from .answers import find_shortfall
 from .contexts import Contexts
-from .events import DeltaEvent, ErrorEvent, MediaNotShownEvent
+from .events import ErrorEvent, MediaNotShownEvent
 from .hooks import ModelCall
 from .media import MediaReader, Unshown
 from .output import OutputReader
@@ -163,14 +163,15 @@ class ModelCaller:
         return Compacted(self._scope.state, usage)
 
     async def _read(self, stream: AnyStream, call: ModelCall) -> Assembly:
-        scope, is_first, is_followed = self._scope, True, self._scope.is_followed
+        scope, is_first = self._scope, True
+        log, run_id, index = scope.log, scope.run_id, scope.call_index
         try:
             async for delta in stream:
                 if is_first:
                     is_first = False
                     await scope.hooks.after_first_delta(call)
-                if is_followed:
-                    scope.tell(DeltaEvent, delta)
+                if log is not None:
+                    log.add_delta(run_id, index, delta)
         finally:
             await stream.aclose()
         return stream.assembly

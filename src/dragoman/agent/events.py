@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class RunEvent(msgspec.Struct, frozen=True):
+class RunEvent(msgspec.Struct, frozen=True, gc=False):  # holds frozen values alone: there are no cycles to look for
     """Something that happened in a run. `seq` counts the events of the run, `call_index` its model calls."""
 
     kind: ClassVar[str]
@@ -36,49 +36,49 @@ class RunEvent(msgspec.Struct, frozen=True):
     seq: int
 
 
-class StatusEvent(RunEvent, frozen=True):
+class StatusEvent(RunEvent, frozen=True, gc=False):
     """What the agent is doing now."""
 
     kind: ClassVar[str] = "status"
     status: AgentStatus
 
 
-class DeltaEvent(RunEvent, frozen=True):
+class DeltaEvent(RunEvent, frozen=True, gc=False):
     """A piece of the model's answer, as it came. An answer that failed and is asked for again starts anew."""
 
     kind: ClassVar[str] = "delta"
     delta: MessageDelta
 
 
-class MessageEvent(RunEvent, frozen=True):
+class MessageEvent(RunEvent, frozen=True, gc=False):
     """A message that is recorded now: what a person said, or a model's whole answer."""
 
     kind: ClassVar[str] = "message"
     message: Message
 
 
-class ToolStartedEvent(RunEvent, frozen=True):
+class ToolStartedEvent(RunEvent, frozen=True, gc=False):
     """A tool runs."""
 
     kind: ClassVar[str] = "tool_started"
     call: ToolCall
 
 
-class ToolResultEvent(RunEvent, frozen=True):
+class ToolResultEvent(RunEvent, frozen=True, gc=False):
     """A call has its one result."""
 
     kind: ClassVar[str] = "tool_result"
     result: HistoryToolCallResult
 
 
-class ApprovalAskedEvent(RunEvent, frozen=True):
+class ApprovalAskedEvent(RunEvent, frozen=True, gc=False):
     """A person is asked whether a call may run."""
 
     kind: ClassVar[str] = "approval_asked"
     call: ToolCall
 
 
-class MediaNotShownEvent(RunEvent, frozen=True):
+class MediaNotShownEvent(RunEvent, frozen=True, gc=False):
     """A model gets a line of text in place of a picture or file: `what` it is, without its content, and `why`.
 
     Told once in a run for each medium and reason.
@@ -89,14 +89,14 @@ class MediaNotShownEvent(RunEvent, frozen=True):
     why: str
 
 
-class ErrorEvent(RunEvent, frozen=True):
+class ErrorEvent(RunEvent, frozen=True, gc=False):
     """A model call failed, or the run did. What follows says whether it was tried again."""
 
     kind: ClassVar[str] = "error"
     error: RunError
 
 
-class FinishedEvent(RunEvent, frozen=True):
+class FinishedEvent(RunEvent, frozen=True, gc=False):
     """The last event: how the run ended."""
 
     kind: ClassVar[str] = "finished"
@@ -119,6 +119,13 @@ class EventLog:
         if self._waiting:
             self._wake()
 
+    def add_delta(self, run_id: str, call_index: int, delta: MessageDelta) -> None:
+        """Add the event of a delta: what most events are."""
+        events = self._events
+        events.append(DeltaEvent(run_id, call_index, len(events), delta))
+        if self._waiting:
+            self._wake()
+
     def close(self, error: Exception | None = None) -> None:
         """Say that no more events come; with an error, that there was no run, and why. Readers are told by raising."""
         self._is_closed = True
@@ -132,11 +139,12 @@ class EventLog:
         """
         if type(after) is not int or after < -1:
             raise InvalidValue.of("after", after, "the seq of an event, or -1 for all")
-        place = after + 1
+        told = after + 1
         while True:
-            while place < len(self._events):
-                yield self._events[place]
-                place += 1
+            while new := self._events[told:]:
+                told += len(new)
+                for event in new:
+                    yield event
             if self._error is not None:
                 on_error()
                 raise self._error

@@ -25,6 +25,7 @@ from ..history import (
     ToolFinishedEntry,
     ToolResultsEntry,
 )
+from ..history.derived import AnswerEnd
 from ..message import FinishReason, Message
 from .actions import (
     Aborted,
@@ -161,10 +162,25 @@ class AgentLoop:
             return answered
         self._answers += 1
         self._budget.note_call()
-        yield from self._append(ModelOutputEntry(answered.message, metadata=answered.metadata))
+        output = ModelOutputEntry(answered.message, metadata=answered.metadata)
+        if self._ends_run(answered.message):  # one append fewer than the answer and then the end
+            entries = (output, RunFinishedEntry(RunStatus.COMPLETED, run_id=self.run_id))
+            yield from self._do(Append(entries, self._state.next_serial))
+            if self._state.outcome is RunStatus.COMPLETED:
+                self._move(_S.PREPARING)
+                self._move(_S.COMPLETED)
+                return Ending(_S.COMPLETED)
+        yield from self._append(output)
         if not self._state.open_calls:
             self._move(_S.PREPARING)
         return None
+
+    def _ends_run(self, message: Message) -> bool:
+        """Whether nothing is left to do after this answer."""
+        end = AnswerEnd.of(message)
+        if end.has_calls or end.reason is FinishReason.PAUSE or find_shortfall(end) is not None:
+            return False
+        return not self._state.steering and (self._output_attempts is None or end.reason is FinishReason.REFUSAL)
 
     @property
     def _shortfall(self) -> RunError | None:
@@ -340,7 +356,7 @@ class AgentLoop:
         return Ending(status, error)
 
     def _append(self, *entries: HistoryEntry) -> Generator[Action, Outcome, None]:
-        yield from self._do(Append(entries))
+        self._state = (yield Append(entries)).state
 
     def _do(self, action: Action) -> Generator[Action, Outcome, Outcome]:
         outcome = yield action

@@ -110,15 +110,12 @@ class Runner:
         self._lost = error
         self._stop_work()
 
-    async def run(self, inputs: Iterable[ModelInputEntry] = ()) -> Ending:
-        """Carry the session on until the run has ended or waits for a person; raises nothing but CancelledError."""
-        return await self._drive(self._loop.run(inputs))
+    async def run(self, inputs: Iterable[ModelInputEntry] = (), *, is_abandoned: bool = False) -> Ending:
+        """Carry the session on until the run has ended or waits for a person; raises nothing but CancelledError.
 
-    async def abandon(self) -> Ending:
-        """End an open run that nobody carries on."""
-        return await self._drive(self._loop.abandon())
-
-    async def _drive(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
+        A run that is abandoned only ends.
+        """
+        steps = self._loop.abandon() if is_abandoned else self._loop.run(inputs)
         scope, task = self._scope, current_task()
         around = RAISED.get()
         RAISED.set(self.raised)
@@ -164,7 +161,7 @@ class Runner:
     # ------------------------------------------------------------ actions
 
     async def _append(self, action: Append) -> Done:
-        await self._scope.append(*action.entries)
+        await self._scope.append(*action.entries, expected_serial=action.expected_serial)
         return Done(self._scope.state)
 
     async def _check_output(self, _action: CheckOutput) -> Checked:

@@ -19,17 +19,17 @@ class Scope:
         self.run_id = run_id
         self.call_index = 0
         self.hooks = hooks
-        self._log = log
+        self.log = log
 
     @property
     def state(self) -> DerivedState:
         """What follows from the entries now."""
         return self.session.state.derived
 
-    async def append(self, *entries: HistoryEntry) -> tuple[HistoryEntry, ...]:
+    async def append(self, *entries: HistoryEntry, expected_serial: int | None = None) -> tuple[HistoryEntry, ...]:
         """Record entries, all or none, and tell of the messages and results among them."""
-        recorded = await self.session.append(*entries)
-        if self._log is not None:
+        recorded = await self.session.append(*entries, expected_serial=expected_serial)
+        if self.log is not None:
             for entry in recorded:
                 if isinstance(entry, (ModelInputEntry, ModelOutputEntry)):
                     for message in entry.messages():
@@ -42,12 +42,7 @@ class Scope:
         """Wait for an append whose caller was cancelled, so that `state` is what is recorded."""
         await self.session.append()
 
-    @property
-    def is_followed(self) -> bool:
-        """Whether anybody may read events."""
-        return self._log is not None
-
     def tell(self, event: Callable[..., RunEvent], *fields: Any) -> None:
         """Add an event, if anybody may read it."""
-        if self._log is not None:
-            self._log.add(event, self.run_id, self.call_index, *fields)
+        if self.log is not None:
+            self.log.add(event, self.run_id, self.call_index, *fields)

@@ -159,8 +159,11 @@ class Session(
 
     # ------------------------------------------------------------ appending
 
-    async def append(self, *entries: HistoryEntry) -> tuple[HistoryEntry, ...]:
+    async def append(self, *entries: HistoryEntry, expected_serial: int | None = None) -> tuple[HistoryEntry, ...]:
         """Append entries of any kind, all or none, and return them as they were recorded.
+
+        With `expected_serial`, append and return nothing if the first entry would get another serial, because another
+        append has come first; the state knows of that one afterwards.
 
         Raises IllegalAppend for what a rule forbids, and what the store raises; then memory is as it was. Cancelling
         this does not stop the store: the next append first waits for what became of it.
@@ -168,6 +171,8 @@ class Session(
         async with self._lock:
             await self._settle()
             for tries in range(APPEND_TRIES, -1, -1):
+                if expected_serial not in (None, self._state.next_serial):
+                    return ()
                 prepared = self._state.prepare_all(entries)
                 if not prepared:
                     break
