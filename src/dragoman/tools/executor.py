@@ -105,18 +105,8 @@ class ToolExecutor:
 
     async def run(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult:
         """Return the result of a call; raises nothing but CancelledError, after the tool has been cancelled too."""
-        started = time.perf_counter()
-        run = self._begin(ready, context)
-        if isinstance(run, HistoryToolCallResult):
-            return run
-        try:
-            outcome = await run.wait(self._seconds(ready.definition))
-        except asyncio.CancelledError:
-            await run.stop(self._grace)
-            raise
-        if outcome is None:
-            return self._timed_out(ready, started, stopped=await run.stop(self._grace))
-        return _result(ready, outcome, started)
+        (result,) = await self.run_all([ready], lambda _ready: context)
+        return result
 
     async def run_all(
         self,
@@ -146,9 +136,12 @@ class ToolExecutor:
     async def _run_or_none(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult | None:
         """The result of a call, or None if it was cancelled before there was one. Does not raise."""
         started = time.perf_counter()
-        run = self._begin(ready, context)
-        if isinstance(run, HistoryToolCallResult):
-            return run
+        bound = self.bind(ready)
+        if isinstance(bound, HistoryToolCallResult):
+            return bound
+        assert bound.start is not None
+        start = partial(bound.start, context)
+        run = ToolRun(ready.definition, start, abandoned=self._abandoned, before_start=self._before_start)
         try:
             outcome = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:
@@ -164,14 +157,6 @@ class ToolExecutor:
         if outcome is None:
             return self._timed_out(ready, started, stopped=await run.stop(self._grace))
         return _result(ready, outcome, started)
-
-    def _begin(self, ready: ReadyCall, context: ToolContext[Any]) -> ToolRun | HistoryToolCallResult:
-        bound = self.bind(ready)
-        if isinstance(bound, HistoryToolCallResult):
-            return bound
-        assert bound.start is not None
-        start = partial(bound.start, context)
-        return ToolRun(ready.definition, start, abandoned=self._abandoned, before_start=self._before_start)
 
     def _seconds(self, definition: ToolDefinition) -> float | None:
         milliseconds = definition.timeout_ms or self._timeout_ms
