@@ -39,7 +39,7 @@ from dragoman.telemetry.content import write_output
 from dragoman.testing.transports import _Redaction
 from dragoman.tools.coercion import coerce_arguments
 from dragoman.tools.docstrings import read_docstring
-from dragoman.tools.results import read_answer
+from dragoman.tools.results import read_returned
 from dragoman.wire import find_codec, find_dialect
 from dragoman.wire.gemini.arguments import FunctionCall, PartialArgument, StreamedCall
 from dragoman.wire.media import result_content
@@ -278,7 +278,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "json: parse_arguments": lambda text: parse_arguments(f'{{"a": {encode_json(text).decode()}}}'),
     "json: parse broken arguments": lambda text: parse_arguments(f'{{"a": "{text}'),
     "errors: redact": redact,
-    "tools: read_answer": read_answer,
+    "tools: read_returned": read_returned,
     "tools: coerce_arguments": _coerced,
     "tools: docstring": _docstring,
     "stream: sse, small chunks": lambda text: _sse(text, 1_024),

@@ -71,14 +71,14 @@ class Batch:
         self._is_stopped = False
         self._ready: list[int] = []  # a heap: what may start, first call first
         self._waiting: dict[str, deque[int]] = {}  # by class, behind the one that is ready or runs
-        for place, ready in enumerate(self._calls):
+        for index, ready in enumerate(self._calls):
             shared = ready.definition.concurrency
             if shared and shared in self._waiting:
-                self._waiting[shared].append(place)
+                self._waiting[shared].append(index)
                 continue
             if shared:
                 self._waiting[shared] = deque()
-            self._ready.append(place)
+            self._ready.append(index)
 
     async def finish(self) -> list[HistoryToolCallResult]:
         """Return the results in call order. Cancelled, it stops what runs and tells what has come in."""
@@ -92,19 +92,19 @@ class Batch:
         if self._error is not None:
             await self._stop()
             raise self._error
-        return [self._results[place] for place in range(len(self._calls))]
+        return [self._results[index] for index in range(len(self._calls))]
 
     def _begin_next(self) -> None:
         """Begin a call if one may; when its start is told it begins the next, so that no result waits for many."""
         if self._ready and len(self._running) < self._limit and not self._is_stopped:
-            place = heapq.heappop(self._ready)
-            task = asyncio.create_task(self._call(place), context=self._context.copy())
-            self._running[task] = place
+            index = heapq.heappop(self._ready)
+            task = asyncio.create_task(self._call(index), context=self._context.copy())
+            self._running[task] = index
             task.add_done_callback(self._note_end)
 
-    async def _call(self, place: int) -> None:
+    async def _call(self, index: int) -> None:
         """Tell the start, run the tool, tell the result. It is cancelled only in the tool, never while it tells."""
-        ready = self._calls[place]
+        ready = self._calls[index]
         if self._on_started is not None:
             async with self._calling_back:
                 if not self._is_stopped:
@@ -112,25 +112,25 @@ class Batch:
         if self._is_stopped:
             return
         self._begin_next()
-        self._in_tools.add(place)
+        self._in_tools.add(index)
         result = await self._run(ready, self._make_context(ready))
-        self._in_tools.remove(place)
+        self._in_tools.remove(index)
         if result is None:
             raise asyncio.CancelledError
-        self._results[place] = result
+        self._results[index] = result
         if self._on_finished is not None:
             async with self._calling_back:
                 if self._error is None:
                     await self._on_finished(ready, result)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        place = self._running.pop(task)
+        index = self._running.pop(task)
         if task.cancelled():  # by the batch, or by somebody who cancels every task and will cancel this one too
             self._ended.cancel()
             return
         if error := task.exception():
             self._error, self._is_stopped = self._error or error, True
-        shared = self._calls[place].definition.concurrency
+        shared = self._calls[index].definition.concurrency
         if self._waiting.get(shared):
             heapq.heappush(self._ready, self._waiting[shared].popleft())
         else:
@@ -142,8 +142,8 @@ class Batch:
     async def _stop(self) -> None:
         """Cancel the tools that run, and wait until all calls have ended; cancelled meanwhile, cancel callbacks too."""
         self._is_stopped = True
-        for task, place in self._running.items():
-            if place in self._in_tools:
+        for task, index in self._running.items():
+            if index in self._in_tools:
                 task.cancel()
         try:
             if self._running:

@@ -19,8 +19,8 @@ from .definition import ToolDefinition
 from .jsonvalues import NotJson
 from .mismatch import quote
 from .registry import ToolRegistry
-from .results import Answer
-from .running import Abandoned, Failure, Outcome, ToolRun
+from .results import ResultContent
+from .running import Abandoned, ToolEnd, ToolRun
 from .toolcontext import ToolContext
 
 __all__ = ["ReadyCall", "ToolExecutor"]
@@ -143,20 +143,20 @@ class ToolExecutor:
         start = partial(bound.start, context)
         run = ToolRun(ready.definition, start, abandoned=self._abandoned, before_start=self._before_start)
         try:
-            outcome = await run.wait(self._seconds(ready.definition))
+            end = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()  # it ends here: what comes of the call is told as it always is
             # A tool that ended all the same has done its work: what it says is true, and is kept.
-            if run.outcome is None:
+            if run.end is None:
                 await run.stop(self._grace)
-                return _result(ready, run.outcome, started) if isinstance(run.outcome, Answer) else None
-            outcome = run.outcome
-            if isinstance(outcome, Failure) and isinstance(outcome.error, asyncio.CancelledError):
+                return _result(ready, run.end, started) if isinstance(run.end, ResultContent) else None
+            end = run.end
+            if isinstance(end, asyncio.CancelledError):
                 return None  # somebody has cancelled both
-        if outcome is None:
+        if end is None:
             return self._timed_out(ready, started, stopped=await run.stop(self._grace))
-        return _result(ready, outcome, started)
+        return _result(ready, end, started)
 
     def _seconds(self, definition: ToolDefinition) -> float | None:
         milliseconds = definition.timeout_ms or self._timeout_ms
@@ -194,24 +194,23 @@ def _unfit(call: ToolCall, problems: list[str]) -> HistoryToolCallResult:
     return _refused(call, f"The arguments of {call.tool_name} do not fit:\n{lines}")
 
 
-def _result(ready: ReadyCall, outcome: Outcome, started: float) -> HistoryToolCallResult:
+def _result(ready: ReadyCall, end: ToolEnd, started: float) -> HistoryToolCallResult:
     elapsed = time.perf_counter() - started
-    if isinstance(outcome, Failure):
-        error, name = outcome.error, ready.call.tool_name
-        if not isinstance(error, (ToolError, NotJson)):
-            report_raised(error, f"the tool {name!r}")
-        text, code = _describe(name, error)
-        kind = type_name(error)
+    if isinstance(end, BaseException):
+        name = ready.call.tool_name
+        if not isinstance(end, (ToolError, NotJson)):
+            report_raised(end, f"the tool {name!r}")
+        text, code = _describe(name, end)
         return HistoryToolCallResult.of_text(
-            ready.call, text, error_code=code, elapsed_seconds=elapsed, error_type=kind
+            ready.call, text, error_code=code, elapsed_seconds=elapsed, error_type=type_name(end)
         )
     return HistoryToolCallResult(
         tool_name=ready.call.tool_name,
         tool_call_id=ready.call.tool_call_id,
         status=ToolExecutionStatus.SUCCESS,
-        result=outcome.levels,
+        result=end.levels,
         elapsed_seconds=elapsed,
-        attachments=outcome.attachments,
+        attachments=end.attachments,
     )
 
 

@@ -59,11 +59,11 @@ def read_listing(items: Sequence[object], policy: ToolPolicy, make_execute: Make
     """Return the tools of a list as the server sent it; raise nothing, whatever the list holds."""
     tools: dict[str, ToolDefinition] = {}
     problems: list[str] = []
-    for place, item in enumerate(items[:MOST_TOOLS]):
+    for index, item in enumerate(items[:MOST_TOOLS]):
         name = item.get("name") if isinstance(item, dict) else None
         if not policy.takes(name):
             continue
-        called = f"tool {quote(name)}" if isinstance(name, str) else f"tool number {place + 1}"
+        called = f"tool {quote(name)}" if isinstance(name, str) else f"tool number {index + 1}"
         try:
             definition, remarks = _read_tool(item, policy, make_execute)
             if definition.name in tools:

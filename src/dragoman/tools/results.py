@@ -13,35 +13,35 @@ from ..message import FileRef, Image, Text, UnknownPart
 from .definition import ToolOutput
 from .jsonvalues import NotJson, to_json_value
 
-__all__ = ["Answer", "read_answer", "shorten"]
+__all__ = ["ResultContent", "read_returned", "shorten"]
 
 # How much of what a shortened text may show is the beginning; the rest is the end.
 _HEAD_SHARE = 2 / 3
 _PARTS = (Text, Image, FileRef, UnknownPart)
 
 
-class Answer(NamedTuple):
+class ResultContent(NamedTuple):
     """What a tool said, as a result holds it."""
 
     levels: LevelOfDetailSections
     attachments: tuple[Attachment, ...] = ()
 
 
-def read_answer(value: Any) -> Answer:
+def read_returned(value: Any) -> ResultContent:
     """Return what a tool's return value says; raise NotJson, which names its type, for one that says nothing.
 
     Text is itself, None is empty, parts and outputs are what they say, everything else is written as JSON. All of it is
     kept, however long it is: how much of it a model is shown is the context's choice.
     """
     if isinstance(value, ToolOutput):
-        return Answer(value.levels(), tuple(value.attachments))
+        return ResultContent(value.levels(), tuple(value.attachments))
     if isinstance(value, LevelOfDetailSections):
-        return Answer(value)
+        return ResultContent(value)
     if isinstance(value, _PARTS):
         value = (value,)
     if isinstance(value, (list, tuple)) and any(isinstance(item, _PARTS) for item in value):
         return _read_parts(value)
-    return Answer(LevelOfDetailSections.of_text(_as_text(value)))
+    return ResultContent(LevelOfDetailSections.of_text(_as_text(value)))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -59,13 +59,13 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head].rstrip()}\n[… {what} left out …]\n{text[tail:]}"
 
 
-def _cut_at_line(text: str, place: int) -> int:
-    """The place of the last line break before `place`, if there is one near; else the place."""
-    line = text.rfind("\n", 0, place)
-    return line if line > place - place // 10 else place
+def _cut_at_line(text: str, index: int) -> int:
+    """The index of the last line break before `index`, if there is one near; else the index."""
+    line = text.rfind("\n", 0, index)
+    return line if line > index - index // 10 else index
 
 
-def _read_parts(items: Sequence[Any]) -> Answer:
+def _read_parts(items: Sequence[Any]) -> ResultContent:
     sections: list[Section] = []
     attachments: list[Attachment] = []
     for item in items:
@@ -75,7 +75,7 @@ def _read_parts(items: Sequence[Any]) -> Answer:
             attachments.append(item)
         else:
             raise NotJson(f"a {type(item).__name__} among parts")
-    return Answer(LevelOfDetailSections.create_uniform(sections), tuple(attachments))
+    return ResultContent(LevelOfDetailSections.create_uniform(sections), tuple(attachments))
 
 
 def _as_text(value: Any) -> str:

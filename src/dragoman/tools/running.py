@@ -13,18 +13,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .containing import current_task, must_pass
 from .definition import ToolDefinition
-from .results import Answer, read_answer
+from .results import ResultContent, read_returned
 
-__all__ = ["Abandoned", "Failure", "Outcome", "ToolRun"]
+__all__ = ["Abandoned", "ToolEnd", "ToolRun"]
 
 # Tasks of tools that did not end when they were cancelled; held, because asyncio itself holds them only weakly.
 Abandoned: TypeAlias = set[asyncio.Task[Any]]
-
-
-class Failure(NamedTuple):
-    """What a tool raised."""
-
-    error: BaseException
 
 
 class _Awaitable(NamedTuple):
@@ -33,7 +27,8 @@ class _Awaitable(NamedTuple):
     value: Awaitable[Any]
 
 
-Outcome: TypeAlias = Answer | Failure
+# What a tool returned, or what it raised.
+ToolEnd: TypeAlias = ResultContent | BaseException
 
 
 class ToolRun:
@@ -53,18 +48,18 @@ class ToolRun:
         self._before_start = before_start
         self._task = asyncio.create_task(self._call(), name=f"tool {definition.name}")
 
-    async def wait(self, seconds: float | None) -> Outcome | None:
+    async def wait(self, seconds: float | None) -> ToolEnd | None:
         """Return how the tool ended, or None if it did not within that time."""
         await asyncio.wait({self._task}, timeout=seconds)
-        return self.outcome
+        return self.end
 
     @property
-    def outcome(self) -> Outcome | None:
+    def end(self) -> ToolEnd | None:
         """How the tool ended, or None while it has not."""
         if not self._task.done():
             return None
         if self._task.cancelled():  # before its first step, or by somebody who cancels every task
-            return Failure(asyncio.CancelledError())
+            return asyncio.CancelledError()
         return self._task.result()
 
     async def stop(self, grace: float) -> bool:
@@ -78,49 +73,49 @@ class ToolRun:
                 self._task.add_done_callback(self._abandoned.discard)
         return self._task.done()
 
-    async def _call(self) -> Outcome:
+    async def _call(self) -> ToolEnd:
         task = current_task()
         if self._before_start is not None:
             self._before_start()  # what it raises is no failure of the tool: it has not started
         try:
             if self._definition.is_async:
-                return read_answer(await self._start())
-            outcome = await self._start_thread()
-            if isinstance(outcome, _Awaitable):
-                return read_answer(await outcome.value)
-            return outcome
+                return read_returned(await self._start())
+            end = await self._start_thread()
+            if isinstance(end, _Awaitable):
+                return read_returned(await end.value)
+            return end
         except BaseException as error:  # a tool may raise anything, SystemExit too: the run goes on
             if not isinstance(error, asyncio.CancelledError) and must_pass(error, task):
                 raise
-            return Failure(error)
+            return error
 
-    def _start_thread(self) -> asyncio.Future[Outcome | _Awaitable]:
+    def _start_thread(self) -> asyncio.Future[ToolEnd | _Awaitable]:
         """Begin the function in a thread of its own; the future has what came of it."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Outcome | _Awaitable] = loop.create_future()
+        future: asyncio.Future[ToolEnd | _Awaitable] = loop.create_future()
         copied = contextvars.copy_context()
 
-        def deliver(outcome: Outcome | _Awaitable) -> None:
+        def deliver(end: ToolEnd | _Awaitable) -> None:
             if not future.done():
-                future.set_result(outcome)
-            elif isinstance(outcome, _Awaitable) and inspect.iscoroutine(outcome.value):
-                outcome.value.close()  # nobody waits for it any more
+                future.set_result(end)
+            elif isinstance(end, _Awaitable) and inspect.iscoroutine(end.value):
+                end.value.close()  # nobody waits for it any more
 
         def run() -> None:
-            outcome = copied.run(self._call_plainly)
+            end = copied.run(self._call_plainly)
             try:
-                loop.call_soon_threadsafe(deliver, outcome)
+                loop.call_soon_threadsafe(deliver, end)
             except RuntimeError:  # the loop has ended while the tool was running
                 pass
 
         threading.Thread(target=run, name=f"tool {self._definition.name}", daemon=True).start()
         return future
 
-    def _call_plainly(self) -> Outcome | _Awaitable:
+    def _call_plainly(self) -> ToolEnd | _Awaitable:
         try:
             value = self._start()
             if inspect.isawaitable(value):
                 return _Awaitable(value)
-            return read_answer(value)
+            return read_returned(value)
         except BaseException as error:  # noqa: BLE001  # nothing may be lost in a thread
-            return Failure(error)
+            return error
