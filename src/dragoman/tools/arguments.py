@@ -1,4 +1,4 @@
-"""Arguments of calls: what is wrong with them, what they mean in Python, and a parser for tools that take raw ones."""
+"""Checks the arguments of calls, and parses them for tools that take them as JSON."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
@@ -125,7 +125,7 @@ def _takes_null(kind: Any) -> bool:
 
 
 def _renamed(problem: str, name: str) -> str:
-    """The line about a value that is called `arguments` where it stands alone."""
+    """The problem line of a single value, which begins with `arguments`, with the name of the argument instead."""
     path, _, says = problem.partition(": ")
     if path == "arguments":
         return f"{name}: {says}"

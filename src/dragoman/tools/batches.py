@@ -1,8 +1,7 @@
-"""Several calls side by side: as many as the limit allows, one at a time where they share a class, in call order.
+"""Runs several calls at once: up to the limit, and one at a time where tools share a concurrency class.
 
-Each call is a task of its own, with its callbacks, which never overlap. None of them is left running when the batch
-ends, however it ends. A call and its callbacks share one context (`contextvars`): what is set when it starts, the tool
-sees.
+Each call is a task. Callbacks never overlap. When the batch ends, no task is left running. A call and its callbacks
+share one context (`contextvars`), so that the tool sees what `on_started` sets.
 """
 
 import asyncio
@@ -70,7 +69,7 @@ class Batch:
         self._error: BaseException | None = None  # what a callback has raised
         self._is_stopped = False
         self._ready: list[int] = []  # a heap: what may start, first call first
-        self._waiting: dict[str, deque[int]] = {}  # by class, behind the one that is ready or runs
+        self._waiting: dict[str, deque[int]] = {}  # by class: the calls behind the first of their class
         for index, ready in enumerate(self._calls):
             shared = ready.definition.concurrency
             if shared and shared in self._waiting:
@@ -95,7 +94,7 @@ class Batch:
         return [self._results[index] for index in range(len(self._calls))]
 
     def _begin_next(self) -> None:
-        """Begin a call if one may; when its start is told it begins the next, so that no result waits for many."""
+        """Begin the next call if the limit allows. It begins the one after it as soon as its own start is told."""
         if self._ready and len(self._running) < self._limit and not self._is_stopped:
             index = heapq.heappop(self._ready)
             task = asyncio.create_task(self._call(index), context=self._context.copy())
@@ -103,7 +102,7 @@ class Batch:
             task.add_done_callback(self._note_end)
 
     async def _call(self, index: int) -> None:
-        """Tell the start, run the tool, tell the result. It is cancelled only in the tool, never while it tells."""
+        """Call `on_started`, the tool, `on_finished`. Only the tool is ever cancelled, never a callback."""
         ready = self._calls[index]
         if self._on_started is not None:
             async with self._calling_back:
@@ -125,7 +124,7 @@ class Batch:
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         index = self._running.pop(task)
-        if task.cancelled():  # by the batch, or by somebody who cancels every task and will cancel this one too
+        if task.cancelled():  # by the batch, or by code that cancels every task of the loop, this batch too
             self._ended.cancel()
             return
         if error := task.exception():

@@ -1,7 +1,7 @@
-"""JSON values against JSON Schemas: the verdict by a compiled validator, the reasons in words that a model can act on.
+"""Checks JSON values against JSON Schemas, and describes what is wrong in words that a model can act on.
 
-The reasons are looked up here and not taken from the validator: its list of errors tries every choice of a recursive
-schema again, and grows with the power of the depth. References to other documents are never followed.
+A compiled validator gives the verdict. The reasons are found here: the validator's list of errors tries every choice
+of a recursive schema again, and grows exponentially with the depth. References to other documents are never followed.
 """
 
 import operator
@@ -71,7 +71,7 @@ class SchemaChecker:
             return False
 
     def _reasons(self, value: Any, schema: Schema, path: tuple[str | int, ...]) -> Iterator[str]:
-        """What is wrong with a value that is known not to fit; each choice is followed once, in its likeliest form."""
+        """The problems of a value that does not fit. Of several choices only the likeliest is followed."""
         forms = forms_of(schema, self._schema)
         likely = [form for form in forms if type_fits(value, form)]
         if not likely:
@@ -151,7 +151,7 @@ class SchemaChecker:
         return validator is None or validator.is_valid(value)
 
     def _compile(self, schema: dict[str, Any]) -> "jsonschema_rs.Validator | None":
-        """The validator of a schema that stands inside the whole one; None if it cannot stand alone."""
+        """The validator of a schema inside the whole one; None if it cannot be compiled alone."""
         import jsonschema_rs
 
         try:

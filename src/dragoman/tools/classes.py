@@ -1,4 +1,4 @@
-"""Classes with named fields to a list of them: dataclasses, TypedDicts, NamedTuples and msgspec Structs alike.
+"""Reads the fields of dataclasses, TypedDicts, NamedTuples and msgspec Structs.
 
 Knows no JSON Schema. Names in annotations written as text are looked up in the class's own module first.
 """
@@ -108,7 +108,7 @@ def substitute(annotation: Any, replaced: Mapping[Any, Any]) -> Any:
 
 
 def _type_arguments(cls: type, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-    """What each type variable of a class and of its bases stands for."""
+    """The type variables of a class and of its bases, each with its argument."""
     variables: tuple[Any, ...] = getattr(cls, "__parameters__", ())
     own = dict(zip(variables, arguments, strict=False))
     yield from own.items()

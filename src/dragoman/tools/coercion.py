@@ -1,6 +1,6 @@
-"""Arguments as models write them to arguments as the schema wants them, where only one reading is possible.
+"""Changes arguments that do not fit a schema, where they can mean only one thing.
 
-Changes nothing that fits. Every change is told; what is told never quotes what was written.
+Arguments that fit are not changed. Each change gives a warning, which never quotes the argument.
 """
 
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ class _Coercion:
             yield [value], "a single value was put into an array"
 
     def _inside(self, value: Any, form: dict[str, Any], path: str, depth: int) -> Any:
-        """The value with what is inside it coerced; the same object if nothing was."""
+        """The value with its items or properties coerced; the same object if nothing changed."""
         if isinstance(value, dict):
             return self._properties(value, form, path, depth)
         if not isinstance(value, list):

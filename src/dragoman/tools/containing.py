@@ -1,6 +1,6 @@
-"""Around code of the user: what it raises is reported and goes no further, whatever it is.
+"""Contains exceptions of the user's code: they are reported, and the caller goes on.
 
-A cancellation of the task itself, the end of its coroutine and a person's Ctrl-C are not the code's own: they do.
+A cancellation of the task itself, the close of its coroutine and a person's Ctrl-C are not the code's: they propagate.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ __all__ = ["Containing", "current_task", "must_pass"]
 
 
 class Containing:
-    """A block of code that ends here; `error` is what it raised, which is reported under the words `where`."""
+    """Contains what a block raises: `error` is the exception, and the report says `where` it came from."""
 
     def __init__(self, where: str) -> None:
         self.error: BaseException | None = None

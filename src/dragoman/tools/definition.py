@@ -1,4 +1,4 @@
-"""A tool: what a model is told of it, how it is run, and under which conditions. Functions become tools by `@tool`.
+"""A tool: its description for models, its implementation, its settings. `@tool` makes one of a function.
 
 Runs nothing (`executor` does). What can be wrong with a tool is found when it is made.
 """
@@ -37,9 +37,9 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class ToolOutput(_Content, frozen=True, kw_only=True):
-    """What a tool returns to say more than a value: shorter versions of its text, pictures and files beside it.
+    """What a tool returns to give more than a value: shorter versions of its text, pictures and files.
 
-    Texts, or sequences of sections. Without a summary the content stands for it, without a gist the summary does.
+    Texts, or sequences of sections. Without a summary the content is used, without a gist the summary.
     """
 
     summary: str | Sequence[Section] | None = None
@@ -145,7 +145,7 @@ class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=
         return self.function(*args, **kwargs)
 
     def find_problems(self, arguments: dict[str, Any]) -> list[str]:
-        """Return what is wrong with the arguments; what the schema cannot say is tried."""
+        """Return the problems of the arguments; the types of the function are tried too."""
         problems = self.checker.problems(arguments)
         if not problems:
             try:

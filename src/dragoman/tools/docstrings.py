@@ -1,4 +1,4 @@
-"""A docstring to what it says: its first paragraph, and a line for each parameter. Google, NumPy and Sphinx styles."""
+"""Reads the first paragraph and the parameters of a docstring in the style of Google, NumPy or Sphinx."""
 
 import inspect
 import re
@@ -22,14 +22,14 @@ _Marked: TypeAlias = tuple[list[str] | None, str]
 
 
 class Docstring(NamedTuple):
-    """What a docstring says: of the whole in its first paragraph, and of the parameters by name."""
+    """The first paragraph of a docstring, and the descriptions of parameters by name."""
 
     summary: str | None
     parameters: dict[str, str]
 
 
 def read_docstring(text: str | None) -> Docstring:
-    """Return what the docstring says; what is in no known style says nothing of the parameters."""
+    """Return the parts of a docstring; in a style that is not known, no parameter has a description."""
     if not text or not text.strip():
         return Docstring(None, {})
     lines = inspect.cleandoc(text).splitlines()
@@ -42,7 +42,7 @@ def read_docstring(text: str | None) -> Docstring:
 
 
 def class_docstring(cls: type) -> Docstring:
-    """Return what a class says in its own docstring; one that was made by a decorator says nothing."""
+    """Return the parts of a class's own docstring; the one that `@dataclass` writes is left out."""
     text = cls.__dict__.get("__doc__")
     if not isinstance(text, str) or text.startswith(f"{cls.__name__}("):
         return Docstring(None, {})

@@ -1,4 +1,4 @@
-"""Calls of tools to their results: checked, run side by side up to a limit, each with exactly one result."""
+"""Checks calls, binds their arguments and runs them up to a limit at once; each has exactly one result."""
 
 import asyncio
 import time
@@ -147,13 +147,13 @@ class ToolExecutor:
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()  # it ends here: what comes of the call is told as it always is
-            # A tool that ended all the same has done its work: what it says is true, and is kept.
+            # A tool that ended before it was cancelled has done its work: its result is kept.
             if run.end is None:
                 await run.stop(self._grace)
                 return _result(ready, run.end, started) if isinstance(run.end, ResultContent) else None
             end = run.end
             if isinstance(end, asyncio.CancelledError):
-                return None  # somebody has cancelled both
+                return None  # the caller has cancelled the tool too
         if end is None:
             return self._timed_out(ready, started, stopped=await run.stop(self._grace))
         return _result(ready, end, started)
@@ -215,7 +215,7 @@ def _result(ready: ReadyCall, end: ToolEnd, started: float) -> HistoryToolCallRe
 
 
 def _describe(name: str, error: BaseException) -> tuple[str, ErrorCode]:
-    """What the model is told of a failure. A tool's own ToolError is meant for it, other exceptions are not."""
+    """The text and the code of a failure, for the model. A ToolError is written for it, other exceptions are not."""
     if isinstance(error, ToolError):
         return str(error) or f"{name} failed", error.code if error.code in _TOOL_CODES else ErrorCode.TOOL_FAILED
     if isinstance(error, NotJson):

@@ -36,7 +36,7 @@ def copy_json(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value that stands for one which msgspec does not know."""
+    """A plain value in place of one that msgspec does not know."""
     if "pydantic" in sys.modules and hasattr(type(value), "__pydantic_serializer__"):
         return value.model_dump(mode="json", by_alias=True)
     for kind in (str, bool, int, float):

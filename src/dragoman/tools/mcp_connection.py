@@ -1,6 +1,6 @@
 """The one task that holds an MCP server: it opens sessions, keeps them, and closes them, all inside itself.
 
-    nobody asks → opening → open → ended → nobody asks        and from everywhere: closed
+    idle → opening → open → ended → idle        and from every state: closed
 
 The SDK's contexts must be left by the task that entered them; so no other task ever enters one. Requests do go out of
 the tasks that make them: each waits for its own answer and can be cancelled by itself.
@@ -100,7 +100,7 @@ class Session:
         try:
             return await self._client.call_tool(tool, plain)
         except MCPError as error:
-            if exchange.is_in_vain:
+            if exchange.was_not_run:
                 turned_away = "could not be reached" if exchange.status is None else f"answered {exchange.status}"
                 says = f"{turned_away}: the call was not run"
                 raise Interrupted(says, was_run=False, last_words="") from None
@@ -251,7 +251,7 @@ class Keeper:
         return None if was_open else self._why(failure, exchange, link)
 
     async def _client(self, link: Link, mode: _Mode, changed: asyncio.Event) -> "Client":
-        # The SDK takes a second to load: in a thread, so that nobody in this loop waits for it.
+        # The SDK takes a second to load: a thread does it, so that the event loop goes on.
         try:
             await asyncio.to_thread(_load_sdk)
         except ImportError:
@@ -401,7 +401,7 @@ async def _stop(tasks: list[asyncio.Task[None]]) -> None:
 def _load_sdk() -> None:
     from mcp import Client, stdio_client  # noqa: F401
 
-    # Where nobody has configured logging, what the SDK says of a server's bad lines would land on our stderr.
+    # Without a handler, Python would write the SDK's warnings about bad lines of a server to our stderr.
     logger = logging.getLogger("mcp")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

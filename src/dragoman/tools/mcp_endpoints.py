@@ -154,7 +154,7 @@ def _note(link: Link, request: "httpx2.Request", status: int | None) -> None:
     if exchange is None or request.method != "POST":
         return
     exchange.note(status, in_session="mcp-session-id" in request.headers)
-    if exchange.is_in_vain:
+    if exchange.was_not_run:
         link.ended.set()
 
 

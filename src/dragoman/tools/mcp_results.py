@@ -70,7 +70,7 @@ def _resource(resource: "types.TextResourceContents | types.BlobResourceContents
 
 
 def _picture(mime_type: str, data: str) -> str | Image:
-    """The picture, or what can be said of one that nobody can look at."""
+    """The picture, or a line about one that cannot be read."""
     try:
         if not mime_type.lower().startswith("image/"):
             raise InvalidValue.of("the type of a picture", mime_type, "image/…")

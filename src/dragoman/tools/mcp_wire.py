@@ -1,7 +1,7 @@
-"""The messages between an MCP client and its server, watched: when they end, and what they say of tools.
+"""Watches the messages between an MCP client and its server: when they end, and which tools they list.
 
-The SDK refuses a list of tools whole if one of them is malformed. So each tool passes its checks as the luggage of a
-plain one, and is read here, one by one. Knows nothing of tools as such.
+The SDK refuses a whole list if one tool in it is malformed. So each tool travels in the metadata of a plain one that
+passes the SDK's checks, and is read later, one by one. Knows nothing of our tools.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXCHANGE", "UNREADABLE", "Exchange", "Link", "raw_tools"]
 
-_LUGGAGE = "dragoman/raw"
+_RAW_TOOL = "dragoman/raw"
 UNREADABLE = "dragoman/unreadable"  # marks the error that stands for an answer which could not be read
 TOO_DEEP = "nested too deeply to be read"
 _DEEPEST = 100  # objects and lists in one another that are read of an answer which the SDK cannot read
@@ -36,16 +36,16 @@ _FORGOTTEN = frozenset({404, 400})
 
 
 class Exchange:
-    """What HTTP says of one request: the last status; and whether it was in vain, so that nothing can have been run."""
+    """The HTTP status of one request, and whether the server surely did not run it."""
 
     def __init__(self) -> None:
         self.status: int | None = None
-        self.is_in_vain = False
+        self.was_not_run = False
 
     def note(self, status: int | None, *, in_session: bool) -> None:
         """Take in an answer's status, or that the server could not be reached."""
         self.status = status
-        self.is_in_vain = status is None or (status in _FORGOTTEN and in_session)
+        self.was_not_run = status is None or (status in _FORGOTTEN and in_session)
 
 
 # The request that a task is making. The SDK sends each request in a copy of its caller's context.
@@ -75,8 +75,8 @@ class Link:
     def coming_in(self, item: "Item") -> "Item":
         """Return the message as the SDK can read it.
 
-        The tools of a list pass, whatever they are: they are read later. A result of too many values is refused. An
-        answer that the SDK could not read is read here, or becomes an error: else its request would wait in vain.
+        The tools of a list become plain ones that the SDK accepts. A result of too many values is refused. An answer
+        that the SDK could not read is read here, or becomes an error, so that its request does not wait for ever.
         """
         if isinstance(item, Exception):
             item = self._reread(item)
@@ -120,7 +120,7 @@ class Link:
 
 def raw_tools(result: "types.ListToolsResult") -> list[object]:
     """Return the tools of a list just as the server sent them."""
-    return [(tool.meta or {}).get(_LUGGAGE) for tool in result.tools]
+    return [(tool.meta or {}).get(_RAW_TOOL) for tool in result.tools]
 
 
 def _has_more_values(value: Any, limit: int) -> bool:
@@ -170,7 +170,7 @@ def _is_answer_to(request: str, line: str) -> bool:
 
 
 def _plain_tool(tool: object) -> dict[str, Any]:
-    """A tool that every version of the protocol takes, with the one that was sent as luggage.
+    """A tool that every version of the protocol accepts, with the one that was sent in its metadata.
 
     The schema of a sound tool stays: the client must see which arguments travel as headers.
     """
@@ -179,7 +179,7 @@ def _plain_tool(tool: object) -> dict[str, Any]:
     return {
         "name": name if isinstance(name, str) else "",
         "inputSchema": schema if _is_sound(schema) else {"type": "object"},
-        "_meta": {_LUGGAGE: tool},
+        "_meta": {_RAW_TOOL: tool},
     }
 
 

@@ -1,4 +1,4 @@
-"""What stands beside a type in `Annotated[…]`, or in `pydantic.Field(…)`, as limits and as words about it.
+"""Reads limits and descriptions from `Annotated[…]` and `pydantic.Field(…)`.
 
 Metadata is known by its attributes, so that msgspec's, Pydantic's and annotated-types' need not be imported here.
 """
@@ -19,7 +19,7 @@ _LIMITS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "p
 
 
 class Metadata(msgspec.Struct, kw_only=True):
-    """The limits, what goes into the schema as it is, and what a Field says of the parameter that it belongs to."""
+    """Limits, keywords that go into the schema as they are, and the alias and default of a `Field`."""
 
     limits: dict[str, Any] = {}
     annotations: dict[str, Any] = {}
@@ -29,7 +29,7 @@ class Metadata(msgspec.Struct, kw_only=True):
 
 
 def read_metadata(items: Iterable[object]) -> Metadata:
-    """Return what the items say; an item that nobody here knows says nothing, as PEP 593 wants it."""
+    """Return the limits and descriptions of the items; unknown items are ignored, as PEP 593 says."""
     found = Metadata()
     for item in items:
         if isinstance(item, str):

@@ -1,12 +1,13 @@
-"""The `$defs` of a schema: types that have a name are written once, and put in place where that is shorter.
+"""Writes the `$defs` of a schema: each named type once, or inline where that is shorter.
 
-Models do better with small schemas that hold what they speak of. So a definition that is used once, or is short, goes
-where it is used; one that leads back to itself stays a definition.
+Models read small schemas without references better. So a definition that is used once, or is short, is written where
+it is used. A recursive one stays a definition.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
+from itertools import chain
 from typing import Any
 
 from ..jsontext import encode_json
@@ -41,7 +42,11 @@ class Definitions:
         references: dict[str, str] = {}
         added: dict[str, Any] = {}
         for name, part in inner.items():
-            key = ("adopted", name, encode_json({other: inner[other] for other in sorted(_reached(name, inner))}))
+            key = (
+                "adopted",
+                name,
+                encode_json({other: inner[other] for other in sorted({name, *_reached(part, inner)})}),
+            )
             if key not in self._names:
                 self._names[key] = self._reserve(name)
                 added[self._names[key]] = part
@@ -59,16 +64,13 @@ class Definitions:
         return _as_dict(renamed({keyword: value for keyword, value in schema.items() if keyword != "$defs"}))
 
     def finish(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema with its definitions: put in place where they are used once or short, else as `$defs`."""
-        placed = _Placing(self._schemas, schema)
-        finished = placed.place(schema)
-        kept: dict[str, Any] = {}
-        pending = list(_references(finished))
-        while pending:
-            name = pending.pop(0)
-            if name not in kept:
-                kept[name] = placed.place(self._schemas[name])
-                pending.extend(_references(kept[name]))
+        """Return the schema with its definitions: inline where they are used once or short, else as `$defs`."""
+        names = _reached(schema, self._schemas)
+        uses = chain(_references(schema), *(_references(self._schemas[name]) for name in names))
+        inlining = _Inlining(self._schemas, Counter(uses))
+        finished = inlining.inline(schema)
+        inlined = {name: inlining.inline(self._schemas[name]) for name in names}
+        kept = {name: inlined[name] for name in _reached(finished, inlined)}
         return {**finished, "$defs": kept} if kept else finished
 
     def _reserve(self, name: str) -> str:
@@ -81,24 +83,15 @@ class Definitions:
         return free
 
 
-class _Placing:
-    """Which definitions are put in place of their references."""
+class _Inlining:
+    """Replaces references by their definitions where that is shorter."""
 
-    def __init__(self, schemas: dict[str, dict[str, Any]], root: dict[str, Any]) -> None:
+    def __init__(self, schemas: dict[str, dict[str, Any]], uses: Counter[str]) -> None:
         self._schemas = schemas
-        used = Counter(_references(root))
-        pending = list(used)
-        reached = set(pending)
-        for name in pending:
-            for inner in _references(schemas[name]):
-                used[inner] += 1
-                if inner not in reached:
-                    reached.add(inner)
-                    pending.append(inner)
-        self._used = used
-        self._placed: dict[str, dict[str, Any] | None] = {}
+        self._uses = uses
+        self._inlined: dict[str, dict[str, Any] | None] = {}
 
-    def place(self, schema: Schema) -> Any:
+    def inline(self, schema: Schema) -> Any:
         if isinstance(schema, bool):
             return schema
         name = _referred(schema)
@@ -106,27 +99,24 @@ class _Placing:
         if definition is not None:
             own = {keyword: value for keyword, value in schema.items() if keyword != "$ref"}
             return {**definition, **own}
-        return map_schemas(schema, self.place)
+        return map_schemas(schema, self.inline)
 
     def _definition(self, name: str) -> dict[str, Any] | None:
-        """The definition to put in place, or None to keep the reference."""
-        if name not in self._placed:
-            self._placed[name] = None  # while it is being placed, a reference to it is a loop and stays
-            if name not in _reached(name, self._schemas, start=False):
-                whole = self.place(self._schemas[name])
-                if self._used[name] == 1 or len(encode_json(whole)) <= _SHORT:
-                    self._placed[name] = whole
-        return self._placed[name]
+        """The definition to write inline, or None to keep the reference."""
+        if name not in self._inlined:
+            self._inlined[name] = None  # while it is read, a reference to it is a loop and stays
+            if name not in _reached(self._schemas[name], self._schemas):
+                whole = self.inline(self._schemas[name])
+                if self._uses[name] == 1 or len(encode_json(whole)) <= _SHORT:
+                    self._inlined[name] = whole
+        return self._inlined[name]
 
 
-def _reached(name: str, schemas: dict[str, Any], *, start: bool = True) -> set[str]:
-    """The names of all definitions that one leads to, itself included if it leads back there or is the start."""
-    pending, found = list(_references(schemas[name])), {name} if start else set[str]()
-    while pending:
-        inner = pending.pop()
-        if inner not in found and inner in schemas:
-            found.add(inner)
-            pending.extend(_references(schemas[inner]))
+def _reached(schema: Schema, schemas: dict[str, Any]) -> list[str]:
+    """The names of all definitions that a schema leads to, each once."""
+    found = list(dict.fromkeys(_references(schema)))
+    for name in found:
+        found += dict.fromkeys(inner for inner in _references(schemas[name]) if inner not in found)
     return found
 
 

@@ -44,7 +44,7 @@ __all__ = [
     "schema_of",
 ]
 
-# What unions have found out about values already, so that ambiguous types cost no more than clear ones.
+# What unions have made of values already, so that an ambiguous recursive type is not tried exponentially often.
 Seen: TypeAlias = dict[tuple[int, int], Any]
 
 # The limits that annotations name, and the keywords that say them in a schema.
@@ -164,7 +164,7 @@ class DecimalNode(Node, kw_only=True, eq=False):
 
 
 class ChoiceNode(Node, eq=False):
-    """One of some values: a Literal, or an Enum by value. `choices` are JSON values, each with what it means."""
+    """One of some values: a Literal, or an Enum by value. `choices` are JSON values, each with its Python value."""
 
     choices: list[tuple[Any, Any]]
     name: str = ""
@@ -251,9 +251,9 @@ class MapNode(Node, kw_only=True, eq=False):
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One named value of an object: what Python calls it, and what JSON calls it.
+    """One field of an object: `name` in Python, `key` in JSON.
 
-    `fill` gives the value of one that was left out, where Python's own default does not.
+    `fill` gives the value of a field that was left out, where Python's own default does not.
     """
 
     name: str
@@ -403,7 +403,7 @@ class KeywordNode(Node, eq=False):
 
 
 class RecursiveNode(Node, eq=False):
-    """A type that is still being read where it is met again: `node` is known once it is read."""
+    """A type that refers to itself: `node` is set once the type is read."""
 
     name: str
     node: Node | None = None
@@ -440,7 +440,7 @@ def is_hashable(value: object) -> bool:
 
 
 def report_refusal(error: BaseException) -> None:
-    """Report what a user's type raised, unless it is of the types that say that a value is wrong."""
+    """Report an exception of a user's type, unless its class says that a value is wrong."""
     if is_interrupt(error):
         raise error
     if not isinstance(error, (ValueError, TypeError, AssertionError)):
@@ -448,10 +448,10 @@ def report_refusal(error: BaseException) -> None:
 
 
 def construct(factory: Callable[[Any], Any], given: Any) -> Any:
-    """Return what a user's type makes of its fields; whatever it raises is a Mismatch that says so."""
+    """Return the value that a user's type makes of its fields; raise Mismatch for any exception of that type."""
     try:
         return factory(given)
-    except BaseException as error:  # a user's type: whatever it refuses, the model is told
+    except BaseException as error:  # a user's type may raise anything: the model is told
         report_refusal(error)
         raise Mismatch(f"is refused: {describe_failure(error)}") from error
 

@@ -1,4 +1,4 @@
-"""Types that Pydantic describes and reads by itself, where the user has imported it. Never imports it otherwise."""
+"""Lets Pydantic describe and read its own types. Pydantic is never imported unless the user has done so."""
 
 import sys
 from typing import Any
@@ -28,7 +28,7 @@ def is_pydantic_field(value: object) -> bool:
 
 
 class PydanticNode(Node, eq=False):
-    """A type as Pydantic sees it; `annotation` may be Annotated with whatever Pydantic understands."""
+    """A type as Pydantic sees it; `annotation` may be Annotated with anything that Pydantic understands."""
 
     annotation: Any
     adapter: Any
@@ -61,7 +61,7 @@ class PydanticNode(Node, eq=False):
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             path = tuple(step for step in first["loc"] if isinstance(step, (str, int)))
             raise Mismatch(f"is refused: {redact(first['msg'])[:_SAID]}", path) from None
-        except BaseException as error:  # a user's validator: whatever it refuses, the model is told
+        except BaseException as error:  # a user's validator may raise anything: the model is told
             report_refusal(error)
             raise Mismatch(f"is refused: {type(error).__name__}") from error
 

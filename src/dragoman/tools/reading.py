@@ -1,4 +1,4 @@
-"""Annotations to nodes: every type that JSON can say, each read once, also where it leads back to itself."""
+"""Reads annotations into nodes. Each type is read once, recursive types too."""
 
 import collections
 import collections.abc
@@ -157,7 +157,7 @@ class TypeReader:
         )
 
     def _looping(self, annotation: Any, name: str, read: Callable[[], Node]) -> Node:
-        """The node of a type that may be met again while it is read; only then it needs a definition of its own."""
+        """The node of a type that may refer to itself; only if it does, it needs a definition."""
         here = RecursiveNode(name)
         self._known[annotation] = here
         here.node = read()

@@ -1,4 +1,4 @@
-"""What a tool returned to what the history keeps: text at three levels of detail, and parts beside it."""
+"""Converts what a tool returned to what the history keeps: text at three levels of detail, and parts."""
 
 import math
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ _PARTS = (Text, Image, FileRef, UnknownPart)
 
 
 class ResultContent(NamedTuple):
-    """What a tool said, as a result holds it."""
+    """The text and the parts that a result holds."""
 
     levels: LevelOfDetailSections
     attachments: tuple[Attachment, ...] = ()
 
 
 def read_returned(value: Any) -> ResultContent:
-    """Return what a tool's return value says; raise NotJson, which names its type, for one that says nothing.
+    """Return the content of a tool's return value; raise NotJson, which names the type, for a value that has none.
 
     Text is itself, None is empty, parts and outputs are what they say, everything else is written as JSON. All of it is
     kept, however long it is: how much of it a model is shown is the context's choice.

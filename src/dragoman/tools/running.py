@@ -1,4 +1,4 @@
-"""One call of one tool: awaited in a task, or run in a thread of its own, until it ends, takes too long or is stopped.
+"""Runs one call of a tool, in a task or in a thread, until it ends, takes too long or is stopped.
 
 Never raises what the tool raises. A thread cannot be stopped, so it is a daemon: one that hangs never keeps the
 interpreter from exiting.
@@ -58,7 +58,7 @@ class ToolRun:
         """How the tool ended, or None while it has not."""
         if not self._task.done():
             return None
-        if self._task.cancelled():  # before its first step, or by somebody who cancels every task
+        if self._task.cancelled():  # before its first step, or by code that cancels every task
             return asyncio.CancelledError()
         return self._task.result()
 
@@ -76,7 +76,7 @@ class ToolRun:
     async def _call(self) -> ToolEnd:
         task = current_task()
         if self._before_start is not None:
-            self._before_start()  # what it raises is no failure of the tool: it has not started
+            self._before_start()  # an exception here is not the tool's: it has not started
         try:
             if self._definition.is_async:
                 return read_returned(await self._start())
@@ -99,7 +99,7 @@ class ToolRun:
             if not future.done():
                 future.set_result(end)
             elif isinstance(end, _Awaitable) and inspect.iscoroutine(end.value):
-                end.value.close()  # nobody waits for it any more
+                end.value.close()  # the call has ended meanwhile
 
         def run() -> None:
             end = copied.run(self._call_plainly)

@@ -1,4 +1,4 @@
-"""Annotations to JSON Schemas, and JSON values to values of the annotated types.
+"""Converts annotations to JSON Schemas, and JSON values to values of the annotated types.
 
 `TypeSchema.of(annotation)` is both at once. Knows no functions (`signature` does) and no models.
 """

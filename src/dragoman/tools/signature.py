@@ -1,4 +1,4 @@
-"""A function's signature to the schema of its parameters, and a model's arguments to what the function is called with.
+"""Reads a function's signature: a schema for the model, and the conversion of its arguments.
 
 Parameters annotated with `ToolContext` are given by the caller and hidden from the schema.
 """

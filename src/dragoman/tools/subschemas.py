@@ -1,4 +1,4 @@
-"""JSON Schemas taken apart: the schemas inside one, what a `$ref` points at, the forms that a value may take.
+"""Takes JSON Schemas apart: the schemas inside one, the target of a `$ref`, the forms that a value may have.
 
 Works on any draft 7 or 2020-12 schema, also on hostile ones: references may loop. Knows no Python types and no tools.
 """
@@ -113,7 +113,7 @@ def resolve_reference(root: dict[str, Any], reference: object) -> Schema | None:
 def forms_of(schema: Schema, root: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the forms that a value may take: `$ref` followed, `anyOf` and `oneOf` spread out, `allOf` joined.
 
-    What stands around a choice is part of each form. A schema that has too many forms gives the first ones.
+    Keywords around a choice are part of each form. Of too many forms only the first are returned.
     """
     if isinstance(schema, dict) and _COMBINED.isdisjoint(schema):
         return [schema]

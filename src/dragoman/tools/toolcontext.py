@@ -1,4 +1,4 @@
-"""What a tool is told beside its arguments. Hidden from models: it is never part of a schema."""
+"""What a tool gets beside its arguments. Models never see it: it is not part of a schema."""
 
 from typing import Any, Generic, TypeVar
 
