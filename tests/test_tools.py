@@ -364,7 +364,7 @@ def test_what_is_no_function_is_refused() -> None:
     assert "must be a function" in refused(Deps)
     assert "a function that yields is no tool" in refused(generator)
     assert "a function that yields is no tool" in refused(endless)
-    assert "tool name must be 1 to 128 characters" in refused(nothing_at_all, name="two words")
+    assert "tool name must be 1 to 128 visible characters" in refused(nothing_at_all, name="two words")
     assert "without a name needs one" in refused(functools.partial(nothing_at_all))
 
 
