@@ -1,6 +1,6 @@
-"""Which model gets a request: by its strategy, by a function, and who is asked when one fails. Calls nobody.
+"""Which model gets a request: by its strategy, by a function, and who is asked when one fails. It calls no model.
 
-A route is one model or several: the first answers, the others stand in for it in their order. Whoever calls records
+A route is one model or several: the first answers, the others stand in for it in their order. The caller records
 the invocation of the one that answered.
 """
 
@@ -111,7 +111,7 @@ class ProviderRouter:
 
     @property
     def looks_at_context(self) -> bool:
-        """Whether a function chooses: else nobody looks at what a request says."""
+        """Whether a function chooses: without one, the request's content is not read."""
         return self._choose is not None
 
     def route(self, request: LlmRequest) -> tuple[AnyModel, ...]:

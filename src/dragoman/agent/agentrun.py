@@ -49,12 +49,12 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the message ended; None where there is no message, or nobody said why."""
+        """Why the message ended; None where there is no message or no reason was given."""
         return finish_of(self.message)
 
 
 class AgentRun(Generic[OutputT]):
-    """A run under way: iterate it for its events, await `result()` for its end. It goes on if nobody looks.
+    """A run under way: iterate it for its events, await `result()` for its end. It goes on without a reader.
 
     Leaving an `async with` block aborts it if it has not ended.
     """
@@ -81,7 +81,7 @@ class AgentRun(Generic[OutputT]):
         return self._runner.status if self._runner is not None else AgentStatus.PREPARING
 
     async def result(self) -> RunResult[OutputT]:
-        """Return how it ended. Whoever is cancelled here aborts the run, and it is closed before this returns."""
+        """Return how it ended. Cancelled here, it aborts the run, which is closed before this returns."""
         assert self._task is not None
         try:
             return await asyncio.shield(self._task)
@@ -93,7 +93,7 @@ class AgentRun(Generic[OutputT]):
             raise
 
     def events(self, after: int = -1) -> AsyncIterator[RunEvent]:
-        """Yield the events after that `seq`: whoever lost the connection catches up, while this object lives."""
+        """Yield the events after that `seq`: a client that lost its connection catches up, while this object lives."""
         if self._log is None:
             raise InvalidValue("run() keeps no events: use stream()")
         return self._log.follow(after, self._tell_error)
@@ -180,7 +180,7 @@ class AgentRun(Generic[OutputT]):
 
 
 def as_input(prompt: Prompt) -> ModelInputEntry:
-    """Return what is said as an entry; raise InvalidValue for what nobody can say."""
+    """Return what is said as an entry; raise InvalidValue for what is no input."""
     if isinstance(prompt, ModelInputEntry):
         if prompt.serial != -1:
             raise InvalidValue(f"this input is recorded already, at serial {prompt.serial}: say it in a new one")

@@ -27,7 +27,7 @@ _DOUBTFUL = frozenset({FinishReason.CONTENT_FILTER, FinishReason.TOOL_CALLS, Fin
 
 
 def finish_of(message: Message | None) -> FinishReason | None:
-    """Return why the message ended; None if nobody said so."""
+    """Return why the message ended; None if the provider did not say so."""
     return message.meta.finish_reason if message is not None and message.meta is not None else None
 
 

@@ -71,7 +71,7 @@ class ModelCaller:
 
     @property
     def partial(self) -> Message | None:
-        """What has arrived of an answer that nobody has been handed; None if nothing has."""
+        """What has arrived of an answer that the caller has not been given; None if nothing has."""
         if self._stream is None:
             return None
         assembly = self._stream.assembly

@@ -112,7 +112,7 @@ async def _in_thread(work: Callable[[], _Result]) -> _Result:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        done.exception()  # seen, so that nobody is told of it as lost
+        done.exception()  # seen, so that asyncio does not report it as lost
         raise cancelled
     return done.result()
 

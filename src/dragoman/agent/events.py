@@ -114,7 +114,7 @@ class EventLog:
         self._error: Exception | None = None
 
     def add(self, event: Callable[..., RunEvent], run_id: str, call_index: int, *fields: Any) -> None:
-        """Add an event of that class, which gets the next `seq`, and wake whoever waits."""
+        """Add an event of that class, which gets the next `seq`, and wake the readers that wait."""
         self._events.append(event(run_id, call_index, len(self._events), *fields))
         if self._waiting:
             self._wake()

@@ -5,7 +5,8 @@
     WARNING  model call failed, model call answered with what is not whole, tool failed
     ERROR    run failed
 
-A record is made of what has just happened, never of the history, and nothing at all is done for one that nobody takes.
+A record is made of what has just happened, never of the history, and nothing is done for a
+record that no handler takes.
 """
 
 import logging

@@ -135,7 +135,7 @@ class AgentLoop:
         return ending
 
     def abandon(self) -> Generator[Action, Outcome, Ending]:
-        """Yield what ends a run that nobody carries on."""
+        """Yield what ends a run that is not carried on."""
         return (yield from self._end(_S.ABORTED))
 
     def fail(self, state: DerivedState, error: RunError) -> Generator[Action, Outcome, Ending]:
@@ -237,7 +237,7 @@ class AgentLoop:
             attempt, choice = attempt + 1, 0
 
     def _pause_before(self, attempt: int, error: RunError) -> float | None:
-        """How long to wait before another attempt; None where it would be in vain, or take too long."""
+        """How long to wait before another attempt; None where another attempt cannot help or takes too long."""
         limits = self._budget.limits
         if not error.retryable or attempt >= limits.attempts:
             return None
@@ -383,7 +383,7 @@ def _interruption(error: RunError, partial: Message | None) -> InterruptionEntry
 
 
 def interrupted_result(call: OpenCall, why: str = "the run ended") -> HistoryToolCallResult:
-    """Return the result of a call that has none: it was not run, or nobody knows whether it took effect."""
+    """Return the result of a call that has none: it was not run, or it is unknown whether it took effect."""
     said = f"It was started, and {why} before its result was there: it may or may not have taken effect."
     if call.started is None:
         said = f"It was not run: {why} before."

@@ -65,7 +65,7 @@ class StreamingModel(Protocol):
 class BlockAdapter:
     """Any model as a `ModelAdapter`.
 
-    `name` is what `model_name` says, by default the model's own. A stream holds up to `capacity` chunks that nobody
+    `name` is what `model_name` says, by default the model's own. A stream holds up to `capacity` chunks that the reader
     has read; then the model's answer waits on the network.
     """
 

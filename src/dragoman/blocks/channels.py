@@ -22,7 +22,7 @@ _GRACE_SECONDS = 1.0
 
 
 class ReaderLeft(ModelError):
-    """Nobody reads the stream any more: the producer may stop."""
+    """The reader has left the stream: the producer may stop."""
 
     default_code = ErrorCode.CANCELLED
 
@@ -43,7 +43,7 @@ class Sender:
     async def send(self, chunk: StreamChunk) -> None:
         """Pass a chunk on, after waiting while the channel is full; a terminal chunk does not wait.
 
-        Raises ReaderLeft if nobody reads any more, and ContractViolation for a chunk that may not come here.
+        Raises ReaderLeft if the reader has left, and ContractViolation for a chunk that may not come here.
         """
         channel = self._channel
         while len(channel.chunks) >= channel.capacity and not self.is_closed and not isinstance(chunk, TERMINALS):
@@ -97,7 +97,7 @@ class StreamingResponse:
 
     @classmethod
     def channel(cls, capacity: int = DEFAULT_CAPACITY) -> "tuple[Sender, StreamingResponse]":
-        """Return both ends of a new channel, which holds up to `capacity` chunks that nobody has read."""
+        """Return both ends of a new channel, which holds up to `capacity` unread chunks."""
         channel = _Channel(capacity)
         return Sender(channel), cls(channel)
 
@@ -171,7 +171,7 @@ class _Channel:
 
     def put(self, chunk: StreamChunk) -> None:
         if self.reader_left:
-            raise ReaderLeft("nobody reads this stream any more: its reader has left")
+            raise ReaderLeft("the reader of this stream has left")
         self.chunks.extend(self.order.admit(chunk))
         self._readable.set()
 
@@ -217,7 +217,7 @@ class _Channel:
             return
         try:
             self._loop.call_soon_threadsafe(action)
-        except RuntimeError:  # the loop is closed: nobody waits there
+        except RuntimeError:  # the loop is closed: no reader waits there
             pass
 
     async def _wait(self, event: asyncio.Event) -> None:
@@ -226,7 +226,7 @@ class _Channel:
         await event.wait()
 
     def _producer_ended(self, task: asyncio.Task[None]) -> None:
-        """However the task ended, the reader is told; one that was cancelled before it began told nobody."""
+        """However the task ended, the reader is told; one that was cancelled before it began did not tell it."""
         self.end(_cancelled() if task.cancelled() else None)
 
 

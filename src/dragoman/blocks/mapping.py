@@ -17,7 +17,7 @@ from .values import Block, ImageBlock, Message, Role, TextBlock, ToolResultBlock
 
 __all__ = ["from_core", "image_block", "to_core"]
 
-# How an answer ends whose calls may be run: it is whole, or it pauses. None: nobody said how it ended.
+# How an answer ends whose calls may be run: it is whole, or it pauses. None: it is not said how it ended.
 _RUNNABLE = frozenset({None, FinishReason.STOP, FinishReason.TOOL_CALLS, FinishReason.PAUSE})
 _NOT_WHOLE = "the answer that makes this call is not whole"
 

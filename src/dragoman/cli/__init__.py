@@ -106,7 +106,7 @@ def _make_forgiving() -> None:
 
 
 def _flush_quietly() -> None:
-    """Write what is left. Where nobody reads any more, see to it that the interpreter does not complain at its end."""
+    """Write what is left. If the reader has gone, see to it that the interpreter does not complain at its end."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,7 +1,7 @@
 """Captured answers of providers to deltas: a raw body, one with its HTTP head, or a recording of exchanges.
 
 Bytes are read as they come, so that a pipe is decoded while it is open. Which API it is, and in which framing, is found
-out where nobody says.
+out where the user does not say.
 """
 
 import base64
@@ -66,7 +66,7 @@ def read_answers(
 ) -> Iterator[Answer]:
     """Yield the answers of a capture: one, or those of a recording. Each must be read before the next is asked for.
 
-    Without a `clock` the deltas have no time: nobody knows when they came. Raises InvalidValue where it cannot be found
+    Without a `clock` the deltas have no time: the capture holds none. Raises InvalidValue where it cannot be found
     out which API it is.
     """
     source = _Source(chunks)

@@ -67,7 +67,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, where each of them comes from, and what a project file asked for in vain.
+    """The settings, where each of them comes from, and what a project file asked for and did not get.
 
     `sources` has the dotted keys of what was set anywhere; all others are defaults.
     """

@@ -57,7 +57,7 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
         base = model(f"{choice.api}:{choice.model_id}", **{**place, **choice.settings, **config})
         return LocalModel(base, choice)
     provider, _, model_id = _known(name).partition(":")
-    # What the user has not said, and nobody can know, stands there by its name.
+    # What the user has not said and the program cannot know stands there by its name.
     place = {"region": "region", "project": "project", **_place(settings, name)}
     if "base_url" not in place and not find_dialect(provider, model_id).base_url:
         place["base_url"] = "https://your-base-url.invalid"

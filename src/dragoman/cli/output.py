@@ -27,7 +27,7 @@ __all__ = [
     "write_table",
 ]
 
-# What a terminal may take for a command, what turns the direction of text around, and what nobody sees, by which a text
+# What a terminal may take for a command, what turns the direction of text around, and what is invisible, by which a text
 # can say something to a model that a person who copies it has not read. In Unicode's words: Cc, Cf, Zl, Zp, Cs and
 # Default_Ignorable_Code_Point (which Python does not know), but for visible signs (Prepended_Concatenation_Mark), line
 # breaks and tabs; and U+2800, a Braille sign without dots, which Unicode calls a symbol and which looks like a space.
@@ -56,7 +56,7 @@ NARROW = 60
 
 
 def printable(text: str, *, before: str = "") -> str:
-    """Return the text with everything that could steer a terminal, or that nobody sees, written out, as `\\x1b`.
+    """Return the text with everything that could steer a terminal, or that is invisible, written out, as `\\x1b`.
 
     One joiner after a letter or an emoji, and one presentation selector after an emoji, may pass: Persian, Hindi and
     `👩‍💻` need them. `before` is what the text goes on from: its last two characters are enough.
@@ -150,7 +150,7 @@ class Output:
 
     @property
     def width(self) -> int:
-        """How many columns there are; 80 where nobody knows."""
+        """How many columns there are; 80 where it is unknown."""
         return max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
 
     def write(self, text: str, style: str = "") -> None:

@@ -17,7 +17,7 @@ from .output import Output
 
 __all__ = ["Beat", "Note", "Player", "Wait", "schedule", "timed"]
 
-EVEN_PACE = 1 / 40  # seconds between deltas of which nobody knows when they came
+EVEN_PACE = 1 / 40  # seconds between deltas without a time
 
 
 class Note(NamedTuple):

@@ -276,7 +276,7 @@ def erase_session(chosen: argparse.Namespace) -> int | None:
         )
     if not chosen.yes:
         if sys.stdin is None or not sys.stdin.isatty():
-            raise InvalidValue("nobody can be asked here: add --yes to erase without a question")
+            raise InvalidValue("there is no terminal to ask at: add --yes to erase without a question")
         also = f" and its forks {named}" if forks else ""
         if not confirm(f"Erase {session_id}{also} for good?"):
             output.line("nothing was erased")

@@ -63,7 +63,7 @@ class McpServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force, whoever set it. Paths are absolute or as the user typed them."""
+    """What is in force, from whichever source. Paths are absolute or as the user typed them."""
 
     model: str | None = None
     store: str

@@ -1,6 +1,6 @@
 """The record to a request that fits its budget: messages, tools, cache anchors, and the entries to append.
 
-`ContextManager` is pure: the same entries, settings and time give the same result, whoever asks and whatever was asked
+`ContextManager` is pure: the same entries, settings and time give the same result, whatever was asked
 before. What it remembers between calls only saves time: each entry is read once.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
     "ContextUpdateResult",
 ]
 
-# Where nobody knows a model's window: small enough for nearly all of them.
+# Where a model's window is unknown: small enough for nearly all of them.
 UNKNOWN_WINDOW = 32_768
 LEAST_BUDGET = 1_000
 # What messages get where instruction and tools leave less: enough for one that was cut as far as it can be.
@@ -56,8 +56,8 @@ _LOOKBACK = 18
 class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
     """What a context is built from. `model_info` gives window and prices, `invocation` whom the request is for.
 
-    Without an invocation it is for whoever answered last. `rules`, those of the target's dialect, tell whose thinking
-    is sent back and counts; without them it is that of the same provider.
+    Without an invocation it is for the model that answered last. `rules`, those of the target's dialect, say whose
+    thinking is sent back and counts; without them it is that of the same provider.
     `screen_in_result` is for targets that take no user turn after results: the LiveScreen then stands in the last one.
     """
 

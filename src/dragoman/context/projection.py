@@ -137,7 +137,7 @@ def read_projection(timeline: Timeline, epoch: EpochEntry) -> Projection:
         raise UnreadableData(f"epoch {epoch.serial}: no part of the conversation before it begins at {live_from}")
     index = timeline.indexed()
     if any(name not in index.names for zone in zones for name in zone.names):
-        raise UnreadableData(f"epoch {epoch.serial}: a name that nobody said")
+        raise UnreadableData(f"epoch {epoch.serial}: a name that no entry holds")
     texts = (_zone_text(timeline, index, zone, cuts, is_first=place == 0) for place, zone in enumerate(zones))
     return Projection(tuple(texts), unit, cuts, low, limit)
 

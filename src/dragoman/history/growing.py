@@ -36,7 +36,7 @@ class GrowingList(Sequence[_Item], Generic[_Item]):
 
     @classmethod
     def owning(cls, items: Extendable[_Item]) -> "GrowingList[_Item]":
-        """Return these items without reading them; nobody else may add to them from now on."""
+        """Return these items without reading them; the caller must not add to them from now on."""
         return cls._of(items, len(items))
 
     def with_added(self, items: Iterable[_Item]) -> "GrowingList[_Item]":

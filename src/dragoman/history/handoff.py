@@ -446,5 +446,5 @@ def _has_words_and_calls(message: Message) -> bool:
 
 
 def _damaged(part: UnknownPart) -> tuple[Text, ...]:
-    """A line for media that an earlier version recorded and nobody can read; nothing for what a later one wrote."""
+    """A line for media that an earlier version recorded and no model can read; nothing for what a later one wrote."""
     return (Text(f"[{part.kind.partition('_')[0]}: not shown, {DAMAGED}]"),) if part.kind in MEDIA_KINDS else ()

@@ -1,4 +1,4 @@
-"""What a caller notes beside an entry: a small JSON object that nobody can change afterwards."""
+"""What a caller notes beside an entry: a small, frozen JSON object."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

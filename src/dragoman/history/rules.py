@@ -31,7 +31,7 @@ from .toolresults import ToolExecutionStatus
 
 __all__ = ["NEEDS_START", "RULES", "require_legal"]
 
-# The name of a rule stands in the error that it raises. The first two hold for an entry alone, whoever makes it.
+# The name of a rule stands in the error that it raises. The first two hold for every entry by itself.
 RULES: dict[str, str] = {
     "metadata_too_large": "the metadata of an entry are at most 2 KB of JSON",
     "empty_input": "a model input has text that is not blank, or an attachment",
@@ -139,7 +139,7 @@ def _check_answer(state: DerivedState, entry: ApprovalAnsweredEntry) -> None:
     if call.answered is not None or call.started is not None:
         _refuse("approval_answered_once", f"{_quoted(entry.tool_call_id)} was answered or started already")
     if call.asked is None and entry.by == "person":
-        _refuse("approval_answered_once", f"nobody was asked about {_quoted(entry.tool_call_id)}")
+        _refuse("approval_answered_once", f"no one was asked about {_quoted(entry.tool_call_id)}")
 
 
 def _check_tool_start(state: DerivedState, entry: ToolStartedEntry) -> None:

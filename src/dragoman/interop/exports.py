@@ -54,7 +54,7 @@ def _encode(messages: Iterable[Message], system: str | None, dialect: Dialect) -
     fitted: tuple[Message, ...] = ()
     if spoken:
         target = ModelInvocationDescriptor(dialect.provider, dialect.specification, _ANY_MODEL)
-        # A conversation may end with an answer: nobody is asked to go on.
+        # A conversation may end with an answer: no model is asked to go on.
         fitted = hand_off(spoken, target=target, rules=replace(dialect.rules, prefill=True)).messages
     request = ModelRequest(config=ModelConfig(_ANY_MODEL), messages=fitted, system=system, stream=False)
     body: dict[str, Any] = decode_json(find_codec(dialect.specification).encode_request(request, dialect).body)

@@ -48,7 +48,7 @@ def append_imported(state: AgentState, imported: Imported, *, leave_open: bool =
     """Append an imported conversation as the entries that it would have been; return all warnings.
 
     A call without a result gets one that says it was interrupted. With `leave_open`, the calls of a last turn that has
-    no result at all stay open, for whoever will run them. All or nothing is appended: raises IllegalAppend where the
+    no result at all stay open for the next run. All or nothing is appended: raises IllegalAppend where the
     state has open calls that the import does not answer, and what the sink raises.
     """
     planned = plan_import(state, imported, leave_open=leave_open)
@@ -123,7 +123,7 @@ class _Planner:
         if len(known) < len(results):
             missing = len(results) - len(known)
             raise IllegalAppend(f"{missing} open calls are not answered by the import", rule="calls_answered_first")
-        # One that waits for an approval, or was refused, cannot be started; whoever ran it, its result is taken.
+        # One that waits for an approval, or was refused, cannot be started; its result is taken all the same.
         to_start = [
             call.request
             for call in self._open_calls

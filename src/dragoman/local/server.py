@@ -1,7 +1,7 @@
 """A llama.cpp server of our own: a child process on a loopback port that ends with us. Speaks three wire APIs.
 
 Run as a module, this file is that child: it prints READY and its address, and ends with its standard input, so that it
-never outlives whoever started it.
+never outlives the process that started it.
 """
 
 import importlib.util

@@ -132,7 +132,7 @@ class ProviderClient:
     ) -> AsyncGenerator[list[MessageDelta], None]:
         """Send the request and yield the deltas of each network read; together they are a legal stream.
 
-        `on_answer` is given the reader once the answer begins, which counts the wire events that nobody knows.
+        `on_answer` is given the reader once the answer begins; it counts the wire events that the codec does not know.
         `secrets` learns what the request tells the provider alone; the last deltas are free of it.
         Failures arrive as the closing `error`; only cancellation is raised. The connection is closed in any case.
         """

@@ -45,7 +45,7 @@ class ModelStream:
         self._secrets = Secrets() if secrets is None else secrets  # filled when the request is sent
         self._assembler = Assembler(invocation=invocation, trace_id=trace_id)
         self._batch: list[MessageDelta] = []  # the deltas of the last network read
-        self._rest: Iterator[MessageDelta] = iter(self._batch)  # those of them that nobody has been given yet
+        self._rest: Iterator[MessageDelta] = iter(self._batch)  # those of them that the caller has not been given yet
         self._assembled = 0  # how many of them the assembler has
         self._batches = batches
         self._deltas = self._iterate(rewrite)

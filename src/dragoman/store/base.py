@@ -24,7 +24,7 @@ class BaseStore(ABC):
 
     def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float | None) -> None:
         self._clock = clock or (lambda: datetime.now(UTC))
-        self._poll_seconds = poll_seconds  # how often a follower looks by itself; None if nobody else can append
+        self._poll_seconds = poll_seconds  # how often a follower looks by itself; None if no other process can append
         self._notices = Notices()
 
     async def __aenter__(self) -> Self:
@@ -55,7 +55,7 @@ class BaseStore(ABC):
         return await self._list(query)
 
     def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
-        """Yield the entries from a serial on, then each new one as it comes, whoever appends it."""
+        """Yield the entries from a serial on, then each new one of every writer as it comes."""
         require_session_id(session_id)
         require_serial(from_serial, "from_serial")
         return follow_entries(
@@ -125,7 +125,7 @@ class BaseStore(ABC):
         """Return the entries from a serial on, each checked."""
 
     async def close(self) -> None:
-        """End whoever follows; nothing works afterwards."""
+        """End the followers; nothing works afterwards."""
         self._notices.close()
 
     async def _look(self, session_id: str, first: int, end: int) -> tuple[HistoryEntry, ...]:

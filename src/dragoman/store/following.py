@@ -49,7 +49,7 @@ class Notices:
         for future in futures:
             try:
                 future.get_loop().call_soon_threadsafe(_wake, future)
-            except RuntimeError:  # its loop is closed: nobody waits there
+            except RuntimeError:  # its loop is closed: no follower waits there
                 pass
 
     def tell_all(self) -> None:
@@ -70,7 +70,7 @@ async def follow_entries(
 ) -> AsyncIterator[HistoryEntry]:
     """Yield the entries from `serial` on as they come, until the store is closed.
 
-    `poll_seconds` is how long to wait for a notice before looking again; None if nobody else can append.
+    `poll_seconds` is how long to wait for a notice before looking again; None if no other process can append.
     """
     while not notices.is_closed:
         grown = notices.expect(session_id)  # before looking, so that nothing is missed in between

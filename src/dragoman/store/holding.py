@@ -89,7 +89,7 @@ class SessionHold:
         forget_abandoned(lease.token)
 
     def require_valid(self) -> None:
-        """Raise LeaseLost if the lease may have expired: another owner may have the session. Asks nobody, so that
+        """Raise LeaseLost if the lease may have expired: another owner may have the session. It awaits nothing, so that
         nothing lies between this and what must not happen without the lease.
         """
         if not machine_time().is_before(self._expires):

@@ -158,7 +158,7 @@ class PostgresStore(SQLStore):
     def _perform(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
         """Do `work` with a connection. It is repeated if others were faster, or if an idle connection was lost.
 
-        But never after a connection was lost while a transaction was committed: nobody knows what became of it.
+        But never after a connection was lost while a transaction was committed: it is unknown what became of it.
         """
         require_psycopg()
         import psycopg

@@ -73,8 +73,8 @@ def _add_pieces(database: PostgresDatabase, session: int, pieces: Sequence[tuple
 def _blob_keys(database: PostgresDatabase, contents: dict[bytes, bytes]) -> dict[bytes, int]:
     """The key of each content by its hash; what is not there yet is added.
 
-    In the order of their hashes, so that two who add the same do not wait for each other in a circle. Nobody erases
-    meanwhile: that would need all heads, and this transaction holds one.
+    In the order of their hashes, so that two who add the same do not wait for each other in a circle. No session is
+    erased meanwhile: that would need all heads, and this transaction holds one.
     """
     keys = _known_blobs(database, list(contents))
     fresh = sorted(name for name in contents if name not in keys)

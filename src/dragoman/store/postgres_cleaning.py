@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 def erase_and_clean(
     database: PostgresDatabase, work: Callable[[Database], _Result], *, turn: str, wait_seconds: float
 ) -> _Result:
-    """Do `work`, which deletes rows, in a transaction, then write the tables anew; whoever has the `turn` alone.
+    """Do `work`, which deletes rows, in a transaction, then write the tables anew; the caller has the `turn` alone.
 
     Raises StoreError if the rows are deleted, but still in the pages. Doing it again tries again.
     """
@@ -42,7 +42,7 @@ def erase_and_clean(
     try:
         database.execute("INSERT INTO canaries DEFAULT VALUES")
         with database.transaction(WRITING):
-            # Whoever changes anything holds a head, or adds one, before anything else.
+            # Every writer holds a head, or adds one, before anything else.
             database.execute("LOCK TABLE heads IN EXCLUSIVE MODE")
             database.execute("DELETE FROM canaries")
             result = work(database)

@@ -112,7 +112,7 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[None]:
-        """Begin, and commit at the end; whoever raises within must `roll_back`. Nothing waits before it must."""
+        """Begin, and commit at the end; a caller that raises within must `roll_back`. Nothing waits before it must."""
         with self.connection.pipeline() as self._pipeline:
             self.execute(begin)
             if begin == WRITING:  # a client that is stopped in the middle must not keep its locks
@@ -278,7 +278,7 @@ def is_contention(error: BaseException) -> bool:
 
 
 def store_error(error: "psycopg.Error") -> StoreError:
-    """Return what an error of PostgreSQL means to whoever uses the store.
+    """Return what an error of PostgreSQL means to a user of the store.
 
     Its own words are kept apart, and the details not at all: they quote rows.
     """

@@ -87,7 +87,7 @@ class Listener:
             except DragomanError:
                 delay = min(max(FIRST_DELAY, 2 * delay), LONGEST_DELAY)
                 continue
-            self._notices.tell_all()  # meanwhile nobody has told them anything
+            self._notices.tell_all()  # meanwhile they were told nothing
             return connection
         return None
 

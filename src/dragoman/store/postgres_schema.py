@@ -1,7 +1,7 @@
 """A schema of a PostgreSQL database that holds sessions: its tables by numbered migrations.
 
 The number of a schema is that of its newest migration. One that a later version of this library made is refused before
-anything of it is touched. Names of tables are written with the schema's, whoever connects and whatever their path is.
+anything of it is touched. Names of tables are written with the schema's, whatever the search path of a connection is.
 """
 
 import re

@@ -40,7 +40,7 @@ _NO_METADATA = Metadata({})
 class Head(msgspec.Struct, frozen=True):
     """How far a session is: the serial of its newest entry, -1 for none, and the checksum of all up to it.
 
-    Whoever keeps a head elsewhere can later prove by `verify` that nothing up to it was rewritten.
+    A user who keeps a head elsewhere can later prove by `verify` that nothing up to it was rewritten.
     """
 
     serial: int = -1
@@ -74,7 +74,7 @@ class SessionPage(msgspec.Struct, frozen=True):
     """Some sessions of a list, the newest first; `next_page` asks for those after them, None if there are none.
 
     `damaged` are the ids, as far as they can be read, of sessions in between whose own record is not what was written.
-    Nobody can say whether they fit. `verify` says what is wrong with one, and `erase` removes it.
+    It is unknown whether they fit. `verify` says what is wrong with one, and `erase` removes it.
     """
 
     sessions: tuple[SessionInfo, ...] = ()
@@ -165,7 +165,7 @@ class SessionBusy(StoreError):
 
 
 class LeaseLost(StoreError):
-    """Another owner has taken the session over: whoever held this lease appends nothing more."""
+    """Another owner has taken the session over: the owner of this lease appends nothing more."""
 
     default_code = ErrorCode.CONFLICT
 
@@ -264,7 +264,7 @@ class SessionStore(Protocol):
         ...
 
     def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
-        """Yield the entries from `from_serial` on, then each new one, whoever appends it, until the store is closed."""
+        """Yield the entries from `from_serial` on, then each new one of every writer, until the store is closed."""
         ...
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:

@@ -37,7 +37,7 @@ MAX_SECONDS = 1e9
 
 
 def new_session_id() -> str:
-    """Return an id that nobody can guess."""
+    """Return an id that cannot be guessed."""
     return os.urandom(16).hex()
 
 

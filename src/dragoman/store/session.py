@@ -79,7 +79,7 @@ class Session(
         derived = read_snapshot(opened.snapshot)
         entries = opened.entries if isinstance(opened.entries, LazyEntries) else list(opened.entries)
         self._store = store
-        # Whoever never waits cannot be cancelled halfway. An append that a subclass has of its own may wait.
+        # A caller that never waits cannot be cancelled halfway. An append that a subclass has of its own may wait.
         self._never_waits = getattr(store.append, "__func__", None) is MemoryStore.append
         self._info = opened.info
         self._clock = clock
@@ -299,9 +299,9 @@ class Session(
             await self._keep_snapshot()
 
     async def _keep_to_the_end(self, entries: tuple[HistoryEntry, ...]) -> None:
-        """Keep them in a task of its own, which goes on if whoever waits for it is cancelled."""
+        """Keep them in a task of its own, which goes on if the caller that waits for it is cancelled."""
         self._under_way = asyncio.ensure_future(self._keep(entries))
-        self._under_way.add_done_callback(_look_at)  # whoever waits for it may be gone
+        self._under_way.add_done_callback(_look_at)  # the caller may be gone
         await asyncio.shield(self._under_way)
         self._under_way = None
 

@@ -1,4 +1,4 @@
-"""What follows from entries as bytes that a store can keep, to save time alone: whoever doubts them drops them.
+"""What follows from entries as bytes that a store can keep, to save time alone: a store may drop them at any time.
 
 A snapshot is taken only while no call is open and nothing said to the run waits, so that it need not hold these.
 """
@@ -17,7 +17,7 @@ from .protocol import Snapshot
 
 __all__ = ["read_snapshot", "take_snapshot"]
 
-# A snapshot of another version, or of a state with other fields, is as good as none.
+# A snapshot of another version, or of a state with other fields, counts as none.
 VERSION = 1
 _FIELDS = DerivedState.__struct_fields__
 

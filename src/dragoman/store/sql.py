@@ -184,7 +184,7 @@ class SQLStore(BaseStore):
         return await self._read(lambda database: rows.find_tombstone(database, session_id))
 
     async def close(self) -> None:
-        """Finish what was begun, end whoever follows, and let go of the database."""
+        """Finish what was begun, end the followers, and let go of the database."""
         await super().close()
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 

@@ -133,7 +133,7 @@ def _find_going(database: Database, session_id: str) -> _Going:
 
 
 def _require_family(database: Database, session_id: str, going: dict[str, _Going]) -> None:
-    """Raise unless those who go are one session and forks of it, and nobody stands on them."""
+    """Raise unless those who go are one session and forks of it, and no other session is based on them."""
     keys = {session.key for session in going.values()}
     for each, session in going.items():
         if each != session_id and session.parent not in keys:

@@ -231,7 +231,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def store_error(error: "sqlite3.Error | UnicodeError", path: Path) -> StoreError:
-    """Return what an error of SQLite means to whoever uses the store; text that is no UTF-8 comes from damage alone."""
+    """Return what an error of SQLite means to a user of the store; text that is no UTF-8 comes from damage alone."""
     name: str = getattr(error, "sqlite_errorname", "SQLITE_CORRUPT")
     for prefix, (code, words) in _MEANINGS.items():
         if name.startswith(prefix):

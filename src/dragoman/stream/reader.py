@@ -136,7 +136,7 @@ class ResponseReader:
         self._size = 0
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
-        self.bug: Exception | None = None  # ours, for whoever keeps a log
+        self.bug: Exception | None = None  # ours, for the log
         self.finished = False  # whether the terminal delta has been returned: no more bytes are needed
         self.has_read = False  # whether the last bytes held something of the answer
         if not 200 <= status < 300:
@@ -146,7 +146,7 @@ class ResponseReader:
 
     @property
     def unknown_events(self) -> int:
-        """How many wire events were skipped because nobody knows them."""
+        """How many wire events were skipped because the codec does not know them."""
         return self._decoder.unknown_events
 
     def feed(self, chunk: bytes, now: datetime | None = None) -> list[MessageDelta]:

@@ -45,7 +45,7 @@ class DeltaWriter:
     def take(self) -> list[MessageDelta]:
         """Return the deltas written since the last call. What comes next may have another time: none is copied."""
         deltas, self._deltas = self._deltas, []
-        # Whose piece can be copied: nobody's yet, and nothing that a decoder says equals that.
+        # No previous delta to copy.
         self._part_index: object = self
         self._call_id: object = self
         return deltas
@@ -54,7 +54,7 @@ class DeltaWriter:
         return len(self._deltas)
 
     def attach_raw(self, first: int, raw: Any) -> None:
-        """Attach what the wire said to the deltas from this one on, of those that nobody has taken."""
+        """Attach what the wire said to the deltas from this one on, of those that were not taken yet."""
         self._deltas[first:] = [replace(delta, provider_raw=raw) for delta in self._deltas[first:]]
 
     def start(self, model_id: str = "", request_id: str = "") -> None:

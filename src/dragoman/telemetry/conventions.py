@@ -52,7 +52,7 @@ CALL_ATTEMPT = "dragoman.call.attempt"
 CACHE_USE = "dragoman.token.cache"
 
 CANCELLED = ErrorCode.CANCELLED.value
-UNKNOWN_ERROR = "_OTHER"  # the conventions' word for an error that nobody has named
+UNKNOWN_ERROR = "_OTHER"  # the conventions' word for an error without a name
 
 # Providers that the conventions know under another name; the others keep ours.
 PROVIDER_NAMES = {

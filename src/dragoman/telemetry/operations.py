@@ -194,7 +194,7 @@ class ChatOperation(_Operation):
             self._first_chunk = self._recorder.clock() - self._began
 
     def end(self, assembly: Assembly, *, params: Mapping[str, Any], system: str, messages: Sequence[Message]) -> None:
-        """End it with what the stream came to. The request is the one that was sent, whoever changed it on the way."""
+        """End it with what the stream came to. The request is the one that was sent, with what hooks changed in it."""
         answer, error = response_attributes(assembly), assembly.error
         if (
             assembly.message is None and assembly.partial is None

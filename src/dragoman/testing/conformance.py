@@ -53,7 +53,7 @@ class WireSample(msgspec.Struct, frozen=True, kw_only=True):
 
     An answer has `finish`, bytes that are in it once the provider has said that it is done; a failure has `error`, the
     code that it maps to. `tool_calls` are (id, name, arguments), with an id of None where the provider gives none;
-    `opaque` are texts (signatures, encrypted reasoning, item ids) that the provider needs back and nobody else may get.
+    `opaque` are texts (signatures, encrypted reasoning, item ids) that the provider alone needs back and may get.
     """
 
     name: str

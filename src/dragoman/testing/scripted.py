@@ -181,7 +181,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 @contextmanager
 def forbid_requests() -> Iterator[None]:
-    """Let no transport of this library reach the network: whoever tries gets an error that says so."""
+    """Let no transport of this library reach the network: a call that tries gets an error that says so."""
     before = protocol.NETWORK.is_forbidden
     protocol.NETWORK.is_forbidden = True
     try:

@@ -1,8 +1,8 @@
 """What every session store must hold to, as functions that raise AssertionError. None of them knows a database.
 
 `STORE_CHECKS` each take a new, empty store; `SHARED_STORE_CHECKS` take two stores that were opened on the same new
-place, as two programs would. `require_store_conformance` runs them all, and leaves the second kind out for stores that
-nobody can share. In pytest: one test, parametrised by the names.
+place, as two programs would. `require_store_conformance` runs them all, and leaves the second kind out for stores
+that cannot be shared. In pytest: one test, parametrised by the names.
 """
 
 import asyncio
@@ -175,22 +175,22 @@ async def check_sessions_are_created_once(store: SessionStore) -> None:
 async def check_what_is_not_there_is_not_found(store: SessionStore) -> None:
     """Every method says `not_found` for a session that was never created."""
     calls: list[Awaitable[object]] = [
-        store.append("nobody", sample_entries("nobody", 1), 0),
-        store.load("nobody"),
-        store.open("nobody"),
-        store.head("nobody"),
-        store.info("nobody"),
-        store.fork("nobody", 0),
-        anext(aiter(store.follow("nobody"))),
-        store.verify("nobody"),
-        store.erase("nobody"),
-        store.keep_snapshot("nobody", Snapshot(0, b"")),
-        store.drop_snapshots("nobody"),
+        store.append("missing", sample_entries("missing", 1), 0),
+        store.load("missing"),
+        store.open("missing"),
+        store.head("missing"),
+        store.info("missing"),
+        store.fork("missing", 0),
+        anext(aiter(store.follow("missing"))),
+        store.verify("missing"),
+        store.erase("missing"),
+        store.keep_snapshot("missing", Snapshot(0, b"")),
+        store.drop_snapshots("missing"),
     ]
     for call in calls:
         assert (await raised(StoreError, call)).code is ErrorCode.NOT_FOUND
-    assert await store.tombstone("nobody") is None
-    assert "nobody" not in [info.session_id for info in (await store.list(limit=10_000)).sessions]
+    assert await store.tombstone("missing") is None
+    assert "missing" not in [info.session_id for info in (await store.list(limit=10_000)).sessions]
 
 
 async def check_bad_arguments_are_refused(store: SessionStore) -> None:
@@ -315,7 +315,7 @@ async def check_followers_see_what_comes(store: SessionStore) -> None:
 
 
 async def check_closing_ends_followers(store: SessionStore) -> None:
-    """Whoever waits for more when the store is closed gets the end, and nothing works afterwards."""
+    """A follower that waits when the store is closed gets the end, and nothing works afterwards."""
     await store.create("ended")
     follower = store.follow("ended")
     waiting = asyncio.ensure_future(anext(aiter(follower), None))
@@ -366,7 +366,7 @@ async def check_erasing(store: SessionStore) -> None:
 
 
 async def check_forks_are_not_erased_by_the_way(store: SessionStore) -> None:
-    """A session that others stand on goes only together with all of them, and with nobody else."""
+    """A session that others stand on goes only together with all of them, and with no other session."""
     await store.create("root")
     await store.append("root", sample_entries("root"), 0)
     await store.create("stranger")
@@ -429,7 +429,7 @@ async def check_opened_entries_are_a_sequence(store: SessionStore) -> None:
 
 
 async def check_a_cancelled_append_is_whole_or_not_there(store: SessionStore) -> None:
-    """Whoever cancels an append finds all of its entries or none, and the session goes on either way."""
+    """A caller that cancels an append finds all of its entries or none, and the session goes on either way."""
     await store.create("cancelled")
     entries = sample_entries("cancelled", 40)
     serial = 0
@@ -491,7 +491,7 @@ async def check_two_stores_see_the_same(first: SessionStore, second: SessionStor
 
 
 async def check_writers_take_turns(first: SessionStore, second: SessionStore) -> None:
-    """Two sessions open on one conversation: whoever was slower takes in what came and appends after it."""
+    """Two sessions open on one conversation: the slower one takes in what came and appends after it."""
     one = await start_session(first, "turns")
     other = await open_session(second, "turns")
 

@@ -220,7 +220,7 @@ def _record(request: HttpRequest, response: HttpResponse, body: bytes) -> dict[s
         "request": sent,
         "response": written,
         "expect": None,
-        "expect_why": "recorded by a client; nobody else has read it",
+        "expect_why": "recorded by a client; no other program has read it",
     }
     return {**record, "events": _binary_events(hide, body)} if binary else record
 

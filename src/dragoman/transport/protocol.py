@@ -97,7 +97,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpResponse(Protocol):
-    """An answer whose body is still under way. Whoever holds it closes it, or reads `chunks` to the end."""
+    """An answer whose body is still under way. Its holder closes it, or reads `chunks` to the end."""
 
     @property
     def status(self) -> int:

@@ -1,4 +1,4 @@
-"""What Claude models ask of a request, whoever hosts them: how thinking is set, and what it rules out. Pure."""
+"""What Claude models ask of a request, on every host: how thinking is set, and what it rules out. Pure."""
 
 import re
 from typing import Any

@@ -77,7 +77,7 @@ class Draft:
             return UnknownPart(f"{self.form}.{kind}", node.whole())
 
     def result(self, *sources: Node) -> Imported:
-        """Return what was imported; every field of its sources that nobody looked at is noted."""
+        """Return what was imported; every field of its sources that was not read is noted."""
         for source in sources:
             for where, name in source.unseen():
                 self.notes.add(where, f"{name[:40]!r} is not carried over")

@@ -250,7 +250,7 @@ def error_words(value: dict[str, Any]) -> tuple[list[str], str | None]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait. A date is read against the answer's own date, since nobody here has a clock."""
+    """Seconds to wait. A date is read against the answer's own date, since this module has no clock."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * unit

@@ -90,7 +90,7 @@ class Node:
             self.get(name)
 
     def unseen(self) -> Iterator[tuple[str, str]]:
-        """Yield the place and the name of every field that nobody looked at and that says something."""
+        """Yield the place and the name of every field that was not read and says something."""
         pending = [self]
         while pending:
             node = pending.pop()

@@ -108,7 +108,7 @@ class LineHistory:
         descriptor = os.open(self._path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o600)
         if hasattr(os, "fchmod"):
             try:
-                os.fchmod(descriptor, 0o600)  # whoever made it
+                os.fchmod(descriptor, 0o600)  # also if another program made it
             except OSError:
                 os.close(descriptor)
                 raise

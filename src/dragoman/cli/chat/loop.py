@@ -27,7 +27,7 @@ class Leave(Exception):
 
 
 class Chat:
-    """A chat at a terminal. `prints_status`: the status is printed after each reply, for want of a line of its own."""
+    """A chat at a terminal. `prints_status`: print the status after each reply, because it has no line of its own."""
 
     def __init__(
         self, talk: Talk, view: ReplyView, editor: Editor, output: Output, *, prints_status: bool = False

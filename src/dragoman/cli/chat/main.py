@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIRST_QUESTION", "add_arguments"]
 
-# What is asked where nobody asks anything: standard input is at its end. The README promises an answer to it.
+# What is asked if the user asks nothing: standard input is at its end. The README promises an answer to it.
 FIRST_QUESTION = "What is the capital of France?"
 
 LARGEST_INPUT = 16 * 1024 * 1024
@@ -230,7 +230,7 @@ def _servers(chosen: argparse.Namespace, settings: Settings) -> "list[McpServer]
 
 
 def _server(name: str, settings: Settings) -> "McpServer":
-    """An MCP server by its name in the settings, its URL, or its command. Whoever calls its tools asks first."""
+    """An MCP server by its name in the settings, its URL, or its command. The chat asks before each call."""
     import shlex
 
     from ...tools.mcp import McpServer

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["EMBEDDED", "ChatModels", "choose_model"]
 
 EMBEDDED = "local:smollm2"
-# Whose key is looked for where nobody names a model, in this order, and the model that is asked then.
+# Whose key is looked for if the user names no model, in this order, and the model that is asked then.
 DEFAULTS: dict[str, str] = {
     "anthropic": "claude-sonnet-5-5",
     "openai": "gpt-6.1-terra",
@@ -42,7 +42,7 @@ DEFAULTS: dict[str, str] = {
 
 
 def choose_model(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """Return the model that is asked where nobody names one, and why it is that one if that is no matter of course."""
+    """Return the model that is asked if the user names none, and why it is that one if that is no matter of course."""
     if settings.model is not None:
         return settings.model, ""
     for provider, model_id in DEFAULTS.items():

@@ -90,7 +90,7 @@ async def _print_pieces(run: AgentRun[str], output: Output) -> None:
 
 
 def _print_rest(result: RunResult[str], output: Output) -> None:
-    """Print the answer where nobody watched it come, and say on standard error what a reader must know of it."""
+    """Print an answer that was not shown as it came, and say on standard error what a reader must know of it."""
     message, error = result.message, result.error
     has_answer = result.status is AgentStatus.COMPLETED or (error is not None and error.code in ANSWER_ADVICE)
     if message is not None and has_answer and not output.is_terminal:

@@ -1,6 +1,6 @@
 """A conversation as the chat has it: a store, one session of it, a model, tools, and the agent that joins them.
 
-Draws nothing and asks nobody. A session is made when the first thing is said, so that no empty ones are left behind.
+Draws nothing and asks nothing. A session is made when the first thing is said, so that no empty ones are left behind.
 """
 
 import os
@@ -240,7 +240,7 @@ class Talk:
 
 
 def last_model(session: Session) -> str | None:
-    """Return the name of the model that was asked last, as a person had typed it; None if nobody noted it."""
+    """Return the name of the model that was asked last, as a person had typed it; None if it was not noted."""
     for entry in reversed(session.entries):
         if isinstance(entry, ModelInputEntry) and isinstance(entry.metadata.get(MODEL_KEY), str):
             return str(entry.metadata[MODEL_KEY])

@@ -141,7 +141,7 @@ def json_is_spoken_of(request: Request) -> Iterator[str]:
     form = (request.body.get("text") or {}).get("format") or {}
     said = json.dumps([request.body.get("input"), request.body.get("instructions")]).lower()
     if form.get("type") == "json_object" and "json" not in said:
-        yield "text.format: json_object, and nobody says json"
+        yield "text.format: json_object, but no message says json"
 
 
 def sides_use_their_parts(request: Request) -> Iterator[str]:

@@ -286,7 +286,7 @@ def import_anthropic(
     """Return the conversation that a Messages API list holds; raise UnreadableData where it is none.
 
     `system` is the request's own, text or blocks. `made_by` (`provider:model`) says which model gave the answers, if it
-    was one: without it, signatures and the like are kept and sent to nobody.
+    was one: without it, signatures and the like are kept and not sent.
     """
     invocation = invocation_of(made_by, SPECIFICATION)
     draft = Draft("anthropic")

@@ -215,7 +215,7 @@ class Decoder:
             or not choices
             or choices[0].finish_reason
             or choices[0].error is not None
-            # Nothing usual: Azure's filter on the text before, or what nobody knows yet.
+            # Nothing usual: Azure's filter on the text before, or something unknown.
             or (delta := choices[0].delta) is None
             or not (delta.content or delta.tool_calls or delta.reasoning_content or delta.reasoning)
         ):

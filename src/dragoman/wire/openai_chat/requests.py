@@ -411,7 +411,7 @@ def import_openai_chat(messages: JsonSource, *, made_by: str | None = None) -> I
     """Return the conversation that a Chat Completions message list holds; raise UnreadableData where it is none.
 
     `made_by` (`provider:model`) says which model gave the answers, if it was one: without it, what only that provider
-    understands is kept and sent to nobody.
+    understands is kept and not sent.
     """
     invocation = invocation_of(made_by, SPECIFICATION)
     draft = Draft("openai_chat")

@@ -345,7 +345,7 @@ def import_openai_responses(
     """Return the conversation that a list of Responses items holds; raise UnreadableData where it is none.
 
     `instructions` are the request's own. `made_by` (`provider:model`) says which model gave the answers, if it was one:
-    without it, encrypted reasoning and hosted items are kept and sent to nobody.
+    without it, encrypted reasoning and hosted items are kept and not sent.
     """
     reader = _Reader(Draft("openai_responses"), invocation_of(made_by, SPECIFICATION))
     if instructions is not None:
