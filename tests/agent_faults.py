@@ -367,7 +367,7 @@ class Noise(Hooks):
 class ShakyStore(MemoryStore):
     """A store that takes its time, and stops after `appends_left` appends as if the process or the disk had.
 
-    With `loses_answer` the append at which it stops has been kept, but nobody is told. `ends` are the lengths that the
+    With `loses_answer` the append at which it stops has been kept, but the caller is not told. `ends` are the lengths that the
     session has had: what can be left of it after a crash.
     """
 

@@ -63,7 +63,7 @@ class Told(Hooks):
         self._session_id = session_id
 
     async def after_tool(self, call: Any, context: Any, result: HistoryToolCallResult) -> None:  # as hooks have them
-        """Write the call and its result to whoever kills this process."""
+        """Write the call and its result to the process that kills this one."""
         line = json.dumps([self._session_id, result.tool_call_id, result.text()])
         os.write(self._pipe, f"{line}\n".encode())
 

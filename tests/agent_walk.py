@@ -191,7 +191,7 @@ class Walk:
             with contextlib.suppress(InvalidValue):
                 refused = await agent.run(prompt)
                 if self._store.appends_left != 0:  # else the store was the first to refuse
-                    self._complain(f"nobody has answered, and yet it goes on: {refused}")
+                    self._complain(f"no one has decided, and yet it goes on: {refused}")
             return
         self._whims.has_failed = False
         run = agent.stream(prompt)
@@ -346,7 +346,7 @@ async def _read(run: AgentRun[Any]) -> None:
 
 
 class _Bugs(logging.Handler):
-    """Hears of exceptions that nobody wanted, from the library and from asyncio.
+    """Hears of unwanted exceptions, from the library and from asyncio.
 
     Those of tools, hooks and policies are wanted, and meant to be logged.
     """
@@ -364,7 +364,7 @@ class _Bugs(logging.Handler):
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Hear what the library logs meanwhile, and let nobody else hear it."""
+    """Hear what the library logs meanwhile, and let no other handler hear it."""
     bugs, loggers = _Bugs(), [logging.getLogger(name) for name in ("dragoman", "asyncio")]
     were_told = [logger.propagate for logger in loggers]
     for logger in loggers:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pyte
 
-PATIENCE = 30  # seconds until a test that waits in vain gives up
+PATIENCE = 30  # seconds until a waiting test gives up
 CTRL_C, CTRL_D, CTRL_T, ALT_ENTER, TAB, UP = "\x03", "\x04", "\x14", "\x1b\r", "\t", "\x1b[A"
 
 

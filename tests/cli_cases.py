@@ -73,7 +73,7 @@ class User:
 
     @property
     def store(self) -> Path:
-        """Where sessions are kept if nobody says otherwise."""
+        """Where sessions are kept by default."""
         return self.home / ".local" / "share" / "dragoman" / "sessions.db"
 
     def set(self, name: str, value: str) -> None:

@@ -85,7 +85,7 @@ TARGETS: dict[str, Target] = {
     "bedrock-llama": Target("bedrock", "us.meta.llama3-3-70b-instruct-v1:0"),
 }
 
-# unmarked: nobody knows who made it. native: the target did, with signatures. hard: many did, with repeated ids, names
+# unmarked: its maker is unknown. native: the target did, with signatures. hard: many did, with repeated ids, names
 # that no target takes, broken arguments, failed, empty and structured results, pictures in results, blank texts.
 VARIANTS = ("unmarked", "native", "hard")
 

@@ -6,7 +6,7 @@
 
 STORE is the path of a SQLite file, or the URI of a PostgreSQL database, with `#` and the name of a schema after it if
 it shall not be the usual one. Each prints what it found and fails if anything that was acknowledged is not there, is
-there twice, or is not what was appended. Every entry's content follows from its place, so whoever reads it knows what
+there twice, or is not what was appended. Every entry's content follows from its place, so its reader knows what
 it must be.
 """
 
@@ -203,7 +203,7 @@ def run_kills(address: str, rounds: int, seed: int) -> str:
 
 
 async def write_as_rival(address: str, writer: str, count: int) -> None:
-    """Append to the session that all rivals share; whoever is too slow tries the next place."""
+    """Append to the session that all rivals share; a slower one tries the next serial."""
     store = open_store(address)
     serial = 0
     for number in range(count):

@@ -118,7 +118,7 @@ def test_run_sync_is_refused_inside_an_event_loop() -> None:
 
 @contextmanager
 def server_beside() -> Iterator[str]:
-    """Yield the address of a server in a thread of its own, which greets whoever asks."""
+    """Yield the address of a server in a thread of its own, which greets every client."""
     ready, over, url = threading.Event(), asyncio.Event(), [""]
     loop = asyncio.new_event_loop()
 

@@ -171,7 +171,7 @@ SAID = {
 
 
 class Answer(msgspec.Struct):
-    """What the agent is asked for, in vain."""
+    """What the agent is asked for and does not get."""
 
     number: int
 

@@ -438,7 +438,7 @@ def recorded_run() -> list[HistoryEntry]:
 
 
 def carried_on(state: AgentState) -> AgentState:
-    """Go on until the run is complete; whoever is asked says yes."""
+    """Go on until the run is complete; every approval is granted."""
     owed = bool(state.current_run_id) or state.derived.owes_answer
     stage = Stage(state=state, checks=[])
     ending = stage.play(*(() if owed else ("Go.",)))

@@ -178,7 +178,7 @@ def test_a_run_that_is_cancelled_itself_ends_even_if_what_it_was_doing_goes_on()
         itself.cancel()
         with pytest.raises(asyncio.CancelledError):
             await started.result()
-        assert kept(agent).state.current_run_id  # nobody has ended it: whoever comes next carries it on
+        assert kept(agent).state.current_run_id  # it has not ended: the next run carries it on
 
     run(use())
 

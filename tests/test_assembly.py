@@ -1,4 +1,4 @@
-"""Assembly gives the same message however the stream was cut, and never a value that nobody wrote."""
+"""Assembly gives the same message however the stream was cut, and never a value that was not sent."""
 
 import json
 import re

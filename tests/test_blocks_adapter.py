@@ -239,7 +239,7 @@ def test_an_answer_that_reached_its_limit_says_that_it_is_not_whole() -> None:
     response = run(asked.send_message(HELLO))
     assert (response.message.text, response.stop_reason) == ("Let", FinishReason.LENGTH)
     assert not response.stop_reason.is_complete
-    assert response.usage is None  # nobody reported it
+    assert response.usage is None  # it was not reported
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "a_new_word"])

@@ -239,7 +239,7 @@ def test_sending_to_a_reader_who_left_is_told() -> None:
         waiting = asyncio.create_task(sender.send(ContentBlockStop(0)))
         await settle()
         await stream.aclose()
-        with pytest.raises(ReaderLeft, match="nobody reads") as told:
+        with pytest.raises(ReaderLeft, match="the reader of this stream has left") as told:
             await waiting
         assert told.value.code is ErrorCode.CANCELLED
         with pytest.raises(ReaderLeft):

@@ -28,7 +28,7 @@ DANGEROUS = [
     "a\u200bb\u00adc\u034fd\u061ce\u115ff\u180eg\u3164h\ufff9i\uffa0j\u17b4k\ufe01l",
     "a\u200db 1\u200c2 é\u200d\u200d👩\u200c\u200dx\ufe0f",  # joiners that join nothing
     "a\u2800b",
-    "\U000e0001\U000e0041\U000e007f\U000e0100",  # tag characters: ASCII that nobody sees
+    "\U000e0001\U000e0041\U000e007f\U000e0100",  # tag characters: invisible ASCII
 ]
 _UNSEEN = jsonschema_rs.validator_for({"pattern": r"^[\p{Default_Ignorable_Code_Point}\p{Cf}\p{Cc}\p{Zl}\p{Zp}]$"})
 _VISIBLE = jsonschema_rs.validator_for({"pattern": r"^\p{Prepended_Concatenation_Mark}$"})

@@ -54,7 +54,7 @@ def thinking_counted(conversation: Conversation, **fields: object) -> int:
     result = conversation.manager.build_context(conversation.given(**fields))
     answered = [message.meta.invocation for message in result.messages if message.meta is not None]
     target: Any = fields.get("invocation", answered[-1] if answered else None)
-    # Nobody's thinking counts nothing.
+    # Thinking without an origin counts nothing.
     nobodys = [replace(message, meta=None) for message in result.messages]
     return result.estimate - conversation.manager.estimate_tokens(nobodys, tools=result.tool_specs, invocation=target)
 

@@ -325,7 +325,7 @@ def test_models_limits_summaries_and_time_may_change_between_any_two_calls(
         assert conversation.build(**fields).stats.epoch is None
 
 
-# ---------------------------------------------------------------- epochs that nobody chose
+# ---------------------------------------------------------------- epochs that were not chosen
 
 
 @cache

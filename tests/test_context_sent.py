@@ -36,7 +36,7 @@ def model_of(api: str) -> Model:
 def sent_tokens(body: bytes, counter: TokenCounter) -> int:
     """What the target reads: the JSON around the texts, and the texts as they are, not as JSON escapes them.
 
-    A marker of the provider's cache is read by nobody.
+    A marker of the provider's cache is not read.
     """
     texts: list[str] = []
 

@@ -40,7 +40,7 @@ def refusal(path: Any) -> StoreError:
 
 @contextmanager
 def endless(path: Path, piece: bytes) -> Iterator[Path]:
-    """Have a pipe that gives the piece again and again, until nobody reads any more."""
+    """Have a pipe that gives the piece again and again, until the reader has gone."""
     os.mkfifo(path)
 
     def write() -> None:

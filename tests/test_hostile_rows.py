@@ -47,7 +47,7 @@ def entry(kind: str, payload: Any, serial: int = 1) -> bytes:
 
 
 def deep(levels: int) -> bytes:
-    """Return an entry of a kind that nobody knows, nested so deep."""
+    """Return an entry of an unknown kind, nested so deep."""
     return entry("later", {"a": 0}).replace(b"0}", b"[" * levels + b"]" * levels + b"}")
 
 

@@ -357,7 +357,7 @@ FILLED: list[Message | MessageDelta] = [
     DoneDelta("r", 0, NOW, FinishReason.STOP, "end", {"k": 1}, provider_raw={"x": 1}),
     ErrorDelta("r", 0, NOW, ErrorCode.INTERNAL, "m", True, 1.5, "q", "words"),
 ]
-OPAQUE = {"providerData", "providerRaw", "arguments", "item", "trace"}  # what is inside is nobody's business
+OPAQUE = {"providerData", "providerRaw", "arguments", "item", "trace"}  # what is inside is not looked at
 
 Path = tuple[str | int, ...]
 

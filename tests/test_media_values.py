@@ -1,4 +1,4 @@
-"""Pictures and files are checked where they are made, whoever makes them: a person, a tool, a provider, a file."""
+"""Pictures and files are checked where they are made, by each maker: a person, a tool, a provider, a file."""
 
 import base64
 import json

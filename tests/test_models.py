@@ -631,7 +631,7 @@ def test_a_client_refuses_a_request_for_another_provider(wanted: ModelInvocation
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_no_request_says_how_its_connection_is_kept(provider: str) -> None:
-    # Whoever says "close" and uses the connection again gets a 400 from Node's servers. The pool alone decides.
+    # A client that says "close" and uses the connection again gets a 400 from Node's servers. The pool alone decides.
     headers = render_request(f"{provider}:some-model", [Message.user("Hi")]).headers
     assert not {"connection", "keep-alive"} & {name.lower() for name in headers}
 

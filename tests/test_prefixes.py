@@ -91,7 +91,7 @@ CALLS = st.builds(ToolCall, IDS, st.sampled_from(["look", "a.b", "a_b"]), st.jus
 
 @st.composite
 def answers(draw: st.DrawFn, maker: ModelInvocationDescriptor) -> Message:
-    """Something that the target, another model or nobody known said, whole or broken off."""
+    """Something that the target, another model or an unknown one said, whole or broken off."""
     origin = draw(st.sampled_from([maker, maker, ModelInvocationDescriptor("elsewhere", "spec", "model"), None]))
     known = st.sampled_from(DATA[maker.specification]) if origin is maker else st.none()
     parts = st.one_of(

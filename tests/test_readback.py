@@ -202,7 +202,7 @@ def test_calls_whose_ids_are_the_same_once_they_are_recorded_are_told_apart_befo
 
 # ---------------------------------------------------------------- what comes off the wire
 
-# Whole answers of every API with N wherever a number, or JSON that nobody looks into, may stand.
+# Whole answers of every API with N wherever a number, or JSON that is not looked into, may stand.
 ANSWERS = {
     "anthropic-messages": """{"id": "a", "type": "message", "role": "assistant", "model": "m", "content": [
         {"type": "text", "text": "hi"}, {"type": "server_tool_use", "id": "s", "name": "w", "input": {"x": N}},

@@ -87,7 +87,7 @@ def test_extensions_go_object_into_object(name: str, extensions: dict[str, Any],
 
 
 def reduced(sent: Any, wanted: Any) -> Any:
-    """What was sent, without the fields that nobody asks for here."""
+    """What was sent, without the fields that are not asked for here."""
     if not isinstance(wanted, dict):
         return sent
     return {name: reduced(sent[name], item) for name, item in wanted.items() if name in sent}

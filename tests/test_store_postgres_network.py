@@ -101,7 +101,7 @@ def test_a_follower_survives_the_loss_of_the_connection_that_listens(postgres: P
         for entry in entries:
             with postgres.raw() as connection:
                 connection.execute("SELECT pg_terminate_backend(%s, 5000)", (listening,))
-            # Another store appends: nobody in this process can tell the follower.
+            # Another store appends: no store in this process can tell the follower.
             async with postgres.store() as other:
                 await other.append("told", [entry], entry.serial)
             assert await waiting == entry
@@ -380,7 +380,7 @@ def role(place: Place, name: str, *grants: str) -> str:
 
 
 def unpacked(error: BaseException) -> str:
-    """Return everything that is shown of an error, whoever shows it."""
+    """Return everything that any reporter shows of an error."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(getattr(error, "provider_message", ""))
 
 

@@ -506,7 +506,7 @@ def test_a_delta_cannot_be_changed(delta: MessageDelta) -> None:
             setattr(delta, name, None)
 
 
-# ---------------------------------------------------------------- nobody's content in an error
+# ---------------------------------------------------------------- no content in an error
 
 
 class Talkative:

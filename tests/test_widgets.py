@@ -1,4 +1,4 @@
-"""Widgets: what they show, what their tools change, and that a broken one costs nobody else anything."""
+"""Widgets: what they show, what their tools change, and that a broken one costs the others nothing."""
 
 import signal
 from collections.abc import Mapping

@@ -54,7 +54,7 @@ LEASE_SECONDS = 0.5
 LONGEST_LIFE = 1.2  # seconds after its first tool in which an owner is stopped or killed
 STEP_SECONDS = 0.3  # that a tool takes: a run waits for tools and models most of the time
 PATIENCE = LEASE_SECONDS + 5  # seconds after which a stopped owner goes on whatever the heir does
-STEPS = 100  # tools of a run that nobody disturbs: more than it lives to run
+STEPS = 100  # tools of an undisturbed run: more than it lives to run
 
 
 def open_store(address: str) -> Any:

@@ -27,7 +27,7 @@ __all__ = [
     "write_table",
 ]
 
-# What a terminal may take for a command, what turns the direction of text around, and what is invisible, by which a text
+# What a terminal may take for a command, what turns the direction of text around, and what is invisible, by which text
 # can say something to a model that a person who copies it has not read. In Unicode's words: Cc, Cf, Zl, Zp, Cs and
 # Default_Ignorable_Code_Point (which Python does not know), but for visible signs (Prepended_Concatenation_Mark), line
 # breaks and tabs; and U+2800, a Braille sign without dots, which Unicode calls a symbol and which looks like a space.

@@ -82,7 +82,7 @@ async def loopback(socket: Path) -> AsyncIterator[str]:
             there, back = await asyncio.open_unix_connection(str(socket))
             await asyncio.gather(copy(reader, back), copy(there, writer))
         except OSError:
-            pass  # nobody listens: the client sees the connection closed
+            pass  # no server listens: the client sees the connection closed
         finally:
             writer.close()
             under_way.discard(task)
