@@ -367,8 +367,8 @@ class Noise(Hooks):
 class ShakyStore(MemoryStore):
     """A store that takes its time, and stops after `appends_left` appends as if the process or the disk had.
 
-    With `loses_answer` the append at which it stops has been kept, but the caller is not told. `ends` are the lengths that the
-    session has had: what can be left of it after a crash.
+    With `loses_answer` the append at which it stops has been kept, but the caller is not told. `ends` are the lengths
+    that the session has had: what can be left of it after a crash.
     """
 
     def __init__(self, chance: random.Random) -> None:

@@ -3,7 +3,7 @@
     python -m tests.postgres_server      starts one, says where it is, and stops it when standard input ends
 
 The server lives in a new folder under the temporary one and is watched over by a process of its own, which stops it and
-removes the folder when the process that started it is gone, however that ended. The wheel's own Python code is not used: as root
+removes the folder when the process that started it is gone. The wheel's own Python code is not used: as root
 it adds a user to the machine and opens every folder above its files to everybody. Here root runs a copy of the binaries
 as `nobody`, and nothing outside of the new folder is touched.
 """

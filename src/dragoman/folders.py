@@ -1,7 +1,7 @@
 """A folder that may be read and not left: by no `..`, no link, no absolute path, and no file that is none.
 
 On POSIX every step is taken from the folder before it (`openat`) and follows no link, so that no other process can
-swap a link in between the check and the step. Where the system has no such call, the path is resolved and checked instead.
+swap a link in between the check and the step. Where the system has no such call, the path is resolved and checked.
 """
 
 import os
