@@ -92,7 +92,7 @@ RETRYABLE_CODES = frozenset(
 
 PROVIDER_MESSAGE_LIMIT = 2_000
 
-_REDACTED = "[redacted]"
+REDACTED = "[redacted]"
 
 # What a secret looks like, in three alternatives: what a vendor's keys begin with; what a name before it says; what
 # stands around it. Runs are possessive or bounded, so that hostile text costs linear time.
@@ -126,7 +126,7 @@ _KEPT = ("name", "scheme", "url", "query", "quote", "apostrophe")
 
 def redact(text: str) -> str:
     """Return `text` with everything that looks like a key, token or password blanked out."""
-    return _secrets().sub(lambda found: "".join(found[part] or "" for part in _KEPT) + _REDACTED, text)
+    return _secrets().sub(lambda found: "".join(found[part] or "" for part in _KEPT) + REDACTED, text)
 
 
 @cache  # compiled when it is first needed: that takes a quarter of the time that the package takes to load
@@ -190,7 +190,7 @@ class Secrets:
         for word in self._words:
             for form in {word.encode(), _escaped(word).encode()}:
                 if form in data:
-                    data = data.replace(form, _REDACTED.encode())
+                    data = data.replace(form, REDACTED.encode())
         return data
 
 
@@ -232,7 +232,7 @@ def _blanked(texts: Sequence[str], spans: list[tuple[int, int]]) -> list[str]:
         kept, at, end = [], start, start + len(text)
         while index < len(spans) and spans[index][0] < end:
             first, last = spans[index]
-            kept += [text[at - start : max(first, at) - start], _REDACTED if first >= start else ""]
+            kept += [text[at - start : max(first, at) - start], REDACTED if first >= start else ""]
             at = min(last, end)
             if last > end:
                 break  # the next text has its rest

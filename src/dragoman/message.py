@@ -421,6 +421,12 @@ def require_text(field: str, value: object) -> None:
         raise InvalidValue.of(field, value, "text")
 
 
+def require_bool(field: str, value: object) -> None:
+    """Raise InvalidValue unless this is True or False."""
+    if type(value) is not bool:
+        raise InvalidValue.of(field, value, "true or false")
+
+
 def require_name(field: str, value: object) -> None:
     """Raise InvalidValue unless `value` is a string with something in it."""
     if type(value) is not str or not value:

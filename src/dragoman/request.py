@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 
 from .errors import InvalidValue
 from .jsontext import require_json_object
-from .message import Message, require_name, require_text
+from .message import Message, require_bool, require_name, require_text
 from .toolspec import ToolChoice, ToolSpec, require_tool_choice
 from .usage import Prices
 
@@ -59,7 +59,7 @@ class Reasoning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
         _require_count("reasoning.budgetTokens", self.budget_tokens, optional=True)
         if self.effort is not None and self.budget_tokens is not None:
             raise InvalidValue("reasoning must have an effort or budgetTokens, got both")
-        _require_bool("reasoning.summary", self.summary)
+        require_bool("reasoning.summary", self.summary)
 
 
 class HostedTool(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -115,7 +115,7 @@ class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
             raise InvalidValue.of("hostedTools", self.hosted_tools, "a sequence of HostedTool values")
         force_setattr(self, "hosted_tools", tuple(self.hosted_tools))
         if self.parallel_tool_calls is not None:
-            _require_bool("parallelToolCalls", self.parallel_tool_calls)
+            require_bool("parallelToolCalls", self.parallel_tool_calls)
         require_json_object(self.extensions, "extensions")
 
 
@@ -228,7 +228,7 @@ class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         _require_choice("context.policy", self.policy, ("epochs", "simple"))
         _require_count("context.budgetTokens", self.budget_tokens, least=2_000, optional=True)
         _require_count("context.outputReserve", self.output_reserve, least=0)
-        _require_bool("context.recall", self.recall)
+        require_bool("context.recall", self.recall)
 
 
 class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -274,7 +274,7 @@ class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defa
     def __post_init__(self) -> None:
         _require_choice("observability.logLevel", self.log_level, LOG_LEVELS)
         for name in ("traces", "metrics", "record_content"):
-            _require_bool(f"observability.{name}", getattr(self, name))
+            require_bool(f"observability.{name}", getattr(self, name))
 
 
 class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -298,11 +298,6 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 def _require_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidValue.of(field, value, f"one of {', '.join(allowed)}")
-
-
-def _require_bool(field: str, value: object) -> None:
-    if type(value) is not bool:
-        raise InvalidValue.of(field, value, "true or false")
 
 
 def _require_count(field: str, value: object, *, least: int = 1, optional: bool = False) -> None:

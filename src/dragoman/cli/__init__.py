@@ -119,13 +119,13 @@ def _flush_quietly() -> None:
 
 
 def _tell(error: Exception, *, is_debugging: bool) -> None:
-    from .output import printable
+    from .output import printable, warn
 
     if is_debugging:
         import traceback
 
         sys.stderr.write(printable("".join(traceback.format_exception(error))))
-    sys.stderr.write(f"dragoman: {printable(_words_of(error))}\n")
+    warn(_words_of(error))
 
 
 def _words_of(error: Exception) -> str:

@@ -8,7 +8,6 @@ keys and stores counts only if the user trusts it (`dragoman config trust`); els
 
 import argparse
 import os
-import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ import msgspec
 from ..errors import InvalidValue, redact
 from .arguments import nearest
 from .folders import CONFIG_VARIABLE, config_file
-from .output import printable
+from .output import warn
 from .settings import (
     BY_KEY,
     SETTINGS,
@@ -104,7 +103,7 @@ def configured(chosen: argparse.Namespace, **options: Any) -> Settings:
     given = {name: getattr(chosen, name, None) for name in ("store", "model", "color")}
     configuration = load_configuration({**given, **options})
     if configuration.warning:
-        sys.stderr.write(f"dragoman: {printable(configuration.warning)}\n")
+        warn(configuration.warning)
     return configuration.settings
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from .arguments import add_common, natural
-from .output import Output, printable
+from .output import Output, warn
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -76,7 +76,7 @@ def _tell(name: str, error: "ErrorDelta") -> None:
     which = f"{name}: " if name else ""
     said = f"; the provider said: {error.provider_message}" if error.provider_message else ""
     words = f"{which}the answer ended in an error, {error.error_code}: {error.message or ''}{said}"
-    sys.stderr.write(f"dragoman: {printable(' '.join(words.split()))}\n")
+    warn(" ".join(words.split()))
 
 
 def _chunks(name: str) -> Iterator[bytes]:

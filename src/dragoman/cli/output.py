@@ -23,6 +23,7 @@ __all__ = [
     "printable",
     "safe_json",
     "wants_color",
+    "warn",
     "wrapped",
     "write_table",
 ]
@@ -52,7 +53,7 @@ _STYLES = {
 }
 _RESET = "\x1b[0m"
 NARROWEST = 20
-NARROW = 60
+NARROW = 60  # columns, below which a table has no room
 
 
 def printable(text: str, *, before: str = "") -> str:
@@ -212,6 +213,11 @@ def write_table(
             for column, text in enumerate(texts)
         ]
         output.line("  ".join(padded).rstrip(), "" if number else "dim")
+
+
+def warn(words: str) -> None:
+    """Write a line to standard error, with the program's name before it."""
+    sys.stderr.write(f"dragoman: {printable(words)}\n")
 
 
 def confirm(question: str) -> bool:

@@ -1,7 +1,6 @@
 """`dragoman render`: the exact request that each model would get next, without secrets; of several, the differences."""
 
 import argparse
-import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import msgspec
 from ..errors import InvalidValue, UnreadableData
 from .arguments import SESSION_HELP, add_common, add_store
 from .config import configured
-from .output import Output, json_text, printable
+from .output import Output, json_text, warn
 
 if TYPE_CHECKING:
     from ..context import ContextStats
@@ -113,7 +112,7 @@ def _render(
             cache_anchors=built.cache_anchors,
         )
     for note in notes:
-        sys.stderr.write(f"dragoman: {printable(str(note.message))}\n")
+        warn(str(note.message))
     return Rendered(model=name, request=request, stats=built.stats)
 
 
@@ -135,7 +134,7 @@ def _state_of_file(name: str) -> "AgentState":
     if len(conversations) != 1:
         raise InvalidValue(f"there are {len(conversations)} conversations in {name}: import them, then name one")
     for warning in conversations[0].warnings:
-        sys.stderr.write(f"dragoman: {printable(warning)}\n")
+        warn(warning)
     return _state_of(conversations[0].entries, conversations[0].session_id, has_widgets=False)
 
 

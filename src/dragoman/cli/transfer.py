@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError
 from .arguments import SESSION_HELP, Tasks, add_task
 from .config import configured
-from .output import Output, json_text, printable
+from .output import Output, json_text, warn
 
 if TYPE_CHECKING:
     from ..history import HistoryEntry
@@ -128,7 +127,7 @@ def import_session(chosen: argparse.Namespace) -> None:
     for session_id, conversation in zip(ids, conversations, strict=True):
         output.line(session_id)
         for warning in conversation.warnings:
-            sys.stderr.write(f"dragoman: {printable(warning)}\n")
+            warn(warning)
 
 
 async def _keep(store: "SessionStore", conversation: "Conversation", chosen: argparse.Namespace) -> str:

@@ -12,13 +12,13 @@ import msgspec
 from ..jsontext import encode_json
 from ..message import FileRef, Image, Message, Part, ResultPart, Role, Text, ToolCall, ToolResult
 from .ledger import MARKER
+from .limiting import HEAD_SHARE
 from .lines import PIECE_SIZE, file_text, line_spans
 from .timeline import Unit
 
 __all__ = ["cut_text", "cut_unit"]
 
 # How much of what may be shown is the beginning; the rest is the end.
-_HEAD_SHARE = 2 / 3
 # Below this many characters a picture or file, which no cut makes smaller, is left out.
 _LEAST_FOR_MEDIA = 4_000
 
@@ -46,7 +46,7 @@ def cut_text(text: str, serial: int, size: int) -> str:
     head: list[str] = []
     used = head_end = 0
     for start, end in line_spans(text):
-        if used + end - start >= size * _HEAD_SHARE:
+        if used + end - start >= size * HEAD_SHARE:
             break
         head.append(text[start:end])
         used += end - start + 1

@@ -25,7 +25,7 @@ from .lines import file_text, said_in
 __all__ = ["first_bytes", "limit_results"]
 
 # How much of what may be shown is the beginning; the rest is the end.
-_HEAD_SHARE = 2 / 3
+HEAD_SHARE = 2 / 3
 # A cut is moved to a line break that is no further away than this share of what is shown.
 _NEAR_SHARE = 0.1
 
@@ -95,8 +95,8 @@ def _cut(text: str, limit: int, place: _Place) -> str:
     room = limit - len(place.marker(len(text), 0, len(text)).encode()) - 8  # the longest numbers, and two line breaks
     if room < 4:
         return place.marker(len(text), 0, len(text))
-    head = first_bytes(text, int(room * _HEAD_SHARE))
-    left = room - int(room * _HEAD_SHARE)
+    head = first_bytes(text, int(room * HEAD_SHARE))
+    left = room - int(room * HEAD_SHARE)
     tail = text[-left:].encode()[-left:].decode("utf-8", "ignore")
     line_end = tail.find("\n")
     if 0 <= line_end < len(tail) * _NEAR_SHARE:

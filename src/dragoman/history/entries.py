@@ -28,6 +28,7 @@ from ..message import (
     UnknownPart,
     as_word,
     repair_names,
+    require_bool,
     require_name,
     require_part,
     require_text,
@@ -323,7 +324,7 @@ class ApprovalAnsweredEntry(HistoryEntry, frozen=True):
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
         repair_names(self, "tool_call_id")
-        _require_bool("approval_answered.approved", self.approved)
+        require_bool("approval_answered.approved", self.approved)
         _repair_texts(self, "reason")
         if type(self.by) is not str or self.by not in ("person", "policy"):
             raise InvalidValue.of("approval_answered.by", self.by, "'person' or 'policy'")
@@ -344,7 +345,7 @@ class ToolStartedEntry(HistoryEntry, frozen=True):
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
         repair_names(self, "tool_call_id", "tool_name")
-        _require_bool("tool_started.idempotent", self.idempotent)
+        require_bool("tool_started.idempotent", self.idempotent)
 
 
 class ToolFinishedEntry(HistoryEntry, frozen=True):
@@ -560,11 +561,6 @@ def _require_words(parts: Iterable[Part]) -> None:
 def _require_assistant(field: str, message: object) -> None:
     if not isinstance(message, Message) or message.role is not Role.ASSISTANT:
         raise InvalidValue(f"{field} must be an assistant message")
-
-
-def _require_bool(field: str, value: object) -> None:
-    if type(value) is not bool:
-        raise InvalidValue.of(field, value, "true or false")
 
 
 def _repair_texts(entry: HistoryEntry, *names: str) -> None:

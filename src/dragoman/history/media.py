@@ -72,10 +72,10 @@ _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
     (b"GIF8", "image/gif"),
     (b"%PDF-", "application/pdf"),
 )
-_ANY_TYPE = "application/octet-stream"
+ANY_TYPE = "application/octet-stream"
 # Media types beside text/… whose bytes are text.
 _TEXT_TYPES = re.compile(r"text/.+|application/(json|xml|yaml|toml|x-yaml|javascript|x-sh|.+\+(json|xml))")
-_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
+DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
 
 
 def guess_type(name: str | None, data: bytes | None) -> str | None:
@@ -91,9 +91,9 @@ def guess_type(name: str | None, data: bytes | None) -> str | None:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     try:
-        return "text/plain" if "\0" not in data.decode() else _ANY_TYPE
+        return "text/plain" if "\0" not in data.decode() else ANY_TYPE
     except UnicodeDecodeError:
-        return _ANY_TYPE
+        return ANY_TYPE
 
 
 def fit_medium(part: Medium, media: frozenset[str], rules: TargetRules) -> Medium | Text | None:
@@ -214,7 +214,7 @@ def _plain(part: Medium) -> Medium | None:
 def _inline(part: Medium) -> Medium | None:
     """The medium of a `data:` address, with its bytes; None for an address that holds none."""
     assert part.url is not None
-    match = _DATA_URL.match(part.url[:1000])
+    match = DATA_URL.match(part.url[:1000])
     if match is None or not match["parameters"].lower().endswith(";base64"):
         return None
     try:

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from ..history import HistoryEntry, Metadata
+from ..history import HistoryEntry
+from ..history.metadata import NO_METADATA
 from .following import Notices, follow_entries
 from .leases import abandon_lease, forget_abandoned, new_token
 from .listing import ListQuery
 from .protocol import LEASE_SECONDS, Lease, SessionBusy, SessionPage
 from .refusals import require_seconds, require_serial, require_session_id, store_closed
 
-__all__ = ["NO_METADATA", "BaseStore"]
+__all__ = ["BaseStore"]
 
-NO_METADATA = Metadata({})
 LEASE_POLL_SECONDS = 0.25  # between two looks whether a session is free
 
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from ..errors import StoreError
 from ..history import DerivedState, HistoryEntry, Metadata, entry_to_json
-from .base import NO_METADATA, BaseStore
+from ..history.metadata import NO_METADATA
+from .base import BaseStore
 from .chain import chained, checked, decode_entry, follow_json, is_end_of
 from .lazy import LazyEntries
 from .leases import HeldLease, is_said_to_a_run, machine_time, new_lease, require_lease, require_not_leased

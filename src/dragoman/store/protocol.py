@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import ErrorCode, StoreError
-from ..history import HistoryEntry, Metadata
+from ..history import HistoryEntry
+from ..history.metadata import NO_METADATA
 
 __all__ = [
     "START",
@@ -33,8 +34,6 @@ __all__ = [
 
 START = bytes(32)  # the checksum before the first entry
 LEASE_SECONDS = 10.0  # a crash on another machine costs at most so long; this machine's processes are seen at once
-
-_NO_METADATA = Metadata({})
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -66,7 +65,7 @@ class SessionInfo(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     created_at: datetime
     updated_at: datetime
     head: Head = Head()
-    metadata: Mapping[str, Any] = _NO_METADATA
+    metadata: Mapping[str, Any] = NO_METADATA
     forked_from: ForkPoint | None = None
 
 

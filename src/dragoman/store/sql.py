@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 from ..errors import InvalidValue
 from ..history import HistoryEntry, Metadata, entry_to_json
+from ..history.metadata import NO_METADATA
 from . import sql_changes as changes
 from . import sql_leases as leasing
 from . import sql_rows as rows
-from .base import NO_METADATA, BaseStore
+from .base import BaseStore
 from .chain import decode_entry
 from .database import Database
 from .lazy import LazyEntries

@@ -6,7 +6,7 @@ Only for those who ask for content. Bytes are never written, only that they were
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import redact
+from ..errors import REDACTED, redact
 from ..jsontext import encode_json
 from ..message import (
     FileRef,
@@ -24,7 +24,6 @@ from ..message import (
 
 __all__ = ["MessageTexts", "write_arguments", "write_instructions", "write_output"]
 
-_REDACTED = "[redacted]"
 # The conventions' words for why an answer ended, where they differ from ours.
 _FINISH_REASONS = {FinishReason.TOOL_CALLS: "tool_call"}
 
@@ -114,9 +113,9 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
-        return {name: _REDACTED if _names_secret(name) else _clean(item) for name, item in value.items()}
+        return {name: REDACTED if _names_secret(name) else _clean(item) for name, item in value.items()}
     return [_clean(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _names_secret(name: str) -> bool:
-    return redact(f"{name}=something").endswith(_REDACTED)
+    return redact(f"{name}=something").endswith(REDACTED)

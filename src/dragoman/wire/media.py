@@ -2,19 +2,17 @@
 
 import base64
 import binascii
-import re
 from typing import Any
 
 from ..errors import UnreadableData
+from ..history.media import ANY_TYPE, DATA_URL
 from ..jsontext import encode_json
 from ..message import FileRef, Image
 from .reading import Node, reading
 
 __all__ = ["decoded", "media_by_url", "media_of_bytes", "openai_file", "result_content", "stored_file"]
 
-_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
-_ANY_TYPE = "application/octet-stream"
 
 
 def decoded(node: Node) -> bytes:
@@ -32,7 +30,7 @@ def decoded(node: Node) -> bytes:
 def media_by_url(node: Node, mime_type: str | None = None, name: str | None = None) -> Image | FileRef:
     """Return the picture or file at an address; a `data:` address holds its bytes."""
     url = node.text()
-    match = _DATA_URL.match(url[:1000])
+    match = DATA_URL.match(url[:1000])
     with reading(node.where):
         if match is not None and match["parameters"].lower().endswith(";base64"):
             data = decoded(Node(url[match.end() :], node.where))
@@ -44,7 +42,7 @@ def media_by_url(node: Node, mime_type: str | None = None, name: str | None = No
 
 def media_of_bytes(data: bytes, mime_type: str | None, name: str | None, where: str) -> Image | FileRef:
     """Return the picture or file that these bytes are."""
-    kind = _ANY_TYPE if mime_type is None or mime_type.endswith("/*") else mime_type
+    kind = ANY_TYPE if mime_type is None or mime_type.endswith("/*") else mime_type
     with reading(where):
         if kind.startswith("image/"):
             return Image(mime_type=kind, data=data)

@@ -13,7 +13,7 @@ from ...message import Role
 from ...usage import TokenUsage
 from ..arguments import nearest
 from ..entrytext import local_time, part_text, title_of
-from ..output import one_line, wrapped, write_table
+from ..output import NARROW, one_line, wrapped, write_table
 from ..stores import each_session, find_session
 from ..transfer import EXPORTS, written
 from .loop import Chat, Leave, read_arguments
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "ChatCommand", "complete", "find_command"]
 
 MOST_SESSIONS = 20
-NARROW = 60  # columns, below which a table has no room
 KEYS = "Enter sends; Alt-Enter, or a backslash at the end, begins a new line; Ctrl-C stops a reply; Ctrl-D leaves"
 _ENDINGS = {".jsonl": "jsonl", ".json": "openai", ".md": "markdown"}
 _COMMAND = re.compile(r"/([A-Za-z?]+)(?:\s+|$)(.*)", re.DOTALL)

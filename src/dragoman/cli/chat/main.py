@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidValue, StoreError
 from ..arguments import add_common, add_model, add_store, natural, real
 from ..config import configured
-from ..output import Output, printable, wants_color
+from ..output import Output, wants_color, warn
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | Non
     async with AsyncExitStack() as stack:
         tools = await _open_tools(chosen, settings, stack)
         store: SessionStore = await stack.enter_async_context(open_store(settings.store, creates=True))
-        models = ChatModels(settings, tell=_tell, on_progress=show_progress)
+        models = ChatModels(settings, tell=warn, on_progress=show_progress)
         stack.push_async_callback(models.close)
         options = TalkOptions(
             instructions=chosen.system or settings.instructions,
@@ -181,7 +181,7 @@ async def _open_session(talk: "Talk", chosen: argparse.Namespace) -> None:
         if error.code is not ErrorCode.NOT_FOUND or await _was_erased(talk, chosen.session):
             raise
         if goes_on:
-            _tell("there is no session yet: this begins one")
+            warn("there is no session yet: this begins one")
         else:
             talk.name_session(chosen.session)
 
@@ -219,7 +219,7 @@ async def _open_tools(
         opened = await stack.enter_async_context(server)
         tools += opened.tools
         for problem in opened.problems:
-            _tell(problem)
+            warn(problem)
     return tools
 
 
@@ -311,7 +311,3 @@ def _greet(talk: "Talk", output: Output, why: str) -> None:
         output.line(f"{talk.model_name} takes no tools: they are of no use here", "yellow")
     output.line("/help lists the commands, Ctrl-D leaves", "dim")
     output.line()
-
-
-def _tell(words: str) -> None:
-    sys.stderr.write(f"dragoman: {printable(words)}\n")

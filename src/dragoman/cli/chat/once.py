@@ -15,7 +15,7 @@ from ...history import AgentStatus
 from ...jsontext import encode_json
 from ...message import FinishReason, ToolCall
 from ..advice import ANSWER_ADVICE, advice_after, failure_words, with_advice
-from ..output import Output, one_line, printable
+from ..output import Output, one_line, warn
 from .input import hearing_interrupts
 from .plain_view import PlainView
 from .talk import Talk
@@ -41,7 +41,7 @@ async def answer_once(talk: Talk, prompt: str, *, as_json: bool = False, wait_se
         if as_json:
             _print_opening(talk, output)
         how = f"`dragoman chat -s {shlex.quote(talk.session.session_id)}` asks you"
-        _remark_waiting([call.request for call in talk.pending], how)
+        _warn_waiting([call.request for call in talk.pending], how)
         return EXIT_STATUS[AgentStatus.AWAITING_HUMAN]
     run = await talk.say(prompt, wait_seconds=wait_seconds)
     stopping: list[asyncio.Task[Any]] = []
@@ -96,17 +96,13 @@ def _print_rest(result: RunResult[str], output: Output) -> None:
     if message is not None and has_answer and not output.is_terminal:
         output.line(message.text)
     if result.finish_reason is FinishReason.REFUSAL:
-        _remark("the model refused to answer (refusal)")
+        warn("the model refused to answer (refusal)")
     if result.status is AgentStatus.AWAITING_HUMAN:
-        _remark_waiting(result.approvals, "`dragoman chat -c` asks you, `--approve never` does not")
+        _warn_waiting(result.approvals, "`dragoman chat -c` asks you, `--approve never` does not")
     elif result.status is AgentStatus.ABORTED:
-        _remark("stopped: what had come is kept in the session")
+        warn("stopped: what had come is kept in the session")
 
 
-def _remark_waiting(calls: Sequence[ToolCall], how: str) -> None:
+def _warn_waiting(calls: Sequence[ToolCall], how: str) -> None:
     waiting = ", ".join(one_line(call.tool_name) for call in calls)
-    _remark(f"{waiting} waits for an approval: {how}")
-
-
-def _remark(words: str) -> None:
-    sys.stderr.write(f"dragoman: {printable(words)}\n")
+    warn(f"{waiting} waits for an approval: {how}")
