@@ -358,6 +358,21 @@ def test_what_is_said_too_late_is_taken_up_by_the_next_run() -> None:
     run(use())
 
 
+def test_what_was_said_earlier_comes_before_a_later_prompt() -> None:
+    async def use() -> None:
+        session = await start_session(MemoryStore(), "s")
+        model = ScriptedModel("Yes.", "Oslo.")
+        agent = Agent(model, session=session)
+        await agent.run("Go.")
+        await session.steer("Book Rome.")
+        await agent.run("No, book Oslo.")
+        said = [message.text for message in model.requests[-1].messages if message.role == "user"]
+        assert said == ["Go.", "Book Rome.", "No, book Oslo."]
+        assert session.state.derived.steering == ()
+
+    run(use())
+
+
 def test_a_request_to_abort_ends_a_run_of_another_process(tmp_path: Path) -> None:
     async def use() -> None:
         async with SQLiteStore(tmp_path / "s.db") as store, SQLiteStore(tmp_path / "s.db") as elsewhere:

@@ -114,11 +114,15 @@ class AgentLoop:
     def run(self, inputs: Iterable[ModelInputEntry] = ()) -> Generator[Action, Outcome, Ending]:
         """Yield what to do until the run has ended, or waits for a person. `inputs` is what is said to it now.
 
-        A run under way, or one with open calls, takes them up before its next model call.
+        A run under way, or one with open calls, takes them up before its next model call. Anything that was said before
+        them comes first.
         """
         self._move(_S.PREPARING)
-        is_under_way = self._state.current_run_id or self._state.open_calls
-        entries: list[HistoryEntry] = [SteeringEntry.of_input(said) if is_under_way else said for said in inputs]
+        entries: list[HistoryEntry] = []
+        if self._state.current_run_id or self._state.open_calls:
+            entries += [SteeringEntry.of_input(said) for said in inputs]
+        else:
+            entries += [*(said.to_input() for said in self._state.steering), *inputs]
         if not self._state.current_run_id:
             entries.insert(0, RunStartedEntry(run_id=self.run_id))
         if entries:
