@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, LoopConfig, Message, ModelError, ToolCall
 from dragoman.agent import Agent, Ending, Hooks, ModelCall
-from dragoman.history import HistoryToolCallResult
+from dragoman.history import HistoryToolCallResult, ToolStartedEntry
 from dragoman.stream import Assembly
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import ToolContext, tool
@@ -130,6 +130,53 @@ def test_a_hook_that_returns_junk_changes_nothing(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.ERROR, "dragoman"):
         result = Agent(ScriptedModel("Hello."), hooks=[Junk()]).run_sync("Hi.")
     assert (result.status, result.output) == (AgentStatus.COMPLETED, "Hello.")
+
+
+class Hanging(Hooks):
+    """Never ends one of the hooks."""
+
+    def __init__(self, name: str) -> None:
+        self.reached = asyncio.Event()
+        setattr(self, name, self._hang)
+
+    async def _hang(self, *_given: Any) -> Any:
+        self.reached.set()
+        await asyncio.Event().wait()
+
+
+HANGING = [name for name in vars(Hooks) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", HANGING)
+def test_a_hook_that_hangs_does_not_outlive_the_time_of_its_run(name: str) -> None:
+    async def use() -> None:
+        config = AgentConfig(loop=LoopConfig(max_seconds=0.05))
+        agent = Agent(ScriptedModel(ROME, "Take an umbrella."), tools=[weather], hooks=[Hanging(name)], config=config)
+        result = await agent.run("Weather?")
+        assert result.status is (AgentStatus.COMPLETED if name == "after_run" else AgentStatus.FAILED)
+        assert await kept(agent).store.find_lease(kept(agent).session_id) is None
+        require_sound(kept(agent))
+
+    run(use())
+
+
+@pytest.mark.parametrize("name", HANGING)
+def test_a_run_whose_hook_hangs_can_be_aborted(name: str) -> None:
+    async def use() -> None:
+        hooks = Hanging(name)
+        agent = Agent(ScriptedModel(ROME, "Take an umbrella."), tools=[weather], hooks=[hooks])
+        started = agent.stream("Weather?")
+        await hooks.reached.wait()
+        await agent.abort()
+        assert started.is_done
+        assert (await started.result()).status is (
+            AgentStatus.COMPLETED if name == "after_run" else AgentStatus.ABORTED
+        )
+        started_tools = [entry for entry in kept(agent).entries if isinstance(entry, ToolStartedEntry)]
+        assert not (name == "before_tool" and started_tools)
+        require_sound(kept(agent))
+
+    run(use())
 
 
 def test_a_stopped_run_tells_its_hooks_that_it_ended() -> None:

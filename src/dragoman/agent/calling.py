@@ -87,7 +87,7 @@ class ModelCaller:
                 self._models = self._route()
             model = self._asked = self._models[action.choice]
             call, metadata = await self._prepare(model, action)
-            call = await scope.hooks.before_model(call) or call
+            call = await scope.hooks.before_model(call)
             self._stream = model.stream(
                 await self._readable(call, model),
                 () if (model.invocation, "tools") in self._media.refused else call.tools,

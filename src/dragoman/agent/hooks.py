@@ -1,7 +1,8 @@
 """Where others may look in: before and after each model call and each tool. Telemetry is made of these."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -14,6 +15,11 @@ from ..toolspec import ToolSpec
 from .actions import Ending
 
 __all__ = ["HookChain", "Hooks", "ModelCall"]
+
+GRACE = 0.5  # seconds that a hook has to end once its run is stopped
+
+_Given = ParamSpec("_Given")
+_Said = TypeVar("_Said")
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +39,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
 
 class Hooks:
     """Override what you want to know of. A hook that raises is logged and changes nothing.
+
+    Where the run is aborted or its time is over, a hook that still runs is cancelled after half a second.
 
     `before_run`, `before_model` and `before_tool` run in the context (`contextvars`) of what they come before: a
     variable that they set is seen inside, and not beside it.
@@ -61,55 +69,75 @@ class Hooks:
 
 
 class HookChain(Hooks):
-    """Calls the hooks of a run, one after the other. What a hook raises is reported, and the run goes on."""
+    """Calls the hooks of a run, one after the other. What a hook raises is reported, and the run goes on.
+
+    Once the run is stopped, a hook that does not end within `GRACE` seconds is cancelled.
+    """
 
     def __init__(self, hooks: Sequence[Hooks]) -> None:
         self._hooks = hooks
+        self._limits: set[asyncio.Timeout] = set()  # of the hooks that run
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        """Limit the time of the hooks from now on: the run is aborted, or its time is over."""
+        if not self.is_stopped:
+            self.is_stopped = True
+            for limit in self._limits:
+                limit.reschedule(asyncio.get_running_loop().time() + GRACE)
 
     async def before_run(self, session_id: str, run_id: str) -> None:
         """Call each."""
         for hooks in self._hooks:
-            with _contained(hooks, "before_run"):
-                await hooks.before_run(session_id, run_id)
+            await self._call(hooks, "before_run", hooks.before_run, session_id, run_id)
 
     async def before_model(self, call: ModelCall) -> ModelCall:
         """Call each with the call that the one before it returned; return the last of them."""
         for hooks in self._hooks:
-            with _contained(hooks, "before_model"):
-                said = await hooks.before_model(call)
-                call = said if isinstance(said, ModelCall) else call  # whatever else a hook returns means nothing
+            said = await self._call(hooks, "before_model", hooks.before_model, call)
+            call = said if isinstance(said, ModelCall) else call  # whatever else a hook returns means nothing
         return call
 
     async def after_first_delta(self, call: ModelCall) -> None:
         """Call each."""
         for hooks in self._hooks:
-            with _contained(hooks, "after_first_delta"):
-                await hooks.after_first_delta(call)
+            await self._call(hooks, "after_first_delta", hooks.after_first_delta, call)
 
     async def after_model(self, call: ModelCall, assembly: Assembly) -> None:
         """Call each."""
         for hooks in self._hooks:
-            with _contained(hooks, "after_model"):
-                await hooks.after_model(call, assembly)
+            await self._call(hooks, "after_model", hooks.after_model, call, assembly)
 
     async def before_tool(self, call: ToolCall, context: ToolContext[Any]) -> None:
         """Call each."""
         for hooks in self._hooks:
-            with _contained(hooks, "before_tool"):
-                await hooks.before_tool(call, context)
+            await self._call(hooks, "before_tool", hooks.before_tool, call, context)
 
     async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
         """Call each."""
         for hooks in self._hooks:
-            with _contained(hooks, "after_tool"):
-                await hooks.after_tool(call, context, result)
+            await self._call(hooks, "after_tool", hooks.after_tool, call, context, result)
 
     async def after_run(self, session_id: str, run_id: str, ending: Ending) -> None:
         """Call each."""
         for hooks in self._hooks:
-            with _contained(hooks, "after_run"):
-                await hooks.after_run(session_id, run_id, ending)
+            await self._call(hooks, "after_run", hooks.after_run, session_id, run_id, ending)
 
-
-def _contained(hooks: Hooks, method: str) -> Containing:
-    return Containing(f"the hook {type(hooks).__name__}.{method}")
+    async def _call(
+        self,
+        hooks: Hooks,
+        name: str,
+        method: Callable[_Given, Awaitable[_Said]],
+        *given: _Given.args,
+        **named: _Given.kwargs,
+    ) -> _Said | None:
+        """Return what the hook returns; None if it raises, or was cancelled because the run is stopped."""
+        # In this task and context: a variable that the hook sets is seen by what it comes before.
+        with Containing(f"the hook {type(hooks).__name__}.{name}"):
+            async with asyncio.timeout(GRACE if self.is_stopped else None) as limit:
+                self._limits.add(limit)
+                try:
+                    return await method(*given, **named)
+                finally:
+                    self._limits.discard(limit)
+        return None

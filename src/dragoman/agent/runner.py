@@ -116,9 +116,22 @@ class Runner:
         A run that is abandoned only ends.
         """
         steps = self._loop.abandon() if is_abandoned else self._loop.run(inputs)
-        scope, task = self._scope, current_task()
         around = RAISED.get()
         RAISED.set(self.raised)
+        left = self._budget.seconds_left
+        alarm = None if left is None else asyncio.get_running_loop().call_later(left, self._stop_late)
+        try:
+            ending = await self._between_hooks(steps)
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        RAISED.set(around)
+        if around is not None:  # a run inside a run
+            around.extend(self.raised)
+        return ending
+
+    async def _between_hooks(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
+        scope, task = self._scope, current_task()
         await scope.hooks.before_run(scope.session.session_id, scope.run_id)
         try:
             ending = await self._carry_out(steps)
@@ -133,9 +146,6 @@ class Runner:
         self._tell_status(ending.status)
         scope.tell(FinishedEvent, ending.status, ending.error)
         await scope.hooks.after_run(scope.session.session_id, scope.run_id, ending)
-        RAISED.set(around)
-        if around is not None:  # a run inside a run
-            around.extend(self.raised)
         return ending
 
     async def _fail(self, error: BaseException) -> Ending:
@@ -181,11 +191,9 @@ class Runner:
         """Do it unless the run is aborted or its time is over; then stop it, and say what had arrived."""
         if self._lost is not None:
             raise self._lost
-        if self._is_aborted:
-            return Aborted(self._scope.state)
+        if self._is_aborted or self._is_late:
+            return Aborted(self._scope.state, error=self._why_stopped())
         task = self._working = asyncio.ensure_future(_delivered(work, *given))
-        left = self._budget.seconds_left
-        alarm = None if left is None else asyncio.get_running_loop().call_later(left, self._stop_late)
         outcome: Outcome | BaseException | None = None
         try:
             outcome = await task
@@ -193,8 +201,6 @@ class Runner:
             pass
         finally:
             self._working = None
-            if alarm is not None:
-                alarm.cancel()
         run = asyncio.current_task()
         if run is not None and run.cancelling():
             raise asyncio.CancelledError
@@ -212,6 +218,7 @@ class Runner:
         self._stop_work()
 
     def _stop_work(self) -> None:
+        self._scope.hooks.stop()
         if self._working is not None and not self._working.cancelling():  # twice would cut off what is being recorded
             self._working.cancel()
 

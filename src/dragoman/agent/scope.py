@@ -6,7 +6,7 @@ from typing import Any
 from ..history import DerivedState, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolFinishedEntry
 from ..store import Session
 from .events import EventLog, MessageEvent, RunEvent, ToolResultEvent
-from .hooks import Hooks
+from .hooks import HookChain
 
 __all__ = ["Scope"]
 
@@ -14,7 +14,7 @@ __all__ = ["Scope"]
 class Scope:
     """One run as its parts see it."""
 
-    def __init__(self, session: Session, run_id: str, *, hooks: Hooks, log: EventLog | None) -> None:
+    def __init__(self, session: Session, run_id: str, *, hooks: HookChain, log: EventLog | None) -> None:
         self.session = session
         self.run_id = run_id
         self.call_index = 0

@@ -128,6 +128,8 @@ class ToolRunner:
         notes = {"parse_warning": "; ".join(ready.warnings)} if ready.warnings else {}
         entry = ToolStartedEntry(call.tool_call_id, call.tool_name, ready.definition.idempotent, metadata=notes)
         await self._scope.hooks.before_tool(call, self._context(ready))
+        if self._scope.hooks.is_stopped:  # the run ends: the call is not started
+            raise asyncio.CancelledError
         hold = self._scope.session.held
         if hold is not None:
             await hold.renew_if_old()
