@@ -248,7 +248,7 @@ def _opaque(part: Node) -> dict[str, Any] | None:
 
 
 def _thinking_data(part: Node) -> dict[str, Any] | None:
-    """What rides beside a thought: of Anthropic in its own words, so that it can go back, else in this library's."""
+    """Return the provider fields of a thought: Anthropic's own, so that they can go back, or this library's."""
     if part.text_if("provider_name") != "anthropic" or part.has("provider_details"):
         return _opaque(part)
     if part.text_if("id") == "redacted_thinking":

@@ -1,4 +1,4 @@
-"""Ids for the tool calls of one answer. Hosts repeat ids, or give none; here each call has one of its own. Pure."""
+"""Unique ids for the tool calls of one answer. Hosts repeat ids, or give none. Pure."""
 
 __all__ = ["CallIds"]
 

@@ -1,4 +1,4 @@
-"""What Claude models ask of a request, on every host: how thinking is set, and what it rules out. Pure."""
+"""How a request sets thinking for Claude models on any host, and what thinking forbids. Pure."""
 
 import re
 from typing import Any

@@ -11,12 +11,12 @@ from .reading import Node, Notes, reading
 
 __all__ = ["ERROR_CODE_KEY", "Draft", "Imported"]
 
-# In `meta.extra` of a tool message: how the call ended, where the format says more than that it failed.
+# The key in `meta.extra` of a tool message under which the error code of a failed call is stored.
 ERROR_CODE_KEY = "errorCode"
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """A conversation of another library: its system text, its messages, and what was not carried over as it was."""
+    """A conversation of another library: its system text, its messages, and warnings about changes and omissions."""
 
     system: str | None
     messages: tuple[Message, ...]
@@ -24,7 +24,7 @@ class Imported(msgspec.Struct, frozen=True):
 
 
 class Draft:
-    """An import under way."""
+    """Collects the messages of one import."""
 
     def __init__(self, form: str) -> None:
         self.form = form
@@ -33,7 +33,7 @@ class Draft:
         self._system: list[str] = []
 
     def add_system(self, text: str) -> None:
-        """Add a system text: before everything else it is the instruction, later it keeps its place."""
+        """Add a system text. Before any message it is the instruction; later it is a system message."""
         if self.messages:
             self.messages.append(Message.system(text))
         elif text:
@@ -48,7 +48,7 @@ class Draft:
         extra: dict[str, Any] | None = None,
         run_id: str = "",
     ) -> None:
-        """Add a message; `extra` are the fields of its format that have no place here."""
+        """Add a message; `extra` are fields of its format that a message here does not have."""
         meta = MessageMeta(extra=extra)
         known = None if meta.extra is None else meta
         self.messages.append(Message(role, tuple(parts), run_id, timestamp, known))
@@ -61,7 +61,7 @@ class Draft:
         error_code: ErrorCode | None = None,
         run_id: str = "",
     ) -> None:
-        """Add the answer to a call."""
+        """Add the result of a call."""
         extra = {ERROR_CODE_KEY: error_code.value} if error_code is not None else None
         self.add(Role.TOOL, [result], timestamp=timestamp, extra=extra, run_id=run_id)
 
@@ -71,13 +71,13 @@ class Draft:
         return {self.form: rest} if rest else None
 
     def unshown(self, node: Node, kind: str) -> UnknownPart:
-        """Return something that only this format has, kept whole: no model is shown it."""
+        """Return a part that keeps the node whole. No model is shown it."""
         self.notes.add(node.where, f"{kind[:40]!r} is kept as it is and shown to no model")
         with reading(node.where):
             return UnknownPart(f"{self.form}.{kind}", node.whole())
 
     def result(self, *sources: Node) -> Imported:
-        """Return what was imported; every field of its sources that was not read is noted."""
+        """Return the import, with a warning for each field of its sources that the reader did not read."""
         for source in sources:
             for where, name in source.unseen():
                 self.notes.add(where, f"{name[:40]!r} is not carried over")

@@ -30,12 +30,12 @@ __all__ = [
 CACHE_KEY_LIMIT = 64
 UNREAD_FILE = "a file by its path must be read before it is sent"  # an encoder reads no files
 
-# Levels of a value inside a request. The servers' own parsers read 200 in all, and the request has some around it.
+# Greatest depth of a value in a request. Servers parse 200 levels, some of which the request itself needs.
 REQUEST_DEPTH = 180
 
 
 def argument_object(call: ToolCall) -> dict[str, Any]:
-    """Return the call's arguments; text that never parsed, or is nested too deeply, goes into an object of its own."""
+    """Return the call's arguments. Text that did not parse, or is nested too deeply, is wrapped in an object."""
     if call.arguments is None or is_deeper(call.raw_args_text, REQUEST_DEPTH):
         return {"unparsed_arguments": call.raw_args_text}
     return call.arguments
@@ -44,8 +44,8 @@ def argument_object(call: ToolCall) -> dict[str, Any]:
 def argument_text(call: ToolCall) -> str:
     """Return the call's arguments as the JSON text of an object, which every server can parse.
 
-    It is the model's own text where that is such JSON. Some servers answer any other text with status 500, in this
-    turn and in every later one (llama.cpp). A text with a parse warning has twice the same key, or half a character.
+    The model's own text is used where it is such JSON. llama.cpp answers any other text with status 500, in this turn
+    and in every later one. A text with a parse warning repeats a key, or has half a surrogate pair.
     """
     if call.arguments is None or call.parse_warning is not None or not call.raw_args_text:
         return encode_json(argument_object(call)).decode()
@@ -59,7 +59,7 @@ def result_value(content: dict[str, Any]) -> dict[str, Any] | str:
 
 
 def merge_fields(fields: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
-    """Return `fields` with `further` put in: an object into the object of the same name, any other value over it."""
+    """Return `fields` updated by `further`. Objects of the same name are merged; other values are replaced."""
     merged = dict(fields)
     for name, value in further.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)

@@ -1,4 +1,4 @@
-"""Which code a failed call gets: by the provider's own error word first, by its wording for overflow, by status last.
+"""The error code of a failed call: by the provider's error word first, then its wording for overflow, then the status.
 
 One table for all wire APIs, since their vendors copy each other. Pure.
 """
@@ -194,7 +194,7 @@ def error_from_words(
 
 
 def refused_content(code: ErrorCode, message: str) -> str | None:
-    """Return what of a request the provider refuses, by its words: tools, opaque, media or these media; else None.
+    """Return the content that the provider refuses, by its words: tools, opaque, media or these media; else None.
 
     `opaque` is what only its maker can read, such as a signature; `media` are refused altogether. Whether the request
     held such a thing the words do not tell.
@@ -250,7 +250,7 @@ def error_words(value: dict[str, Any]) -> tuple[list[str], str | None]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait. A date is read against the answer's own date, since this module has no clock."""
+    """Seconds to wait. A date is compared with the response's own date: a codec has no clock."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * unit

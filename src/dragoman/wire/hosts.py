@@ -1,4 +1,4 @@
-"""Clouds that host other vendors' models: the environment variables in which their users keep region and project."""
+"""The environment variables in which users of cloud hosts keep region and project."""
 
 __all__ = ["AWS_VARIABLES", "VERTEX_VARIABLES"]
 

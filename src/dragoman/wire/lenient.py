@@ -1,7 +1,7 @@
-"""A provider's JSON in the shapes a codec wants, also where its types are not the documented ones. Pure.
+"""A provider's JSON → the shapes of a codec, also where its types are not the documented ones. Pure.
 
-Hosts that copy an API send numbers for ids, text for numbers, null or `[]` for an object. What can be read is read,
-what is not needed and cannot be read is left out, and only a field that the answer is made of is a violation.
+Hosts that copy an API send numbers for ids, text for numbers, null or `[]` for an object. A field that cannot be read
+is left out. Only where the answer needs the field is it a protocol violation.
 """
 
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ __all__ = [
     "LenientJson",
     "broken",
     "decode_unlabelled",
-    "mended",
+    "repaired",
     "required_object",
     "text_of",
 ]
@@ -40,7 +40,10 @@ _UNREADABLE = _Unreadable()
 
 
 class LenientJson(TypedJson[_Shape]):
-    """Reads JSON into one shape as fast as its base; what does not fit is mended first. Sentinels are empty objects."""
+    """Reads JSON into one shape as fast as its base class. JSON that does not fit is repaired first.
+
+    A sentinel such as `[DONE]` reads as an empty object.
+    """
 
     __slots__ = ("_needed",)
 
@@ -54,15 +57,15 @@ class LenientJson(TypedJson[_Shape]):
             return self._decode(data)
         except UNREADABLE:
             if data.strip() in _SENTINELS:
-                return mended({}, self._shape)
-        return mended(_ANYTHING.read(data), self._shape, needed=self._needed)
+                return repaired({}, self._shape)
+        return repaired(_ANYTHING.read(data), self._shape, needed=self._needed)
 
 
 _ANYTHING: TypedJson[Any] = TypedJson(Any)
 
 
 def broken(what: str) -> ModelError:
-    """Return the error for an answer that lacks what it is made of."""
+    """Return the error for an answer that lacks a needed field."""
     return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
 
 
@@ -75,7 +78,7 @@ def required_object(value: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def decode_unlabelled(decoder: EventDecoder, body: bytes) -> bool:
-    """Decode a body that is server-sent events under another content type, as proxies send; False where it is none."""
+    """Decode server-sent events that a proxy sent under another content type; return False for any other body."""
     if not body.lstrip(b"\xef\xbb\xbf\r\n").startswith(_EVENT_FIELDS):
         return False
     parser = SseParser()
@@ -88,7 +91,7 @@ def decode_unlabelled(decoder: EventDecoder, body: bytes) -> bool:
     return True
 
 
-def mended(value: Any, shape: type[_Shape], *, needed: frozenset[str] = frozenset()) -> _Shape:
+def repaired(value: Any, shape: type[_Shape], *, needed: frozenset[str] = frozenset()) -> _Shape:
     """Return a JSON value in the shape; raise ModelError (protocol_violation) where a needed field cannot be read."""
     try:
         return msgspec.convert(value, shape)
@@ -137,7 +140,7 @@ def _read(value: Any, kind: inspect.Type, needed: frozenset[str]) -> Any:
 
 
 def _read_object(value: Any, kind: inspect.StructType, needed: frozenset[str]) -> Any:
-    """The object with those of its fields that can be read. Languages with one kind of map write `[]` for an empty."""
+    """Return the object with its readable fields. PHP writes `[]` for an empty object."""
     if not isinstance(value, dict):
         return {} if value in ([], "", False) else _UNREADABLE
     readable: dict[str, Any] = {}

@@ -16,7 +16,7 @@ _STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
 
 def decoded(node: Node) -> bytes:
-    """Return the bytes that base64 text says, in either alphabet, with or without its padding.
+    """Return the bytes of base64 text, in either alphabet, with or without padding.
 
     Pydantic writes bytes in the URL-safe alphabet, and so does pydantic-ai with every file.
     """
@@ -56,7 +56,7 @@ def stored_file(node: Node, mime_type: str | None = None, name: str | None = Non
 
 
 def openai_file(node: Node) -> Image | FileRef:
-    """Return the file that an object of OpenAI's APIs says, under an id or by its bytes or address."""
+    """Return the file in a file object of OpenAI's APIs: a stored file's id, bytes, or an address."""
     name = node.text_if("filename")
     if node.has("file_id"):
         return stored_file(node.child("file_id"), name=name)
@@ -69,5 +69,5 @@ def openai_file(node: Node) -> Image | FileRef:
 
 
 def result_content(value: Any) -> str | dict[str, Any]:
-    """Return what a tool gave, as a result keeps it: text and objects as they are, anything else as JSON."""
+    """Return a tool's value as the content of a result: text and objects as they are, other values as JSON."""
     return value if isinstance(value, (str, dict)) else encode_json(value).decode()

@@ -23,12 +23,12 @@ _DIFFERENT_NOTES = 100
 _TYPES = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "an object"}
 
 
-# The fields of each object that somebody looked at, by the object's identity; None where all of it was taken.
+# The fields that were read, by the identity of their object; None where all were.
 _Seen: TypeAlias = dict[int, set[str] | None]
 
 
 class Node:
-    """A JSON value and where it stands. It notes which fields were looked at, so that none is lost unsaid."""
+    """A JSON value and its path. It records which fields were read, so that an import can warn about the others."""
 
     __slots__ = ("_seen", "value", "where")
 
@@ -43,13 +43,13 @@ class Node:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The object that this must be, taken whole."""
+        """The value, which must be an object; all its fields count as read."""
         fields = self._object()
         self._seen[id(fields)] = None
         return fields
 
     def whole(self) -> dict[str, Any]:
-        """Return the object that this must be, taken with everything in it."""
+        """Return the value, which must be an object; everything in it counts as read."""
         pending: list[Any] = [self._object()]
         while pending:
             value = pending.pop()
@@ -73,7 +73,7 @@ class Node:
         return Node(self.get(name), f"{self.where}.{name}", self._seen)
 
     def inside(self, value: dict[str, Any]) -> "Node":
-        """Return a made-up object that holds this value, in its place: what is looked at there counts as seen here."""
+        """Return a node for another object under this path; a field that is read there counts as read here."""
         return Node(value, self.where, self._seen)
 
     def child_if(self, name: str) -> "Node":
@@ -85,12 +85,12 @@ class Node:
         return self.get(name) is not None
 
     def skip(self, *names: str) -> None:
-        """Pass over fields that say nothing of the conversation."""
+        """Count fields as read that say nothing about the conversation."""
         for name in names:
             self.get(name)
 
     def unseen(self) -> Iterator[tuple[str, str]]:
-        """Yield the place and the name of every field that was not read and says something."""
+        """Yield the path and the name of each field that was not read and is not empty."""
         pending = [self]
         while pending:
             node = pending.pop()
@@ -170,19 +170,19 @@ class Node:
 
 
 def _saying(fields: dict[str, Any], known: Set[str]) -> list[str]:
-    """The names of other fields than the known ones whose value is more than nothing, zero or false."""
+    """Return the names of unknown fields whose value is not empty, zero or false."""
     return [name for name, value in fields.items() if name not in known and value not in (None, "", [], {}, 0)]
 
 
 class Notes:
-    """What could not be carried over as it was: each thing once, with its first place and how often it came."""
+    """Warnings of an import: each once, with its first path and a count."""
 
     def __init__(self) -> None:
         self._notes: dict[str, tuple[str, int]] = {}
         self._further = 0
 
     def add(self, where: str, what: str) -> None:
-        """Note what happened at a place."""
+        """Add a warning about a path."""
         if what not in self._notes and len(self._notes) == _DIFFERENT_NOTES:
             self._further += 1
             return
@@ -199,16 +199,16 @@ class Notes:
 
 
 def take_json(source: JsonSource, where: str) -> Node:
-    """Return a copy of what the caller gave, as JSON has it; raise UnreadableData where it is no JSON."""
+    """Return a copy of the caller's value as plain JSON; raise UnreadableData for anything else."""
     with reading(where):
         value = decode_json(source) if isinstance(source, (bytes, str)) else source
-        require_json(value, "the value")  # nothing that is kept of it may be nested deeper than what is allowed
+        require_json(value, "the value")  # no kept value may be nested deeper than allowed
         return Node(decode_json(encode_json(value)) if value is source else value, where)
 
 
 @contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Turn what a value or a codec refuses into UnreadableData that says where it stood."""
+    """Turn the errors of values and codecs into UnreadableData that names the path."""
     try:
         yield
     except UnreadableData as error:

@@ -34,7 +34,7 @@ def invocation_of(made_by: str | None, specification: str) -> ModelInvocationDes
 def read_answer(
     body: dict[str, Any], specification: str, invocation: ModelInvocationDescriptor | None, where: str
 ) -> Message:
-    """Return the message that a whole answer of this API says. Why it ended is known only where the body says so."""
+    """Return the message of a whole answer. It has a finish reason only where the body has one."""
     provider, model = (invocation.provider, invocation.model) if invocation else (find_provider(specification), "")
     reader = ResponseReader(find_codec(specification), find_dialect(provider, model))
     assembler = Assembler(invocation=invocation)

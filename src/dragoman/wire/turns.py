@@ -54,7 +54,7 @@ class Turns(ConversationEncoder):
         return [*self.over, {"role": self.role, "content": self.blocks}] if self.role else []
 
     def change(self, turn: int, change: Callable[[list[Block]], None]) -> None:
-        """Let `change` have the blocks of a turn."""
+        """Call `change` with the blocks of a turn, and keep what it did to them."""
         if turn == len(self.over):
             change(self.blocks)
         else:

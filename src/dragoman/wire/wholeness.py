@@ -1,4 +1,4 @@
-"""Whether an answer arrived whole, asked in the same way for every wire API. Pure; knows no events.
+"""Checks whether an answer arrived whole, the same for every wire API. Pure; knows no events.
 
 A finish word alone is not enough: a provider may finish with a call still open, or announce a call and send none.
 """

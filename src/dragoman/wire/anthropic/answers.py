@@ -69,7 +69,7 @@ class _InputPiece(msgspec.Struct, gc=False, tag="input_json_delta"):
 
 
 class _Piece(msgspec.Struct, gc=False):
-    """What nearly every event is; one that does not fit is read by the wide shape, `_Event`."""
+    """The shape of most events. The wide shape `_Event` reads the others."""
 
     type: Literal["content_block_delta"]
     delta: _TextPiece | _ThinkingPiece | _InputPiece
@@ -94,7 +94,7 @@ _KINDS = {"thinking_delta": "thinking", "signature_delta": "thinking", "compacti
 
 
 class _Block:
-    """A content block under way: what it opened with, and what its deltas added."""
+    """An open content block: its first event, and what its deltas added."""
 
     __slots__ = ("call_id", "citations", "json_pieces", "kind", "opened", "signature", "summarised")
 
@@ -110,7 +110,7 @@ class _Block:
 
 
 class Decoder:
-    """Events of one answer to deltas. `message_stop` is the finish; without it the answer is cut short."""
+    """Events of one answer → deltas. `message_stop` is the finish; an answer without it was cut."""
 
     __slots__ = (
         "_blocks", "_call_ids", "_cut_input", "_message_data", "_message_id", "_opened", "_reason", "_spoke", "_usage",
@@ -217,7 +217,7 @@ class Decoder:
                 self.unknown_events += 1
 
     def _begin(self, message: dict[str, Any]) -> None:
-        """Take the first event. Kimi repeats it; with another id it is a second try, after a broken first."""
+        """Take the first event. Kimi repeats it. One with another id is a second try after a broken first."""
         message_id, repeated = text_of(message.get("id")), self._writer.started
         if repeated and self._spoke and message_id != self._message_id:
             raise ModelError("another message began before this one had ended", code=ErrorCode.STREAM_TRUNCATED)
@@ -290,7 +290,7 @@ class Decoder:
                 self.unknown_events += 1
 
     def _end_block(self, index: int) -> None:
-        """Take the end of a block, which must have begun. Only the block of a compaction gets all of it by a delta."""
+        """Take the end of an open block. A compaction block gets all its content from one delta."""
         if index not in self._opened:
             raise lost("a content block ended that had not begun")
         block = self._blocks.get(index)
@@ -301,7 +301,7 @@ class Decoder:
         self._close_block(index)
 
     def _close_block(self, index: int, *, ended: bool = True) -> None:
-        """Write what remains of a block. A call without an end event of its own is not used."""
+        """Write the rest of a block. A call without its own end event gets a parse error, so that no tool runs."""
         block = self._blocks.pop(index)
         opened, written_input = block.opened, "".join(block.json_pieces)
         match block.kind:
@@ -336,7 +336,7 @@ class Decoder:
         )
 
     def _note_usage(self, usage: Any) -> None:
-        """A later report replaces the fields that it has. The API's `input_tokens` leaves out what the cache did."""
+        """A later report replaces the fields that it has. `input_tokens` counts no cached tokens."""
         if not isinstance(usage, dict):
             return
         self._usage.update({name: value for name, value in usage.items() if value is not None})

@@ -38,7 +38,7 @@ _RULES = TargetRules(
     user_first=True,
     tools_for_history=True,
     user_media=_MEDIA,
-    # A stored file of another type is an upload to the container, for which a result has no place.
+    # A stored file of another type is a container upload, which a tool result cannot hold.
     result_media=_IMAGES | {"application/pdf", "text/plain"},
 )
 _ABILITIES = frozenset(

@@ -117,7 +117,7 @@ def _encode_tool_choice(choice: ToolChoice, config: ModelConfig) -> dict[str, An
 
 
 class Encoder(Turns):
-    """Results and the words after them share one user turn; an assistant turn of nothing is left out."""
+    """Messages → turns. Tool results share a turn with the user text after them; empty assistant turns are left out."""
 
     dialect: AnthropicDialect
 
@@ -286,7 +286,7 @@ def import_anthropic(
     """Return the conversation that a Messages API list holds; raise UnreadableData where it is none.
 
     `system` is the request's own, text or blocks. `made_by` (`provider:model`) says which model gave the answers, if it
-    was one: without it, signatures and the like are kept and not sent.
+    was one. Without it, signatures are kept but never sent.
     """
     invocation = invocation_of(made_by, SPECIFICATION)
     draft = Draft("anthropic")
@@ -317,7 +317,7 @@ def _read_system(node: Node) -> str:
 
 
 def _blocks(content: Node) -> list[Node]:
-    """The blocks of a content; a text is short for one block."""
+    """The blocks of a content. A plain text means one text block."""
     if isinstance(content.value, list):
         return content.each()
     return [Node({"type": "text", "text": content.text()}, content.where)]
@@ -371,7 +371,7 @@ def _read_media(node: Node, kind: str, draft: Draft) -> ResultPart:
         case "url":
             found = media_by_url(source.child("url"), default, name)
             return found if kind == "document" or isinstance(found, Image) else draft.unshown(node, kind)
-        case "file":  # which picture format it is, only the provider knows; that it is a picture must be told
+        case "file":  # only the provider knows the picture's format; the part must still say that it is a picture
             return stored_file(source.child("file_id"), None if kind == "document" else "image/png", name)
         case _:
             return draft.unshown(node, kind)
@@ -388,7 +388,7 @@ def _read_assistant(node: Node, draft: Draft, invocation: ModelInvocationDescrip
 
 
 def _answer_block(node: Node, seen: set[str]) -> dict[str, Any]:
-    """The block as an answer has it, once what it is made of has been seen to be there."""
+    """Return the block as an answer has it, after checking that its required fields are there."""
     kind = node.text_in("type")
     if kind in _ANSWER_TEXTS:
         text, beside = _ANSWER_TEXTS[kind]

@@ -2,7 +2,7 @@
 
 `providerData` here, in the wire's own words: text `citations` (and `content` where they came in pieces); thinking
 `signature`, or `redactedContent`; the further fields of a `toolUse`; on the message its `usage` as reported and every
-further field (`trace`, `metrics` …). What the provider's own tools did are items: content blocks, kept whole.
+further field (`trace`, `metrics` …). Content blocks of the provider's own tools are kept whole, as items.
 """
 
 import base64
@@ -70,7 +70,7 @@ _BODY = TypedJson(dict[str, Any])
 
 
 class _Block:
-    """A content block under way. Text and reasoning have no start event: their first delta opens them."""
+    """An open content block. Text and reasoning have no start event: their first delta opens them."""
 
     __slots__ = ("call_id", "citations", "kind", "opened", "pieces", "redacted", "signature")
 
@@ -85,7 +85,7 @@ class _Block:
 
 
 class Decoder:
-    """Events of one answer to deltas. `messageStop` is the finish; usage may still follow it, or an exception."""
+    """Events of one answer → deltas. `messageStop` is the finish; usage or an exception may follow it."""
 
     __slots__ = (
         "_blocks", "_call_ids", "_cut_input", "_done", "_message_data", "_opened", "_reason", "_writer",
@@ -184,7 +184,7 @@ class Decoder:
         self._opened.add(index)
 
     def _close_all_but_calls(self) -> None:
-        """Close the blocks that a new one follows, so that the order of the parts is theirs."""
+        """Close open texts before a new block, so that parts keep the order of the blocks."""
         for index in tuple(self._blocks):
             if not self._blocks[index].call_id:
                 self._close_block(index, ended=False)
@@ -241,14 +241,14 @@ class Decoder:
         self._writer.call_start(block.call_id, tool_name, further or None)
 
     def _end_block(self, index: int) -> None:
-        """Take the end of a block, which must have begun."""
+        """Take the end of an open block."""
         if index not in self._opened:
             raise lost("a content block ended that had not begun")
         if index in self._blocks:
             self._close_block(index)
 
     def _close_block(self, index: int, *, ended: bool = True) -> None:
-        """Write what remains of a block. A call without an end event of its own is not used."""
+        """Write the rest of a block. A call without its own end event gets a parse error, so that no tool runs."""
         block = self._blocks.pop(index)
         opened = block.opened
         match block.kind:
@@ -352,7 +352,7 @@ def _reason_of(word: str) -> FinishReason:
 
 
 def _token_usage(usage: dict[str, Any]) -> TokenUsage:
-    """The API's `inputTokens` leaves out what the cache did."""
+    """Token counts of an answer. `inputTokens` counts no cached tokens."""
     fresh, output, total = (count_of(usage.get(f"{what}Tokens")) for what in ("input", "output", "total"))
     read, written = (count_of(usage.get(f"cache{what}InputTokens")) for what in ("Read", "Write"))
     return TokenUsage.reported(

@@ -1,4 +1,4 @@
-"""What the model families behind Bedrock's Converse API take, as records: one API, but each refuses its own things.
+"""The model families on Bedrock's Converse API, one record each: one API, but each family refuses other things.
 
 `family_dialect` picks the record by the model's id. Pure data.
 """
@@ -53,7 +53,7 @@ VIDEO_FORMATS = {
 
 
 class BedrockDialect(Dialect, frozen=True, kw_only=True):
-    """A model family on Converse. The defaults are what a family gets of which nothing is known."""
+    """A model family on Converse. The defaults are for an unknown family."""
 
     provider: str = "bedrock"
     specification: str = SPECIFICATION
@@ -61,19 +61,19 @@ class BedrockDialect(Dialect, frozen=True, kw_only=True):
     auth: Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws", "token", "none"] = "aws"
     key_variables: tuple[str, ...] = ("AWS_BEARER_TOKEN_BEDROCK",)
     address_variables: dict[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: AWS_VARIABLES)
-    # It has a place for the system prompt; elsewhere that opens the first user turn.
+    # Whether it takes a system prompt. If not, the prompt begins the first user turn.
     system: bool = True
     # A tool result may say that it is an error.
     result_status: bool = False
-    # Documents and videos may stand beside tool results; elsewhere they go into the last of them.
+    # Whether a turn may hold documents and videos beside tool results. If not, they go into the last result.
     media_beside_results: bool = True
-    # How it can be made to call a tool.
+    # The forms of a forced tool choice that it takes.
     forced_choices: frozenset[Literal["any", "tool"]] = frozenset()
     # The keys that a tool's schema may have at its top; None for all.
     schema_keys: frozenset[str] | None = None
     strict_tools: bool = False
     structured_output: bool = False
-    # Under which name, and in which words, it is told how much to think.
+    # The request field that sets how much the model thinks.
     reasoning: Literal["thinking", "reasoningConfig", "reasoning_effort", "reasoning_config"] | None = None
     # Where it takes cache points.
     cache_points: frozenset[Literal["tools", "system", "messages"]] = frozenset()

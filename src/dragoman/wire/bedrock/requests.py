@@ -1,4 +1,4 @@
-"""A conversation and its settings to the JSON of Bedrock's Converse API. Pure; `dialects` says which model takes what.
+"""A conversation and its settings → the JSON of Bedrock's Converse API. Pure; `dialects` says what each family takes.
 
 Parts carry `providerData` in the wire's own words (`answers` says which); it goes back as it came.
 """
@@ -172,7 +172,7 @@ class Encoder(Turns):
         self.close()
         self._strip_last_text()
         additional, thinking = _reasoning(config, dialect, self)
-        body: dict[str, Any] = {"messages": None}  # first, and written when nothing changes in them any more
+        body: dict[str, Any] = {"messages": None}  # first in the body; filled in when the turns are final
         if request.system and request.system.strip():
             if dialect.system:
                 body["system"] = [{"text": request.system}]
@@ -203,7 +203,7 @@ class Encoder(Turns):
     def _add_block(self, block: dict[str, Any]) -> None:
         if self.dialect.media_beside_results or _ATTACHMENTS.isdisjoint(block) or not self.has("toolResult"):
             self.blocks.append(block)
-        else:  # into the last result, which others may hold too
+        else:  # into the last result; copied, since other encoders may share it
             place = max(place for place, earlier in enumerate(self.blocks) if "toolResult" in earlier)
             result = self.blocks[place]["toolResult"]
             longer = {**result, "content": [*result["content"], block]}
@@ -300,7 +300,7 @@ def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: Encoder, 
         left -= 1
     if "messages" not in dialect.cache_points:
         return
-    # From the back, so that what is inserted moves no place still to come.
+    # From the back: an insertion moves only the indices after it.
     for turn, end in reversed(turns.anchored(anchors)[-left:]):
         turns.change(turn, partial(_insert_point, end))
 

@@ -19,7 +19,7 @@ from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import NUMBER_LIMIT, TokenUsage
 from ..callids import CallIds
 from ..failures import ERROR_WORDS, error_from_response, error_from_words, error_words
-from ..lenient import broken, decode_unlabelled, mended
+from ..lenient import broken, decode_unlabelled, repaired
 from ..wholeness import NOT_CLOSED, lost, require_call, worst_word
 from .arguments import FunctionCall, StreamedCall
 from .dialects import GeminiDialect
@@ -71,7 +71,7 @@ class _Usage(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Strict(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    """A chunk that holds nothing but text, which most do. Whatever else one holds, it is read the long way."""
+    """A chunk that holds only text, as most do. The wide shape reads every other chunk."""
 
 
 class _TextPart(_Strict, gc=False):
@@ -135,7 +135,7 @@ _ANY_BODY: TypedJson[Any] = TypedJson(dict | list)  # type: ignore[arg-type]  # 
 
 
 class _Totals:
-    """What the reports of one stream come to: the figures of one belong together, one left out stays what it was.
+    """The usage of one stream. A later report replaces the counts that it has; the others stay.
 
     `promptTokenCount` leaves out the prompts of hosted tools, `candidatesTokenCount` the thoughts.
     """
@@ -176,7 +176,7 @@ class _Totals:
 
 
 class Decoder:
-    """Chunks of one answer to deltas. Done only at the end of the body: usage may follow the finish reason."""
+    """Chunks of one answer → deltas. `done` comes at the end of the body: usage may follow the finish reason."""
 
     __slots__ = (
         "_call_ids",
@@ -227,7 +227,7 @@ class Decoder:
         answer = _read(_ANY_BODY, body)
         if isinstance(answer, list):  # a stream that was not asked for as server-sent events
             for chunk in answer:
-                self._decode_chunk(mended(chunk, dict))
+                self._decode_chunk(repaired(chunk, dict))
             self.end()
             return
         if not answer.get("error") and _ANSWER_FIELDS.isdisjoint(answer):
@@ -247,7 +247,7 @@ class Decoder:
         if _ANSWER_FIELDS.isdisjoint(value):
             self.unknown_events += 1
             return
-        chunk = mended(value, _Chunk, needed=_NEEDED)
+        chunk = repaired(value, _Chunk, needed=_NEEDED)
         self._start(chunk.model_version or "", chunk.response_id or "")
         if chunk.usage_metadata is not None:
             self._note_usage(chunk.usage_metadata, value["usageMetadata"])
@@ -290,11 +290,11 @@ class Decoder:
 
     def _write_part(self, part: dict[str, Any]) -> None:
         if "functionCall" in part:
-            self._write_call(part, mended(part["functionCall"], FunctionCall, needed=_NEEDED))
+            self._write_call(part, repaired(part["functionCall"], FunctionCall, needed=_NEEDED))
         elif isinstance(part.get("text"), str):
             self._write_text(part)
         elif "inlineData" in part and not part.get("thought"):  # a draft among the thoughts is no picture of the answer
-            self._write_blob(part, mended(part["inlineData"], _Blob))
+            self._write_blob(part, repaired(part["inlineData"], _Blob))
         else:
             self._write_item(part)
 
@@ -394,7 +394,7 @@ def _merged(before: Any, value: Any, continued: bool) -> Any:
 
 
 def _rendered(kind: str, content: Any) -> str | None:
-    """What an item says to other models: code and its output do, the rest is the provider's own bookkeeping."""
+    """Return an item's text for other models: code and its output; None for any other item."""
     if not isinstance(content, dict):
         return None
     match kind:
@@ -425,7 +425,7 @@ def _error_inside(value: dict[str, Any]) -> ModelError:
 
 
 def map_error(status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
-    """Return the error that a response stands for. Its details say more than its status: a bad key is a 400 here."""
+    """Return the error of a response. Its details count more than its status: Google answers a bad key with 400."""
     error = error_from_response(status, headers, body)
     try:
         value = decode_json(body)

@@ -1,6 +1,6 @@
-"""A Gemini function call whose arguments come piece by piece, each with its place in them, put together.
+"""Joins the arguments of a Gemini function call that come in pieces, each with its JSON path.
 
-Vertex sends them so where it is asked to. Knows nothing of deltas.
+Vertex sends pieces where the request asks for them. Knows nothing of deltas.
 """
 
 import re
@@ -20,7 +20,7 @@ _STEP = re.compile(
 
 
 class PartialArgument(msgspec.Struct, rename="camel", gc=False):
-    """One value at a place, or the next piece of a string there. Without any value it is null."""
+    """One value at a JSON path, or the next piece of a string there. Without a value it is null."""
 
     json_path: str
     string_value: str | None = None
@@ -30,7 +30,7 @@ class PartialArgument(msgspec.Struct, rename="camel", gc=False):
 
 
 class FunctionCall(msgspec.Struct, rename="camel", gc=False):
-    """A call as the wire has it. `will_continue` says that the next one goes on with it."""
+    """A call on the wire. `will_continue` says that the next one continues it."""
 
     name: str | None = None
     args: dict[str, Any] | None = None
@@ -40,7 +40,7 @@ class FunctionCall(msgspec.Struct, rename="camel", gc=False):
 
 
 class StreamedCall:
-    """A call under way: its arguments so far, and what else its pieces said."""
+    """An open call: its arguments so far, and the other fields of its pieces."""
 
     __slots__ = (
         "_arguments", "_broken_off", "_continued", "_name", "_pieces", "_place", "_wire_id", "call_id", "provider_data",
@@ -60,7 +60,7 @@ class StreamedCall:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each string that was said to go on did so, to its end."""
+        """Whether each string that came in pieces is complete."""
         return self._continued is None and not self._broken_off
 
     @property
@@ -122,7 +122,7 @@ def _path_steps(path: str) -> list[str | int]:
 
 
 def _entered(place: Any, step: str | int, fresh: Any) -> Any:
-    """What stands at `step`, put there first if nothing does; a list grows by its next index only."""
+    """Return the value at `step`, creating it where it is missing. A list grows only by its next index."""
     if isinstance(place, dict) and isinstance(step, str):
         return place.setdefault(step, fresh)
     if isinstance(place, list) and isinstance(step, int) and step <= len(place):

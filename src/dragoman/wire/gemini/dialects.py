@@ -11,7 +11,7 @@ SPECIFICATION = "gemini"
 
 
 class GeminiDialect(Dialect, frozen=True, kw_only=True):
-    """A host of the API. `hosted_tool_parts`: hosted tools beside our own are allowed if their calls are shown."""
+    """A host of the API. `hosted_tool_parts`: it takes hosted tools beside functions if their calls are shown."""
 
     specification: str = SPECIFICATION
     path: str = "/v1beta/{model}:{method}"

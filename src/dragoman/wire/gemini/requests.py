@@ -1,6 +1,6 @@
-"""Gemini generateContent: a request to its JSON. Pure; no network, no clock.
+"""A conversation that handoff has fitted → the JSON of Gemini's generateContent. Pure.
 
-The conversation is one that handoff has fitted; `answers` says what `providerData` holds.
+`answers` says what `providerData` holds.
 """
 
 import re
@@ -39,10 +39,10 @@ TOOL_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 THINKING_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
 THINKING_BUDGETS = {"off": 0, "minimal": 512, "low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
 
-# What Google documents for a call that none of its models made: version 3 refuses one without a signature.
+# Google documents this signature for calls of other models: version 3 refuses a call without one.
 UNSIGNED = "skip_thought_signature_validator"
 
-# A cache that was made beforehand holds these, and the API refuses to be told them twice.
+# Fields that an explicit cache already holds. The API refuses a request that repeats them.
 CACHED_FIELDS = ("systemInstruction", "tools", "toolConfig")
 
 _VERSION = re.compile(r"gemini-(\d+)")
@@ -124,7 +124,7 @@ def _tool_settings(request: ModelRequest, dialect: GeminiDialect) -> dict[str, A
 
 
 class Encoder(ConversationEncoder):
-    """All results of a turn are one content of their own; so are model messages that follow one another.
+    """Messages → contents. All results of a turn share one content, and so do model messages in a row.
 
     Contents that are over are JSON; the last one is open, and its parts are values.
     """
@@ -169,7 +169,7 @@ class Encoder(ConversationEncoder):
 
 
 def _sign_first_call(parts: list[dict[str, Any]]) -> None:
-    """A turn of another model has no signature; its first call needs one. Old turns too: the prefix must not change."""
+    """Sign the first call of another model's turn: the API requires it. Old turns too: the prefix must not change."""
     first = next((part for part in parts if "functionCall" in part), None)
     if first is not None and not any("thoughtSignature" in part for part in parts):
         first["thoughtSignature"] = UNSIGNED
@@ -209,7 +209,7 @@ def _encode_call(call: ToolCall, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wire_id(call: ToolCall) -> str:
-    """The id under which the API knows the call; empty where it gave none and matches results by name and order."""
+    """The API's own id of the call. Empty where it gave none: then it matches results by name and order."""
     wire_id = (call.provider_data or {}).get("id")
     return call.tool_call_id if wire_id is None else str(wire_id)
 

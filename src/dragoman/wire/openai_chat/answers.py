@@ -94,7 +94,7 @@ _Empty: TypeAlias = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
 
 
 class _UsualDelta(msgspec.Struct, gc=False):
-    """Text, thinking or the next piece of a call, and nothing of what is rare."""
+    """Text, thinking or the next piece of a call, without the rare fields."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -121,7 +121,7 @@ class _UsualChoice(msgspec.Struct, gc=False):
 
 
 class _UsualChunk(msgspec.Struct, gc=False):
-    """The chunk that nearly every event is. What does not fit this shape is read by the wide one, `_Chunk`."""
+    """The shape of most chunks. The wide shape `_Chunk` reads the others."""
 
     choices: Annotated[list[_UsualChoice], msgspec.Meta(min_length=1, max_length=1)]
     usage: None = None
@@ -139,7 +139,7 @@ _MESSAGE_FIELDS = frozenset({*_Delta.__struct_fields__, "role", "token_id"})
 
 
 class Decoder:
-    """Chunks of one answer to deltas. `finish_reason` is the finish; `[DONE]` or the end of the body then closes.
+    """Chunks of one answer → deltas. `finish_reason` is the finish; `[DONE]` or the end of the body then closes.
 
     `done` waits for that, since usage, or an error (OpenRouter), may follow the finish reason.
     """
@@ -202,7 +202,7 @@ class Decoder:
                 if self._open != "text":
                     self._close_part("text")
                 write_text(content, None, None)
-            elif thought or content or self._open or choice.index or not calls.go_on(delta.tool_calls):
+            elif thought or content or self._open or choice.index or not calls.append_piece(delta.tool_calls):
                 self._decode_any(name, data)
 
     def _decode_any(self, name: str, data: bytes) -> None:
@@ -215,7 +215,7 @@ class Decoder:
             or not choices
             or choices[0].finish_reason
             or choices[0].error is not None
-            # Nothing usual: Azure's filter on the text before, or something unknown.
+            # An unusual chunk: Azure's filter on the text before, or an unknown event.
             or (delta := choices[0].delta) is None
             or not (delta.content or delta.tool_calls or delta.reasoning_content or delta.reasoning)
         ):
@@ -258,7 +258,7 @@ class Decoder:
     # ------------------------------------------------------------ what surrounds the answer
 
     def _note_whole(self, event_name: str, chunk: _Chunk, whole: dict[str, Any]) -> None:
-        """Keep whatever a chunk says beside its delta; it may be an error."""
+        """Keep the fields of a chunk beside its delta. One of them may be an error."""
         if chunk.choices or chunk.usage:
             self._writer.start(text_of(whole.get("model")), text_of(whole.get("id")))
             self._watching = self._reason is not None
@@ -440,7 +440,7 @@ class Decoder:
             self.unknown_events += 1
 
     def _close_part(self, next_kind: str) -> None:
-        """Give the open part what its provider needs back with it, and let the next piece start another."""
+        """Close the open part with the fields that its provider needs back. The next piece starts another part."""
         if self._open == "thinking" and self._details:
             self._writer.thinking("", None, {"reasoning_details": self._details})
             self._details = []
@@ -502,7 +502,7 @@ def _reason_of(word: str) -> FinishReason:
 
 
 def _continue_detail(details: list[Any], detail: Any) -> bool:
-    """Join a piece of `reasoning_details` to the last entry if it is of the same one: its signature comes late."""
+    """Join a piece of `reasoning_details` to the last entry if it continues it: its signature comes last."""
     last = details[-1]
     if (
         not isinstance(detail, dict)
@@ -521,7 +521,7 @@ def _continue_detail(details: list[Any], detail: Any) -> bool:
 
 
 def _joined_audio(name: str, values: list[Any]) -> Any:
-    """Pieces of sound and of its transcript joined; of everything else the last word."""
+    """Return the pieces of sound or transcript joined; of any other field the last value."""
     if name not in ("data", "transcript") or not all(isinstance(value, str) for value in values):
         return values[-1]
     if name == "transcript" or len(values) == 1:
@@ -553,7 +553,7 @@ def _failure_of_minimax(whole: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _error_inside(value: dict[str, Any]) -> ModelError:
-    """The error that an answer with a good status holds; vendors put the status they meant inside it."""
+    """Return the error inside an answer with status 200. Vendors put the real status into the body."""
     words, message = error_words(value)
     inner = value.get("error")
     numbers = map(inner.get, ("status_code", "code", "status")) if isinstance(inner, dict) else ()

@@ -1,4 +1,4 @@
-"""Pieces of tool calls, as Chat Completions streams them, to the calls they belong to. Pure.
+"""Joins the pieces of tool calls that Chat Completions streams. Pure.
 
 The API gives each call an index and, on its first piece, an id and a name. Compatible hosts leave out any of the three,
 repeat them, or give every call the index 0: a call here has an id of its own, unique in the stream.
@@ -45,7 +45,7 @@ class _FurtherText(msgspec.Struct, gc=False):
 
 
 class FurtherPiece(msgspec.Struct, gc=False):
-    """The usual entry of `tool_calls`: more argument text of a call that an earlier one has opened."""
+    """The usual entry of `tool_calls`: more argument text of an open call."""
 
     index: int
     function: _FurtherText
@@ -53,7 +53,7 @@ class FurtherPiece(msgspec.Struct, gc=False):
 
 
 class _Call:
-    """A tool call under way. It opens in the stream once its name is known to be whole: it has an id of ours then."""
+    """One tool call. It opens in the stream once its name is complete, and gets its id then."""
 
     __slots__ = (
         "_depth", "_ended", "_escaped", "_in_string", "_scanned", "data", "id", "index", "name", "pieces", "wire_id",
@@ -77,7 +77,7 @@ class _Call:
         return self._has_ended() and parse_arguments("".join(self.pieces)).arguments is not None
 
     def is_repeated_by(self, arguments: str) -> bool:
-        """Whether they are all of the arguments once more, as some hosts send them with the last piece."""
+        """Whether the piece repeats all arguments, as some hosts send them at the end."""
         return self._has_ended() and "".join(self.pieces).strip() == arguments.strip() and self.is_whole()
 
     def _has_ended(self) -> bool:
@@ -116,8 +116,8 @@ class ToolCallJoiner:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def go_on(self, pieces: list[FurtherPiece] | None) -> bool:
-        """Write a further piece of an open call, the path of most tokens; False where it is for `add` to read."""
+    def append_piece(self, pieces: list[FurtherPiece] | None) -> bool:
+        """Write one more piece of an open call, as most tokens are; return False where `add` must read the piece."""
         if not pieces or self._waiting is not None:
             return False
         call, arguments = self._calls_by_index.get(pieces[0].index), pieces[0].function.arguments
@@ -138,7 +138,7 @@ class ToolCallJoiner:
                 touched.append(call)
 
     def open_waiting(self) -> None:
-        """Open the call whose name has not been followed by anything yet, if there is one: something else follows."""
+        """Open the call that has only a name so far, if there is one: other content follows."""
         call, self._waiting = self._waiting, None
         if call is not None:
             self._open_call(call)
@@ -186,10 +186,10 @@ class ToolCallJoiner:
         return call
 
     def _find_call(self, piece: CallPiece, name: str | None, arguments: str | None) -> _Call | None:
-        """The call that a piece goes on with; None where it begins one.
+        """Return the call that a piece continues; None where it begins one.
 
         Only a name begins a call: ids may be missing, empty or new on every piece; an index may be missing or always 0.
-        A name without a new id goes on with the call; only where all ids are missing, it begins one after a whole call.
+        A name without a new id continues the call. Only where all ids are missing, it begins one after a complete call.
         """
         last = self._calls[-1] if self._calls else None
         call = last if piece.index is None else self._calls_by_index.get(piece.index)

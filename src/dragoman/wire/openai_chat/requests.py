@@ -141,7 +141,7 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
 
 
 class Encoder(ConversationEncoder):
-    """Messages to turns; `left_out` has the indices of messages of which this API can say nothing."""
+    """Messages → turns. `left_out` has the indices of messages that this API cannot hold."""
 
     dialect: ChatDialect
     turns: list[msgspec.Raw] = msgspec.field(default_factory=list)
@@ -158,7 +158,7 @@ class Encoder(ConversationEncoder):
             self.turns.append(as_json(turn))
 
     def _join_user_turn(self, turn: dict[str, Any]) -> dict[str, Any] | None:
-        """Results that are written as text are of the user: join them and what follows, since templates want one turn.
+        """Join a user turn to one before it: tool results as text are user turns, and templates want one at a time.
 
         None where the turn has gone into the one before it.
         """
@@ -307,7 +307,7 @@ def _is_kind(mime_type: str, prefix: str) -> bool:
 
 
 def _encode_assistant(message: Message, dialect: ChatDialect) -> dict[str, Any] | None:
-    """The turn as the provider sent it; None where nothing of it can be said here."""
+    """Return the turn as the provider sent it; None where this API can hold nothing of it."""
     parts: Sequence[Any] = message.parts
     calls = [_encode_call(part) for part in parts if isinstance(part, ToolCall)]
     further = _encode_further(parts, dialect, has_calls=bool(calls))
@@ -410,8 +410,8 @@ _USER_FIELDS = frozenset({"role", "content"})
 def import_openai_chat(messages: JsonSource, *, made_by: str | None = None) -> Imported:
     """Return the conversation that a Chat Completions message list holds; raise UnreadableData where it is none.
 
-    `made_by` (`provider:model`) says which model gave the answers, if it was one: without it, what only that provider
-    understands is kept and not sent.
+    `made_by` (`provider:model`) says which model gave the answers, if it was one. Without it, fields
+    that only that provider understands are kept but never sent.
     """
     invocation = invocation_of(made_by, SPECIFICATION)
     draft = Draft("openai_chat")
@@ -441,7 +441,7 @@ def import_openai_chat(messages: JsonSource, *, made_by: str | None = None) -> I
 
 
 def _read_text(node: Node) -> str:
-    """Return the text that a string, or an array of text parts, says."""
+    """Return the text of a string or of an array of text parts."""
     if isinstance(node.value, list):
         return "\n\n".join(part.text_in("text") for part in node.each())
     return "" if node.value is None else node.text()
@@ -506,7 +506,7 @@ def _read_assistant(
 
 
 def _answer_content(node: Node) -> dict[str, Any]:
-    """What the content says, as an answer has it: a refusal among the texts stands beside them there."""
+    """Return the content as an answer has it. There, a refusal is a field beside the content."""
     content = node.child("content")
     if not isinstance(content.value, list):
         return {"content": content.text()}

@@ -70,7 +70,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class _Piece(msgspec.Struct, gc=False):
-    """What nearly every event is. One that does not fit is read by the wide shape, `_Event`."""
+    """The shape of most events. The wide shape `_Event` reads the others."""
 
     type: PieceEvent
     delta: str
@@ -86,7 +86,7 @@ _EVENT = LenientJson(_Event)
 
 
 class Decoder:
-    """Events of one answer to deltas. A response's own last event is the finish; without it the answer is cut short."""
+    """Events of one answer → deltas. The response's own last event is the finish; an answer without it was cut."""
 
     __slots__ = (
         "_by_id", "_by_index", "_call_ids", "_items", "_live", "_parts", "_places", "_refused", "_writer",
@@ -224,7 +224,7 @@ class Decoder:
             item.held.append((channel, index, event.delta))
 
     def _may_write(self, item: OutputItem) -> bool:
-        """Text must not be interrupted: one item's is live. Thinking gives way, since some close it after the text."""
+        """Whether the item may write now. One item's text is live at a time; thinking gives way to text."""
         live = self._live
         if live is item:
             return True
@@ -260,7 +260,7 @@ class Decoder:
             self._writer.text(piece, item.part_index)
 
     def _write_held(self) -> None:
-        """Write what waited while another item's text was live, in the order in which the items opened."""
+        """Write the items that waited for another item's text, in the order in which they opened."""
         for item in self._items:
             if self._live is not None:
                 return
@@ -294,7 +294,7 @@ class Decoder:
     # -- closing
 
     def _close(self, item: OutputItem) -> None:
-        """Write what is still missing of an item, and what its provider needs back."""
+        """Write the rest of an item, and the fields that its provider needs back."""
         item.closed = True
         if self._live is item:
             self._live = None
@@ -440,7 +440,7 @@ class Decoder:
         self._writer.done(reason, status, data or None)
 
     def _settle(self, output: list[dict[str, Any]]) -> dict[str, Any]:
-        """Write what the last event shows and nothing before it did; return what the deltas could not say."""
+        """Write the content that only the last event shows; return what deltas cannot hold."""
         settled = self._matches(output)
         revised: list[dict[str, Any]] = []
         for item, final in zip(settled, output, strict=True):
@@ -472,7 +472,7 @@ class Decoder:
         )
 
     def _matches(self, output: list[dict[str, Any]]) -> list[OutputItem]:
-        """For each final item the one that it is the last word on, or a new one that was never announced.
+        """Return for each final item the open item that it completes, or a new one that no event announced.
 
         By id, by place, or by what it says: vLLM and gateways give an item another id at the end, at another place.
         """
@@ -526,7 +526,7 @@ class Decoder:
 
 
 def _why_unusable(item: OutputItem) -> str | None:
-    """Why a call is not used: the provider has not ended it, or calls it unfinished."""
+    """Return why a call must not run: the provider did not end it, or calls it unfinished."""
     if item.final is None:
         return NOT_CLOSED
     return f"the provider calls the call {text_in(item.final, 'status')!r}" if item.is_unfinished else None

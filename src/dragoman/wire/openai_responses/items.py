@@ -1,4 +1,4 @@
-"""OpenAI Responses: the events and output items of its answers, and what of an item rides beside its part. Pure."""
+"""The events and output items of OpenAI Responses, and the fields of an item that are stored with its part. Pure."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -122,7 +122,7 @@ NOT_KEPT = frozenset(
 
 
 class OutputItem:
-    """An output item under way: what it opened with, the pieces of its texts, and its final form once that is known."""
+    """An open output item: its first form, the pieces of its texts, and its final form once that is known."""
 
     __slots__ = (
         "call_id", "channel", "closed", "content_done", "current", "early", "final", "held", "item_id", "kind",
@@ -166,7 +166,7 @@ class OutputItem:
 
 
 def content_data(item: OutputItem, content: dict[str, Any]) -> dict[str, Any]:
-    """What rides beside one text of a message: the message's further fields, and under `content` the text's own."""
+    """Return the provider fields of one text: the message's further fields, and under `content` those of the text."""
     data = without(item.latest, "type", "role", "content") or {}
     further = {
         name: value

@@ -114,7 +114,7 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
 
 
 class Encoder(ConversationEncoder):
-    """The items, and the ids of calls of free-text tools, whose outputs have a type of their own."""
+    """Messages → items. `custom` has the ids of calls of free-text tools: their outputs have another type."""
 
     dialect: ResponsesDialect
     items: list[msgspec.Raw] = msgspec.field(default_factory=list)
@@ -308,7 +308,7 @@ def _hosted_item(item: dict[str, Any], picture: Part | None) -> dict[str, Any]:
 
 
 def _accepted(items: Iterable[dict[str, Any]], dialect: ResponsesDialect) -> Iterator[dict[str, Any]]:
-    """What the host takes back of a turn: reasoning that is whole, and ids only beside the reasoning they belong to."""
+    """Yield the items that the host takes back: whole reasoning, and ids only beside the reasoning they belong to."""
     is_orphaned = False
     for item in items:
         kind = item.get("type")
@@ -344,8 +344,8 @@ def import_openai_responses(
 ) -> Imported:
     """Return the conversation that a list of Responses items holds; raise UnreadableData where it is none.
 
-    `instructions` are the request's own. `made_by` (`provider:model`) says which model gave the answers, if it was one:
-    without it, encrypted reasoning and hosted items are kept and not sent.
+    `instructions` are the request's own. `made_by` (`provider:model`) says which model gave the answers, if it was one.
+    Without it, encrypted reasoning and hosted items are kept but never sent.
     """
     reader = _Reader(Draft("openai_responses"), invocation_of(made_by, SPECIFICATION))
     if instructions is not None:
@@ -358,7 +358,7 @@ def import_openai_responses(
 
 
 class _Reader:
-    """Items one by one; those of the model wait until its turn ends."""
+    """Reads items one by one. The model's items wait until its turn ends."""
 
     def __init__(self, draft: Draft, invocation: ModelInvocationDescriptor | None) -> None:
         self.draft = draft
@@ -419,7 +419,7 @@ class _Reader:
 
 
 def _answer_item(node: Node, kind: str, seen: set[str]) -> dict[str, Any]:
-    """The item as an answer has it, once what it is made of has been seen to be there."""
+    """Return the item as an answer has it, after checking that its required fields are there."""
     item = {**node.fields, "type": kind}
     match kind:
         case "message":
