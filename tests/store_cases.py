@@ -1,6 +1,7 @@
 """What the tests of the stores share: files with sessions in them, images of a crash, damage."""
 
 import asyncio
+import re
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -53,3 +54,21 @@ def with_flipped_byte(path: Path, place: int, bits: int = 0xFF) -> None:
         (byte,) = file.read(1)
         file.seek(place)
         file.write(bytes([byte ^ bits]))
+
+
+def documented_tables() -> dict[str, list[str]]:
+    """Return the columns that docs/sessions.md names for each table of a store of rows, in their order."""
+    page = (Path(__file__).parents[1] / "docs" / "sessions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^ *\| `(\w+)` \|([^|]*)\|", page.partition("### In a database")[2], re.MULTILINE)
+    return {table: re.findall(r"`(\w+)`", columns) for table, columns in rows}
+
+
+def require_documented(columns: dict[str, list[str]]) -> None:
+    """Check a database's tables and their columns against the page."""
+    named = documented_tables()
+    assert len(named) == 10
+    for table, expected in named.items():
+        if table in {"sessions", "snapshots", "leases", "tombstones"}:  # inserted by position
+            assert columns[table] == expected
+        else:
+            assert set(expected) <= set(columns[table]), table

@@ -16,6 +16,7 @@ from dragoman.store import PostgresStore
 from dragoman.store.postgres_schema import EARLIER_MARK, MIGRATIONS, migrate, require_current
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place
+from tests.store_cases import require_documented
 from tests.test_docs import ROOT, python_blocks
 
 psycopg = pytest.importorskip("psycopg")
@@ -165,6 +166,18 @@ def test_many_may_migrate_at_once(empty_postgres: Place) -> None:
         await asyncio.gather(*(store.close() for store in stores))
 
     asyncio.run(run())
+
+
+def test_the_tables_are_those_that_the_page_promises_to_a_third_backend(postgres: Place) -> None:
+    columns: dict[str, list[str]] = {}
+    with postgres.raw() as connection:
+        select = (
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s ORDER BY"
+            " table_name, ordinal_position"
+        )
+        for table, column in connection.execute(select, (postgres.schema,)):
+            columns.setdefault(table, []).append(column)
+    require_documented(columns)
 
 
 LATER = ("CREATE TABLE {schema}.later (a integer)", "INSERT INTO {schema}.later VALUES (1)")

@@ -18,7 +18,7 @@ from dragoman.store import AppendConflict, SQLiteStore, sqlite_schema
 from dragoman.store.sql_changes import erase_session
 from dragoman.store.sqlite_schema import EARLIER_ID, MIGRATIONS, connect, migrate, prepare_file
 from dragoman.testing.stores import append_all, sample_entries
-from tests.store_cases import crash_image, stored, with_flipped_byte, with_store
+from tests.store_cases import crash_image, require_documented, stored, with_flipped_byte, with_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATEST = len(MIGRATIONS)
@@ -135,6 +135,16 @@ def test_a_store_is_not_carried_into_a_forked_process(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- numbers
+
+
+def test_the_tables_are_those_that_the_page_promises_to_a_third_backend(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, "a")
+    connection = raw(path)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    columns = {name: [row[1] for row in connection.execute(f"PRAGMA table_info({name})")] for name in tables}
+    connection.close()
+    require_documented(columns)
 
 
 @pytest.mark.parametrize("number", range(1, 6))

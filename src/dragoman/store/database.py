@@ -70,6 +70,6 @@ class Database(Protocol):
         """Return the key of a session that is there, but not in the index of sessions."""
         ...
 
-    def mend_index(self) -> None:
+    def repair_index(self) -> None:
         """See to it that sessions can be deleted also if their index does not agree with them any more."""
         ...

@@ -205,7 +205,7 @@ class PostgresDatabase:
         """Return None: to look at every row of a database of many machines costs too much."""
         return None
 
-    def mend_index(self) -> None:
+    def repair_index(self) -> None:
         """Do nothing: PostgreSQL deletes a row without asking its indexes, and cleaning makes them anew."""
 
 

@@ -93,7 +93,7 @@ def erase_session(
     if not force:
         for each, session in going.items():
             require_not_leased(find_held(database, session.key, each), database.now())
-    database.mend_index()
+    database.repair_index()
     for session in sorted(going.values(), reverse=True):  # a fork before its parent
         key = (session.key,)
         database.execute("INSERT INTO erasing (session) VALUES (?)", key)

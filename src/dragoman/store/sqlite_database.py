@@ -74,6 +74,6 @@ class SQLiteDatabase(sqlite3.Connection):
         row = self.execute(select, (session_id,)).fetchone()
         return None if row is None else row[0]
 
-    def mend_index(self) -> None:
+    def repair_index(self) -> None:
         """Make the index of sessions anew: SQLite deletes no row that it does not find there."""
         self.execute("REINDEX sessions")
