@@ -19,9 +19,9 @@ from typing import Any
 from catalogue_facts import (
     BORROWED,
     CONFIRMED,
-    DOORS,
     FLAGS,
     OLD_OPENAI,
+    RESELLERS,
     ROUTED,
     ROUTED_AT_LIST_PRICE,
     ROUTED_OPEN,
@@ -415,7 +415,7 @@ def wheel_name(wheel: Path) -> str:
 
 def render(day: date, sources: list[str], models: dict[str, dict[str, Entry]]) -> str:
     """Return the file's text: JSON with one model per line."""
-    head = {"date": day.isoformat(), "sources": sources, "doors": DOORS}
+    head = {"date": day.isoformat(), "sources": sources, "resellers": RESELLERS}
     vendors = [
         f"{dumped(name)}:{{\n"
         + ",\n".join(f"{dumped(model_id)}:{dumped(entry)}" for model_id, entry in sorted(entries.items()))

@@ -122,7 +122,7 @@ VENDORS: dict[str, Vendor] = {
 }
 
 # Providers that offer another one's models by the same ids, and what these cannot do there.
-DOORS = {
+RESELLERS = {
     "openai-chat": {"like": "openai", "lacks": "hosted_tools"},
     "azure": {"like": "openai", "lacks": "hosted_tools"},
     "azure-responses": {"like": "openai"},

@@ -195,14 +195,15 @@ async def one_prompt() -> list[Hop]:
 
 
 async def one_append() -> list[Hop]:
-    """From `Session.append` to the file: an entry."""
+    """From `Session.append` to the writer of the file: an entry."""
     with tempfile.TemporaryDirectory() as folder:
         async with SQLiteStore(Path(folder) / "sessions.db") as store:
             session = await start_session(store, "s")
             await session.append(ModelInputEntry.of("Warm up."))
             with followed() as hops:
                 await session.append(ModelInputEntry.of(MARKER))
-    return hops[1:]  # without the making of the entry
+    # Without the making of the entry. The writer then works in the loop or in its thread, as time demands.
+    return until(hops[1:], "store/sqlite")
 
 
 async def one_tool_call() -> list[Hop]:

@@ -57,12 +57,12 @@ def test_the_data_is_small_and_says_when_and_where_it_is_from() -> None:
 
 
 def test_every_provider_in_the_data_is_one_that_we_speak_to() -> None:
-    named = {*RAW["models"], *RAW["doors"], *(door["like"] for door in RAW["doors"].values())}
+    named = {*RAW["models"], *RAW["resellers"], *(reseller["like"] for reseller in RAW["resellers"].values())}
     assert named <= set(PROVIDERS)
 
 
 def test_every_vendor_has_models_and_every_door_opens_on_some() -> None:
-    assert all(list_models(provider) for provider in [*ASKED_FOR.split(), *RAW["doors"]])
+    assert all(list_models(provider) for provider in [*ASKED_FOR.split(), *RAW["resellers"]])
 
 
 def test_every_entry_is_a_model_with_a_window_and_known_words() -> None:
@@ -207,7 +207,7 @@ def test_a_snapshot_with_facts_of_its_own_keeps_them() -> None:
     assert "structured_output" not in info.abilities
 
 
-def test_one_model_behind_several_doors_is_one_entry() -> None:
+def test_one_model_behind_several_resellers_is_one_entry() -> None:
     own = known("anthropic", "claude-haiku-4-5")
     vertex = known("anthropic-vertex", "claude-haiku-4-5")
     assert msgspec.structs.replace(vertex, provider="anthropic") == own

@@ -76,7 +76,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     regions: dict[str, float] = {}
 
 
-class _Door(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Reseller(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A provider that offers the models of another one, less some abilities."""
 
     like: str
@@ -86,7 +86,7 @@ class _Door(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     date: date
     sources: tuple[str, ...]
-    doors: dict[str, _Door]
+    resellers: dict[str, _Reseller]
     models: dict[str, dict[str, _Entry]]
 
 
@@ -117,7 +117,7 @@ def register_model(info: ModelInfo) -> None:
 def list_models(provider: str | None = None) -> list[ModelInfo]:
     """Return every known model, or every one of a provider, sorted by provider and id."""
     catalogue = _catalogue()
-    providers = {*catalogue.models, *catalogue.doors} if provider is None else {provider}
+    providers = {*catalogue.models, *catalogue.resellers} if provider is None else {provider}
     found: dict[tuple[str, str], ModelInfo] = {}
     for name in providers:
         for model_id in _ids(name):
@@ -157,7 +157,7 @@ def _catalogue() -> _Catalogue:
 def _ids(provider: str) -> set[str]:
     catalogue = _catalogue()
     own = set(catalogue.models.get(provider, ()))
-    return own | _ids(catalogue.doors[provider].like) if provider in catalogue.doors else own
+    return own | _ids(catalogue.resellers[provider].like) if provider in catalogue.resellers else own
 
 
 @lru_cache(maxsize=512)
@@ -184,11 +184,11 @@ def _entry(provider: str, model_id: str) -> _Entry | None:
     entry = catalogue.models.get(provider, {}).get(model_id)
     if entry is not None:
         return entry if entry.like is None else _filled(entry)
-    door = catalogue.doors.get(provider)
-    shared = None if door is None else _entry(door.like, model_id)
-    if door is None or shared is None:
+    reseller = catalogue.resellers.get(provider)
+    shared = None if reseller is None else _entry(reseller.like, model_id)
+    if reseller is None or shared is None:
         return None
-    return msgspec.structs.replace(shared, abilities=_without(shared.abilities, door.lacks))
+    return msgspec.structs.replace(shared, abilities=_without(shared.abilities, reseller.lacks))
 
 
 def _filled(entry: _Entry) -> _Entry:

@@ -16,7 +16,7 @@ from ..errors import DragomanError, StoreError
 __all__ = ["main"]
 
 FAILED = 1
-NO_SENSE = 2
+USAGE_ERROR = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # what a shell reports of a program that a closed pipe ended
 
@@ -76,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         from .output import printable
 
-        self.exit(NO_SENSE, f"dragoman: {printable(message)}\nsee {self.prog} --help\n")
+        self.exit(USAGE_ERROR, f"dragoman: {printable(message)}\nsee {self.prog} --help\n")
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

@@ -1,6 +1,6 @@
 """Models: a conversation in, a guarded stream of deltas out. Retrying and falling back are not decided here."""
 
-from .asking import Model, model, render_request
+from .client_call import Model, model, render_request
 from .clients import ErrorMapper, ProviderClient
 from .streams import ModelStream, guard_stream
 

@@ -28,8 +28,8 @@ from .protocol import (
 )
 from .refusals import (
     append_conflict,
+    compared_with_kept,
     fork_conflict,
-    held_against,
     name_taken,
     new_session_id,
     no_session,
@@ -189,7 +189,7 @@ class MemoryStore(BaseStore):
             except StoreError as error:
                 return VerifyReport(session_id, head, serial, str(error))
             head = Head(serial, found.checksum(serial).hex())
-        return held_against(kept, VerifyReport(session_id, head), lambda serial: found.checksum(serial).hex())
+        return compared_with_kept(kept, VerifyReport(session_id, head), lambda serial: found.checksum(serial).hex())
 
     async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:
         """Remove the session and the forks that are named; leave tombstones."""

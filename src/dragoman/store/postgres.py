@@ -93,7 +93,7 @@ class PostgresStore(SQLStore):
         """
 
         def work() -> int:
-            with self._connect_anyhow() as connection, translated():
+            with self._connect_unchecked() as connection, translated():
                 migrate(connection, self._schema)
             return len(MIGRATIONS)
 
@@ -199,7 +199,7 @@ class PostgresStore(SQLStore):
             database.connection.close()
 
     def _connect(self) -> "psycopg.Connection":
-        connection = self._connect_anyhow()
+        connection = self._connect_unchecked()
         try:
             with translated():
                 require_current(connection, self._schema)
@@ -208,7 +208,7 @@ class PostgresStore(SQLStore):
             raise
         return connection
 
-    def _connect_anyhow(self) -> "psycopg.Connection":
+    def _connect_unchecked(self) -> "psycopg.Connection":
         if self._address is None:
             self._address = read_address(self._conninfo)
         return connect(

@@ -37,7 +37,7 @@ def erase_and_clean(
     """
     deadline = time.monotonic() + wait_seconds
     # Asked again and again: a statement that waits is a transaction too, for whose sake rows would be kept.
-    if not _comes_true(lambda: _has_turn(database, turn), deadline):
+    if not _wait_until(lambda: _has_turn(database, turn), deadline):
         raise StoreError("others have been erasing for too long, nothing was erased", code=ErrorCode.TIMEOUT)
     try:
         database.execute("INSERT INTO canaries DEFAULT VALUES")
@@ -65,7 +65,7 @@ def _clean(connection: "psycopg.Connection", deadline: float) -> None:
     import psycopg
 
     try:
-        if not _comes_true(lambda: not _rewrite(connection, "canaries"), deadline):
+        if not _wait_until(lambda: not _rewrite(connection, "canaries"), deadline):
             raise _not_clean("a transaction that is still open can see it", ErrorCode.TIMEOUT)
         for table in TABLES:
             _rewrite(connection, table)
@@ -73,7 +73,7 @@ def _clean(connection: "psycopg.Connection", deadline: float) -> None:
         raise _not_clean("others keep the tables in use", ErrorCode.TIMEOUT) from None
 
 
-def _comes_true(condition: Callable[[], bool], deadline: float) -> bool:
+def _wait_until(condition: Callable[[], bool], deadline: float) -> bool:
     """Whether it is true, or becomes true in time."""
     pause = FIRST_PAUSE
     while not condition():

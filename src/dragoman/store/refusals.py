@@ -12,8 +12,8 @@ from .protocol import AppendConflict, Head, Tombstone, VerifyReport
 
 __all__ = [
     "append_conflict",
+    "compared_with_kept",
     "fork_conflict",
-    "held_against",
     "name_taken",
     "new_session_id",
     "no_session",
@@ -141,7 +141,7 @@ def store_closed() -> StoreError:
     return StoreError("the store is closed", code=ErrorCode.INVALID_REQUEST)
 
 
-def held_against(kept: Head | None, report: VerifyReport, checksum_at: Callable[[int], str]) -> VerifyReport:
+def compared_with_kept(kept: Head | None, report: VerifyReport, checksum_at: Callable[[int], str]) -> VerifyReport:
     """Return a sound report as it is, or as one that says that the head which was kept elsewhere is not in there."""
     if kept is None or not report.is_sound:
         return report

@@ -17,7 +17,7 @@ from .chain import checked, digest_of, follow_json, is_end_of
 from .database import Database
 from .listing import ListQuery, page_of
 from .protocol import START, ForkPoint, Head, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
-from .refusals import MAX_SERIAL, append_conflict, held_against, no_session
+from .refusals import MAX_SERIAL, append_conflict, compared_with_kept, no_session
 
 __all__ = [
     "SessionRow",
@@ -124,7 +124,7 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
     except StoreError as error:
         return VerifyReport(session_id, head, head.serial, str(error))
     report = VerifyReport(session_id, head)
-    return held_against(kept, report, lambda serial: _checksum_in(database, segments, serial).hex())
+    return compared_with_kept(kept, report, lambda serial: _checksum_in(database, segments, serial).hex())
 
 
 def find_tombstone(database: Database, session_id: str) -> Tombstone | None:
