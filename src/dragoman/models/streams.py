@@ -1,8 +1,7 @@
 """The answer as it comes, and any other source of deltas held to the contract. Knows no provider."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import length_hint
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -44,9 +43,6 @@ class ModelStream:
         self._readers = readers
         self._secrets = Secrets() if secrets is None else secrets  # filled when the request is sent
         self._assembler = Assembler(invocation=invocation, trace_id=trace_id)
-        self._batch: list[MessageDelta] = []  # the deltas of the last network read
-        self._rest: Iterator[MessageDelta] = iter(self._batch)  # those of them that the caller has not been given yet
-        self._assembled = 0  # how many of them the assembler has
         self._batches = batches
         self._deltas = self._iterate(rewrite)
 
@@ -56,7 +52,6 @@ class ModelStream:
 
         It is free of the request's credentials, wherever a provider may repeat them: it is what gets recorded.
         """
-        self._assemble()
         arrived, secrets = self._assembler.result(), self._secrets
         if not secrets:
             return arrived
@@ -106,21 +101,11 @@ class ModelStream:
                 batch = read
                 if not rewrite.keys().isdisjoint(map(type, read)):
                     batch = [rewrite[type(delta)](delta) if type(delta) in rewrite else delta for delta in read]
-                self._batch, self._rest, self._assembled = batch, iter(batch), 0
-                for delta in self._rest:
+                for delta in batch:
+                    self._assembler.feed(delta)
                     yield delta
-                self._assembler.feed_all(batch[self._assembled :])
-                self._assembled = len(batch)
         finally:
-            self._assemble()
-            self._batch, self._rest, self._assembled = [], iter(()), 0
             await self._batches.aclose()
-
-    def _assemble(self) -> None:
-        """Bring the assembly up to the last delta that was handed out, in the middle of a batch."""
-        handed_out = len(self._batch) - length_hint(self._rest)
-        self._assembler.feed_all(self._batch[self._assembled : handed_out])
-        self._assembled = handed_out
 
 
 def without_secrets(value: _Told, secrets: Secrets) -> _Told:

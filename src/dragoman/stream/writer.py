@@ -1,10 +1,9 @@
-"""The pen of a decoder: it numbers and dates deltas, so that decoders only say what the wire said."""
+"""Collects the deltas that a decoder emits, and gives each its number and time."""
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from ..delta import (
     DoneDelta,
@@ -30,9 +29,7 @@ __all__ = ["DeltaWriter"]
 class DeltaWriter:
     """Collects the deltas of one stream; `take` hands them out. `now`, when they arrived, may be set after it."""
 
-    __slots__ = ("_call_id", "_copy_args", "_copy_text", "_deltas", "_part_index", "now", "run_id", "seq", "started")
-    _copy_text: Callable[[], TextDelta]
-    _copy_args: Callable[[], ToolCallArgsDelta]
+    __slots__ = ("_deltas", "now", "run_id", "seq", "started")
 
     def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
@@ -40,14 +37,10 @@ class DeltaWriter:
         self.started = False
         self.now: datetime | None = None
         self._deltas: list[MessageDelta] = []
-        self.take()
 
     def take(self) -> list[MessageDelta]:
-        """Return the deltas written since the last call. What comes next may have another time: none is copied."""
+        """Return the deltas written since the last call."""
         deltas, self._deltas = self._deltas, []
-        # No previous delta to copy.
-        self._part_index: object = self
-        self._call_id: object = self
         return deltas
 
     def __len__(self) -> int:
@@ -67,16 +60,7 @@ class DeltaWriter:
         """Write a piece of text; provider data closes its block."""
         seq = self.seq
         self.seq = seq + 1
-        if part_index == self._part_index and provider_data is None and type(piece) is str:
-            # As the piece before it but for number and text: all else was checked there, and need not be again.
-            delta = self._copy_text()
-            force_setattr(delta, "seq", seq)
-            force_setattr(delta, "text_delta", piece)
-        else:
-            delta = TextDelta(self.run_id, seq, self.now, piece, part_index, provider_data)
-            if provider_data is None:
-                self._part_index, self._copy_text = part_index, delta.__copy__  # type: ignore[attr-defined]  # msgspec's
-        self._deltas.append(delta)
+        self._deltas.append(TextDelta(self.run_id, seq, self.now, piece, part_index, provider_data))
 
     def thinking(self, piece: str, part_index: int | None = None, provider_data: dict[str, Any] | None = None) -> None:
         """Write a piece of thinking; provider data closes its block."""
@@ -92,14 +76,7 @@ class DeltaWriter:
         """Write a piece of an open call's argument text."""
         seq = self.seq
         self.seq = seq + 1
-        if call_id == self._call_id and type(piece) is str:
-            delta = self._copy_args()  # as with text
-            force_setattr(delta, "seq", seq)
-            force_setattr(delta, "args_text_delta", piece)
-        else:
-            delta = ToolCallArgsDelta(self.run_id, seq, self.now, call_id, piece)
-            self._call_id, self._copy_args = call_id, delta.__copy__  # type: ignore[attr-defined]  # msgspec's
-        self._deltas.append(delta)
+        self._deltas.append(ToolCallArgsDelta(self.run_id, seq, self.now, call_id, piece))
 
     def call_end(
         self, call_id: str, provider_data: dict[str, Any] | None = None, parse_error: str | None = None
