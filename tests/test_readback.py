@@ -59,7 +59,7 @@ from dragoman.store import Head, MemoryStore, SessionStore, SQLiteStore, open_se
 from dragoman.store.chain import chained
 from dragoman.store.session import SNAPSHOT_EVERY
 from dragoman.store.sql import SQLStore
-from dragoman.store.sql_leases import NO_CLAIM
+from dragoman.store.sql_leases import Claim
 from dragoman.stream.guard import Guard
 from dragoman.testing import ReplayedResponse, ReplayTransport, decode_recorded
 from dragoman.usage import NUMBER_LIMIT, amount_of, count_of
@@ -378,9 +378,7 @@ async def put(store: SessionStore, data: bytes) -> None:
         kept.info = replace(kept.info, head=Head(head.next_serial, kept.checksums[-1].hex()))
     else:
         assert isinstance(store, SQLStore)
-        answered = store._append("s", [data], 1, NO_CLAIM)
-        if not isinstance(answered, Head):
-            await answered
+        await store._append("s", [data], 1, Claim())
 
 
 @every_store

@@ -7,7 +7,7 @@ from .blobs import Piece, cut_pieces
 from .chain import chained
 from .postgres_database import PostgresDatabase
 from .protocol import Head
-from .sql_leases import NO_CLAIM, Claim, recognise_or_refuse, require_claim
+from .sql_leases import Claim, recognise_or_refuse, require_claim
 from .sql_rows import corrupt, find_sound_end
 
 __all__ = ["append_entries"]
@@ -18,7 +18,7 @@ _Entry = tuple[int, bytes, bytes]  # serial, checksum, what is left after pieces
 
 
 def append_entries(
-    database: PostgresDatabase, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim = NO_CLAIM
+    database: PostgresDatabase, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim
 ) -> Head:
     """Write the entries, or recognise them; raise AppendConflict if others stand there."""
     database.hold(session_id)

@@ -12,7 +12,6 @@ from .protocol import AppendConflict, Head, Lease, LeaseOwner
 from .sql_rows import SessionRow, corrupt, find_session, find_sound_end, recognise_append
 
 __all__ = [
-    "NO_CLAIM",
     "Claim",
     "acquire_lease",
     "find_held",
@@ -28,9 +27,6 @@ class Claim(NamedTuple):
 
     token: str | None = None
     is_said: bool = False
-
-
-NO_CLAIM = Claim()
 
 
 def find_held(database: Database, session: int, session_id: str) -> HeldLease | None:
