@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dragoman import ErrorCode, Message, ModelError
-from dragoman.message import FileRef, Image, ToolResult
+from dragoman.message import FileRef, Image, MessageMeta, ProviderItem, Role, Text, Thinking, ToolResult
 from dragoman.request import CacheConfig, HostedTool, ModelConfig, ModelRequest, Reasoning
 from dragoman.toolspec import OneTool, ToolSpec
 from dragoman.wire.openai_responses import CODEC
@@ -154,3 +154,17 @@ def test_the_same_conversation_gives_the_same_bytes(provider: str) -> None:
     request = ModelRequest(config=ModelConfig("m-1"), messages=(Message.user("Hi"), said(*LATE), said(*THOUGHT)))
     first, second = (CODEC.encode_request(request, BY_NAME[provider]).body for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("wrong", [[], {}, {"x": 1}, 5])
+def test_a_record_with_an_id_that_is_not_text_can_be_sent(wrong: Any) -> None:
+    data = {"id": wrong}
+    parts = (
+        Text("hi", provider_data=data),
+        Thinking("so", provider_data=data),
+        Image("image/png", b"1", provider_data=data),
+        ProviderItem("image_generation_call", {"type": "image_generation_call", **data}),
+        ProviderItem("unknown", {"type": wrong, **data}),
+    )
+    meta = MessageMeta(provider_data={"order": [wrong]})
+    assert encode(Message(Role.ASSISTANT, parts, meta=meta))["input"][0] == foreign_text("hi")

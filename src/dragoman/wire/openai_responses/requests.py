@@ -208,8 +208,8 @@ def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[s
     items = list(_own_items(message))
     order = ((message.meta.provider_data if message.meta else None) or {}).get("order")
     if isinstance(order, list):  # the parts came in another order than the items have
-        places = {item_id: place for place, item_id in enumerate(order)}
-        items.sort(key=lambda item: places.get(item.get("id"), len(places)))
+        places = {item_id: place for place, item_id in enumerate(order) if isinstance(item_id, str)}
+        items.sort(key=lambda item: places.get(str(item.get("id")), len(places)))
     items = list(_accepted(items, dialect))
     while items and items[-1].get("type") == "reasoning":  # refused without the item that follows it
         items.pop()
@@ -221,11 +221,11 @@ def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[s
 def _own_items(message: Message) -> Iterator[dict[str, Any]]:
     """The items that a turn's parts came as; parts with the same item id are one item, at the place of the first."""
     parts = [part for part in message.parts if not isinstance(part, Text) or part.text or part.provider_data]
-    pictures = {data_of(part).get("id"): part for part in parts if isinstance(part, Image)}
-    seen: set[Any] = set()
+    pictures = {_data(part).get("id"): part for part in parts if isinstance(part, Image)}
+    seen: set[str] = set()
     bare: list[str] = []
     for part in parts:
-        data = data_of(part)
+        data = _data(part)
         if isinstance(part, Text) and "id" not in data:
             bare.append(part.text)
             continue
@@ -238,16 +238,26 @@ def _own_items(message: Message) -> Iterator[dict[str, Any]]:
             same: list[Part] = [part]
             if "id" in data:
                 seen.add(data["id"])
-                same = [
-                    other for other in parts if type(other) is type(part) and data_of(other).get("id") == data["id"]
-                ]
+                same = [other for other in parts if type(other) is type(part) and _data(other).get("id") == data["id"]]
             yield _message_item(same) if isinstance(part, Text) else _reasoning_item(same)
         elif isinstance(part, ToolCall):
             yield _call_item(part)
         elif isinstance(part, ProviderItem):
-            yield _hosted_item(part.item, pictures.get(part.item.get("id")))
+            item = _with_text_id(part.item)
+            yield _hosted_item(item, pictures.get(item.get("id")))
     if bare:
         yield _text_item("".join(bare))
+
+
+def _data(part: Part) -> dict[str, Any]:
+    return _with_text_id(data_of(part))
+
+
+def _with_text_id(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields without an `id` that is not text. Records may hold one: older versions kept what the wire sent."""
+    if isinstance(fields.get("id", ""), str):
+        return fields
+    return {name: value for name, value in fields.items() if name != "id"}
 
 
 def _text_item(text: str) -> dict[str, Any]:
@@ -259,7 +269,7 @@ def _message_item(parts: Sequence[Part]) -> dict[str, Any]:
     content = []
     for part in parts:
         assert isinstance(part, Text)
-        data = data_of(part)
+        data = _data(part)
         fields.update({name: value for name, value in data.items() if name != "content"})
         content.append(_output_text(part.text, data.get("content") or {}))
     return {"type": "message", "role": "assistant", "content": content, **fields}
@@ -277,7 +287,7 @@ def _output_text(text: str, further: dict[str, Any]) -> dict[str, Any]:
 
 def _reasoning_item(parts: Sequence[Part]) -> dict[str, Any]:
     text = "".join(part.text for part in parts if isinstance(part, Thinking))
-    item: dict[str, Any] = {"type": "reasoning", **data_of(parts[-1])}
+    item: dict[str, Any] = {"type": "reasoning", **_data(parts[-1])}
     for name in ("summary", "content"):
         entries = []
         for entry in item.get(name) or ():
@@ -294,7 +304,7 @@ def _reasoning_item(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _call_item(call: ToolCall) -> dict[str, Any]:
-    data = data_of(call)
+    data = _data(call)
     fields = {"call_id": call.tool_call_id, "name": call.tool_name}
     if data.get("type") == "custom_tool_call" and call.arguments is not None:
         return {**data, **fields, "input": call.arguments.get("input", "")}
@@ -311,7 +321,7 @@ def _accepted(items: Iterable[dict[str, Any]], dialect: ResponsesDialect) -> Ite
     """Yield the items that the host takes back: whole reasoning, and ids only beside the reasoning they belong to."""
     is_orphaned = False
     for item in items:
-        kind = item.get("type")
+        kind = item.get("type") if isinstance(item.get("type"), str) else None
         if kind == "reasoning":
             plain = dialect.plain_reasoning and bool(item.get("content"))
             is_orphaned = not (item.get("encrypted_content") or plain)
