@@ -2,7 +2,8 @@
 
 `python -m tests.strangers.mutated --runs 100000 --seed 0` takes recorded answers (the written ones where there are no
 recordings), changes bytes, JSON values and events, and reads each as production does. It counts exceptions, errors with
-the code `internal`, deltas that break the contract, and messages that do not survive a round trip through JSON.
+the code `internal`, deltas that break the contract, messages that do not survive a round trip through JSON, and
+messages that cannot be sent back to the model that gave them, or to a model of another API.
 """
 
 import argparse
@@ -15,8 +16,24 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dragoman import ContractViolation, ErrorCode, ErrorDelta, StreamContract, assemble, from_json, to_json
+from dragoman import (
+    ContractViolation,
+    ErrorCode,
+    ErrorDelta,
+    Message,
+    ModelConfig,
+    ModelInvocationDescriptor,
+    StreamContract,
+    ToolResult,
+    assemble,
+    from_json,
+    to_json,
+)
+from dragoman.history import hand_off
+from dragoman.request import ModelRequest
 from dragoman.testing import decode_recorded
+from dragoman.testing.recorded import PROTOCOLS
+from dragoman.wire import find_codec, find_dialect, find_recorded_dialect
 from tests.corpus import CORPUS, all_records, body_of
 from tests.cuts import streaming_records
 from tests.wire_streams import BODIES, STREAMS, WireStream, read_event, recorded_stream, write_event
@@ -43,6 +60,10 @@ _EXTREMES: tuple[Any, ...] = (
     [], {}, [None], [[]], [{}], {"": ""}, {"\ud800": "\udfff"}, {"type": None}, [1, "a", None], {"error": {}},
     {"error": "\ud800"}, {"code": "\ud800", "message": ["x"]}, {"reason": {"a": 1}}, {"toolUse": {}}, ["\ud800"],
 )  # fmt: skip
+# Fields by which readers and writers find things again.
+_NAMING = frozenset(
+    {"id", "call_id", "toolUseId", "type", "name", "status", "role", "index", "item_id", "output_index"}
+)
 _HEADERS = ("retry-after", "retry-after-ms", "date", "x-request-id", "x-amzn-errortype", "x-unknown")
 
 
@@ -145,7 +166,27 @@ def change_values(choose: random.Random, stream: WireStream) -> list[bytes]:
     return events
 
 
-CHANGES: tuple[Change, ...] = (*[change_values] * 4, flip_bytes, cut_body, replace_data)
+def change_everywhere(choose: random.Random, stream: WireStream) -> list[bytes]:
+    """One field has another value wherever the answer repeats it: an id, a name, a type."""
+    values = [read_event(event)[1] if _is_framed(stream) else _parsed(event) for event in stream.events]
+    held = [value for value in values if isinstance(value, dict) and value]
+    if not held:
+        return stream.events
+    places = list(_places(choose.choice(held)))
+    inside, key = choose.choice([place for place in places if place[1] in _NAMING] or places)
+    before, after = json.dumps(inside[key]), _extreme(choose)
+    events = list(stream.events)
+    for place, value in enumerate(values):
+        fields = [] if value is None else list(_places({"value": value}))
+        same = [holder for holder, name in fields if name == key and json.dumps(holder[name]) == before]
+        for holder in same:
+            holder[key] = after
+        if same:
+            events = _with_data(stream._replace(events=events), place, json.dumps(value).encode())
+    return events
+
+
+CHANGES: tuple[Change, ...] = (*[change_values] * 4, *[change_everywhere] * 2, flip_bytes, cut_body, replace_data)
 STREAM_CHANGES: tuple[Change, ...] = (*CHANGES, lose_events, repeat_event, swap_events, mix_answers)
 
 
@@ -232,8 +273,9 @@ def require_legal_end(
         raise Fault(f"internal: {last.message}")
     if isinstance(last, ErrorDelta) and " in state " in (last.message or ""):
         raise Fault(f"the decoder broke the contract: {last.message}")
+    maker = maker_of(stream)
     try:
-        assembly = assemble(deltas)
+        assembly = assemble(deltas, invocation=maker)
         message = assembly.message or assembly.partial
         written = to_json(message) if message is not None else ""
         again = to_json(from_json(written)) if written else ""
@@ -241,7 +283,39 @@ def require_legal_end(
         raise Fault(f"its message raised {type(error).__name__}: {error}") from error
     if again != written:
         raise Fault("the message does not survive a round trip through JSON")
+    if assembly.message is not None:
+        for reader in (maker, *_OTHERS):
+            require_sendable(assembly.message, reader)
     return last.error_code.value if isinstance(last, ErrorDelta) else "done"
+
+
+def maker_of(stream: WireStream) -> ModelInvocationDescriptor:
+    """The model that gave an answer."""
+    specification, default = PROTOCOLS[stream.protocol]
+    dialect = find_recorded_dialect(specification, stream.vendor, default)
+    return ModelInvocationDescriptor(dialect.provider, dialect.specification, "m")
+
+
+# A model of each API. An answer must be readable by all of them.
+_OTHERS = tuple(
+    ModelInvocationDescriptor(provider, find_dialect(provider, "other").specification, "other")
+    for provider in ("openai-chat", "openai", "anthropic", "google", "bedrock")
+)
+
+
+def require_sendable(message: Message, reader: ModelInvocationDescriptor) -> None:
+    """Raise Fault where a request to this model cannot hold the answer: such an answer poisons its session."""
+    results = [Message.tool(ToolResult(call.tool_call_id, "seen")) for call in message.tool_calls]
+    history = [Message.user("begin"), message, *results, Message.user("go on")]
+    dialect = find_dialect(reader.provider, reader.model)
+    try:
+        handed = hand_off(history, target=reader, rules=dialect.rules)
+        config = ModelConfig(reader.model, max_tokens=1_000)
+        request = ModelRequest(config=config, messages=handed.messages, tools=handed.tools)
+        body = find_codec(dialect.specification).encode_request(request, dialect).body
+        json.loads(body)
+    except Exception as error:
+        raise Fault(f"sending it to {reader.provider} raised {type(error).__name__}: {error}") from error
 
 
 def run(number: int, seed: int) -> tuple[str, str]:
