@@ -299,7 +299,8 @@ def test_vllm_gives_its_items_other_ids_at_the_end() -> None:
         events += [
             {"type": f"response.output_item.{step}", "output_index": index, "item": item} for step in ("added", "done")
         ]
-    answer = responses(*events, completed(message("hi", id="msg_2"), {**call, "id": "fc_2", "call_id": "c2"}))
+    last = completed(message("hi", id="msg_2"), {**call, "id": "fc_2", "call_id": "c2"})
+    answer = read("openai-responses", sse(*events, last), vendor="openai-responses-compatible")
     assert text_of(answer) == "hi"
     assert calls_of(answer) == [("c1", "look", {})]
 

@@ -10,13 +10,24 @@ from ..errors import ErrorCode, ModelError
 from ..jsontext import parse_arguments
 from ..message import FinishReason
 
-__all__ = ["NOT_CLOSED", "WHOLE_FINISHES", "input_of", "lost", "require_call", "worst_word"]
+__all__ = [
+    "NOT_CLOSED",
+    "PIECE_LOST",
+    "WHOLE_FINISHES",
+    "contradicted",
+    "input_of",
+    "lost",
+    "require_call",
+    "worst_word",
+]
 
 # After these the provider had nothing more to say; the others cut an answer, or are not known to be good.
 WHOLE_FINISHES = frozenset({FinishReason.STOP, FinishReason.TOOL_CALLS, FinishReason.PAUSE})
 
 # The `parse_error` of a call that the provider has not closed. Its text may be an object and still not be all of it.
 NOT_CLOSED = "the answer ended before the call was closed"
+# The `parse_error` of a call for which something came that the decoder does not know: it may be a piece of arguments.
+PIECE_LOST = "something came for the call that is not known, so its arguments may lack a piece"
 
 # The reasons from good to bad: of two in one answer the worse one counts.
 _BADNESS = {
@@ -38,6 +49,11 @@ _BADNESS = {
 def lost(what: str) -> ModelError:
     """Return the error for an answer of which a part did not arrive; sent again, the request may get all of it."""
     return ModelError(f"part of the answer did not arrive: {what}", code=ErrorCode.STREAM_TRUNCATED)
+
+
+def contradicted(what: str) -> ModelError:
+    """Return the error for an answer that says two different things where it repeats one."""
+    return ModelError(f"the answer contradicts itself: {what}", code=ErrorCode.PROTOCOL_VIOLATION)
 
 
 def require_call(reason: FinishReason, calls: Sized) -> None:

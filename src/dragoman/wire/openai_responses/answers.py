@@ -19,31 +19,34 @@ from ...errors import ErrorCode, ModelError, UnreadableData
 from ...jsontext import decode_json, encode_json, join_surrogates
 from ...message import FinishReason
 from ...stream import DeltaWriter, WireEvent
-from ...target import Dialect
-from ...usage import TokenUsage
 from ..callids import CallIds
 from ..failures import error_from_words, error_words
 from ..lenient import UNREADABLE, LenientJson, decode_unlabelled
-from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, lost, worst_word
+from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, contradicted, lost, worst_word
+from .dialects import ResponsesDialect
 from .items import (
     NOT_KEPT,
     PIECES,
     REPEATED,
     TERMINALS,
+    WHOLES,
     OutputItem,
     PieceEvent,
     changes_in,
     content_data,
-    count_in,
+    distinct,
+    item_in,
+    items_in,
     object_in,
-    objects_in,
     reasoning_data,
     reasoning_texts,
     require_same,
+    require_same_call,
     rest_of,
     rest_of_arguments,
     says_the_same,
     text_in,
+    usage_in,
     without,
 )
 
@@ -67,6 +70,11 @@ class _Event(msgspec.Struct, gc=False):
     content_index: int | None = 0
     summary_index: int | None = 0
     delta: Any = None
+    text: Any = None
+    refusal: Any = None
+    arguments: Any = None
+    input: Any = None
+    code: Any = None
 
 
 class _Piece(msgspec.Struct, gc=False):
@@ -81,6 +89,7 @@ class _Piece(msgspec.Struct, gc=False):
 
 
 _WRITTEN_IN_PIECES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
+_ALWAYS_LISTED = frozenset({"message", "function_call", "custom_tool_call"})
 _decode_piece = msgspec.json.Decoder(_Piece).decode
 _EVENT = LenientJson(_Event)
 
@@ -89,12 +98,14 @@ class Decoder:
     """Events of one answer → deltas. The response's own last event is the finish; an answer without it was cut."""
 
     __slots__ = (
-        "_by_id", "_by_index", "_call_ids", "_items", "_live", "_parts", "_places", "_refused", "_writer",
+        "_by_id", "_by_index", "_call_ids", "_items", "_live", "_parts", "_places", "_refused", "_same_ids", "_writer",
         "unknown_events",
     )  # fmt: skip
 
-    def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
+    def __init__(self, writer: DeltaWriter, dialect: ResponsesDialect) -> None:
         self._writer = writer
+        # vLLM makes up another call id each time that it sends a call: only hosts that store items keep their ids.
+        self._same_ids = dialect.store
         self._items: list[OutputItem] = []
         self._by_id: dict[str | None, OutputItem] = {}
         self._by_index: dict[int | None, OutputItem] = {}
@@ -141,6 +152,8 @@ class Decoder:
         kind = event.type or name
         if kind in PIECES:
             self._add_piece(event, *PIECES[kind])
+        elif kind in WHOLES:
+            self._note_whole(event, *WHOLES[kind])
         elif kind not in REPEATED:
             self._decode_rare(kind, event, _decode_object(data))
 
@@ -163,15 +176,21 @@ class Decoder:
             case "response.created" | "response.queued" | "response.in_progress":
                 self._start(object_in(value, "response"))
             case "response.output_item.added":
-                item = self._by_id.get(text_in(object_in(value, "item"), "id"))
+                opened = item_in(value, "item")
+                item = self._by_id.get(text_in(opened, "id"))
                 if item is None or item.closed:
-                    self._open(object_in(value, "item"), event.output_index)
+                    self._open(opened, event.output_index)
+                else:
+                    require_same_call(item.opened, opened, same_id=self._same_ids)
             case "response.output_item.done":
-                self._end_item(object_in(value, "item"), event.output_index)
+                self._end_item(item_in(value, "item"), event.output_index)
             case "response.content_part.done":
-                item = self._find(event.item_id, event.output_index, "message")
+                item, part = self._find(event.item_id, event.output_index, "message"), object_in(value, "part")
                 if item is not None:
-                    item.content_done[event.content_index or 0] = object_in(value, "part")
+                    index = event.content_index or 0
+                    item.content_done[index] = part
+                    item.note_whole("output_text", index, text_in(part, "text"))
+                    item.note_whole("refusal", index, text_in(part, "refusal"))
             case _ if kind in TERMINALS:
                 self._end_response(object_in(value, "response"), kind.removeprefix("response."))
             case "error" | "response.error" | "" if kind or value.get("error"):
@@ -218,10 +237,19 @@ class Decoder:
             self.unknown_events += 1
             return
         index = (event.summary_index if channel == "summary_text" else event.content_index) or 0
-        if self._may_write(item):
+        if item.kind == "custom_tool_call":
+            item.writing.append(event.delta)
+        elif self._may_write(item):
             self._write_piece(item, channel, index, event.delta)
         else:
             item.held.append((channel, index, event.delta))
+
+    def _note_whole(self, event: _Event, kind: str, channel: str, field: str) -> None:
+        """Keep what an event repeats of an item. The item is compared with it when it closes."""
+        item, whole = self._find(event.item_id, event.output_index, kind), getattr(event, field)
+        if item is not None and item.kind == kind and isinstance(whole, str):
+            index = (event.summary_index if channel == "summary_text" else event.content_index) or 0
+            item.note_whole(channel, index, join_surrogates(whole))
 
     def _may_write(self, item: OutputItem) -> bool:
         """Whether the item may write now. One item's text is live at a time; thinking gives way to text."""
@@ -277,7 +305,9 @@ class Decoder:
     def _end_item(self, final: dict[str, Any], index: int | None) -> None:
         item = self._find(text_in(final, "id"), index, text_in(final, "type")) or self._open(final, index)
         if item.closed:
+            require_same(item.latest, final, same_id=self._same_ids)
             return
+        require_same_call(item.opened, final, same_id=self._same_ids)
         item.final = final
         if self._live is None or self._live is item:
             self._close(item)
@@ -296,6 +326,7 @@ class Decoder:
     def _close(self, item: OutputItem) -> None:
         """Write the rest of an item, and the fields that its provider needs back."""
         item.closed = True
+        item.require_wholes()
         if self._live is item:
             self._live = None
         if item.place is None:
@@ -346,7 +377,8 @@ class Decoder:
             return
         content = item.content_done.get(item.current) or {"type": item.channel}
         written = join_surrogates("".join(item.writing))
-        rest = rest_of(written, text_in(content, "text") or text_in(content, "refusal"))
+        repeated = item.wholes.get(("output_text", item.current)) or item.wholes.get(("refusal", item.current)) or ""
+        rest = rest_of(written, text_in(content, "text") or text_in(content, "refusal") or repeated)
         item.texts[item.current] = written + rest
         self._refused = self._refused or content.get("type") == "refusal"
         self._writer.text(rest, item.part_index, content_data(item, content))
@@ -363,7 +395,8 @@ class Decoder:
             self._flush_held(item)
             item.written = item.text()
         whole, other = reasoning_texts(item.latest)
-        rest = rest_of(item.written, whole, other)
+        repeated = "" if whole else "".join(item.wholes.values())
+        rest = rest_of(item.written, whole or repeated, other)
         data = reasoning_data(item, item.written + rest)
         if rest or data != item.early:
             self._writer.thinking(rest, self._next_part() if item.early else item.part_index, data)
@@ -371,10 +404,10 @@ class Decoder:
     def _open_call(self, item: OutputItem) -> bool:
         if item.call_id is not None:
             return True
-        wire_id, name = text_in(item.latest, "call_id") or text_in(item.latest, "id"), text_in(item.latest, "name")
-        if not wire_id or not name:
+        wire_id, name = _call_id_of(item.latest), text_in(item.latest, "name")
+        if not wire_id or not name or self._call_ids.has(wire_id):
             return False
-        item.call_id = self._call_ids.claim(wire_id)  # unique within an answer at best, and not with every vendor
+        item.call_id = self._call_ids.claim(wire_id)
         if item.place is None:
             item.place = self._place()
         self._writer.call_start(item.call_id, name)
@@ -382,26 +415,42 @@ class Decoder:
 
     def _close_call(self, item: OutputItem) -> None:
         if item.call_id is None:
-            if not self._open_call(item):
-                raise ModelError("a function call came without its name or id", code=ErrorCode.PROTOCOL_VIOLATION)
             item.held = [("arguments", 0, "".join(item.writing)), *item.held]
             item.writing = []
+            if not self._open_call(item):
+                self._require_repeated_call(item, "".join(piece for _, _, piece in item.held))
+                return
         self._flush_held(item)
         written = join_surrogates("".join(item.writing))
-        if rest := rest_of_arguments(written, item.latest.get("arguments")):
+        arguments = item.latest.get("arguments") or item.wholes.get(("arguments", 0))
+        if rest := rest_of_arguments(written, arguments):
             self._writer.call_args(item.call_id or "", rest)
+        self._call_ids.note(item.call_id or "", text_in(item.latest, "name"), written + rest)
         data = without(item.latest, "type", "call_id", "name", "arguments")
         self._writer.call_end(item.call_id or "", data, _why_unusable(item))
 
     def _write_custom_call(self, item: OutputItem) -> None:
         """A tool of free text: the text is its one argument."""
+        written = join_surrogates("".join(item.writing))
+        rest = rest_of(written, text_in(item.latest, "input") or item.wholes.get(("input", 0), ""))
+        whole = encode_json({"input": written + rest}).decode()
         if not self._open_call(item):
-            raise ModelError("a custom tool call came without its name or id", code=ErrorCode.PROTOCOL_VIOLATION)
+            self._require_repeated_call(item, whole)
+            return
         call_id = item.call_id or ""
-        whole = encode_json({"input": text_in(item.latest, "input")}).decode()
         self._writer.call_args(call_id, whole)
+        self._call_ids.note(item.call_id or "", text_in(item.latest, "name"), whole)
         data = without(item.latest, "call_id", "name", "input")
         self._writer.call_end(call_id, data, _why_unusable(item))
+
+    def _require_repeated_call(self, item: OutputItem, written: str) -> None:
+        """Write nothing for a call that came before; raise ModelError for one that is another, or has no name or id."""
+        wire_id, name = _call_id_of(item.latest), text_in(item.latest, "name")
+        if not wire_id or not name:
+            raise ModelError("a tool call came without its name or id", code=ErrorCode.PROTOCOL_VIOLATION)
+        if item.kind == "function_call":
+            written += rest_of_arguments(written, item.latest.get("arguments") or item.wholes.get(("arguments", 0)))
+        self._call_ids.require_repeat(wire_id, name, written)
 
     def _write_picture(self, item: dict[str, Any]) -> None:
         """The picture as an image, its item without the bytes."""
@@ -425,7 +474,7 @@ class Decoder:
             self._writer.error(error_from_words(*error_words({"error": None, **response})))
             return
         self._start(response)
-        data = self._settle(objects_in(response, "output"))
+        data = self._settle(distinct(items_in(response, "output")))
         self._note_usage(response)
         reason = _reason_of(status or "")
         if status is None and response.get("object") == "response.compaction":
@@ -442,12 +491,16 @@ class Decoder:
     def _settle(self, output: list[dict[str, Any]]) -> dict[str, Any]:
         """Write the content that only the last event shows; return what deltas cannot hold."""
         settled = self._matches(output)
+        listed = set(settled)
+        if output and any(item.final and item.kind in _ALWAYS_LISTED and item not in listed for item in self._items):
+            raise contradicted("the last event does not list an item that had ended")
         revised: list[dict[str, Any]] = []
         for item, final in zip(settled, output, strict=True):
             if item.final is None:
+                require_same_call(item.opened, final, same_id=self._same_ids)
                 item.final = final
                 continue
-            require_same(item.final, final)
+            require_same(item.final, final, same_id=self._same_ids)
             if changes := changes_in(item.final, final):
                 revised.append({"id": item.final.get("id"), **changes})
         if self._live is not None:
@@ -477,52 +530,33 @@ class Decoder:
         By id, by place, or by what it says: vLLM and gateways give an item another id at the end, at another place.
         """
         found: dict[int, OutputItem] = {}
+        taken: set[OutputItem] = set()
+
+        def take(index: int, item: OutputItem | None) -> None:
+            if item is not None and item not in taken and item.opened.get("type") == output[index].get("type"):
+                found[index] = item
+                taken.add(item)
+
         for index, final in enumerate(output):
-            self._take_match(found, index, final, self._by_id.get(text_in(final, "id")))
+            take(index, self._by_id.get(text_in(final, "id")))
+        for index in range(len(output)):
+            if index not in found:
+                take(index, self._by_index.get(index))
         for index, final in enumerate(output):
             if index not in found:
-                self._take_match(found, index, final, self._by_index.get(index))
-        for index, final in enumerate(output):
-            if index not in found:
-                same = (item for item in self._items if item not in found.values() and says_the_same(item, final))
-                self._take_match(found, index, final, next(same, None))
+                same = (item for item in self._items if item not in taken and says_the_same(item, final))
+                take(index, next(same, None))
         for index, final in enumerate(output):
             if index not in found:
                 found[index] = OutputItem(final)
                 self._items.append(found[index])
         return [found[index] for index in range(len(output))]
 
-    def _take_match(
-        self, found: dict[int, OutputItem], index: int, final: dict[str, Any], item: OutputItem | None
-    ) -> None:
-        free = item is not None and index not in found and item not in found.values()
-        if item is not None and free and item.opened.get("type") == final.get("type"):
-            found[index] = item
-
     def _note_usage(self, response: dict[str, Any]) -> None:
-        usage = response.get("usage")
-        if not isinstance(usage, dict):
-            return
-        read, written = (
-            count_in(usage, "input_tokens_details", name) for name in ("cached_tokens", "cache_write_tokens")
-        )
-        input_tokens, output_tokens, total = (
-            count_in(usage, f"{name}_tokens") for name in ("input", "output", "total")
-        )
-        if total is None and input_tokens is not None and output_tokens is not None:
-            total = input_tokens + output_tokens
-        self._writer.start()
-        self._writer.usage(
-            TokenUsage.reported(
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                total_tokens=total,
-                cache_read_tokens=read,
-                cache_write_tokens=written,
-                reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
-                cost=usage.get("cost"),
-            )
-        )
+        usage = usage_in(response)
+        if usage is not None:
+            self._writer.start()
+            self._writer.usage(usage)
 
 
 def _why_unusable(item: OutputItem) -> str | None:
@@ -530,6 +564,10 @@ def _why_unusable(item: OutputItem) -> str | None:
     if item.final is None:
         return NOT_CLOSED
     return f"the provider calls the call {text_in(item.final, 'status')!r}" if item.is_unfinished else None
+
+
+def _call_id_of(item: dict[str, Any]) -> str:
+    return text_in(item, "call_id") or text_in(item, "id")
 
 
 def _reason_of(status: str) -> FinishReason:

@@ -3,28 +3,34 @@
 from typing import Any, Literal, TypeAlias
 
 from ...jsontext import encode_json, join_surrogates, parse_arguments
-from ...usage import count_of
-from ..wholeness import lost
+from ...usage import TokenUsage, count_of
+from ..wholeness import contradicted, lost
 
 __all__ = [
     "NOT_KEPT",
     "PIECES",
     "REPEATED",
     "TERMINALS",
+    "WHOLES",
     "OutputItem",
     "PieceEvent",
     "changes_in",
     "content_data",
-    "count_in",
+    "distinct",
+    "item_in",
+    "items_in",
     "object_in",
     "objects_in",
     "reasoning_data",
     "reasoning_texts",
     "require_same",
+    "require_same_call",
     "rest_of",
     "rest_of_arguments",
     "says_the_same",
     "text_in",
+    "usage_in",
+    "whole_in",
     "without",
 ]
 
@@ -42,6 +48,18 @@ PIECES: dict[str, tuple[str, str]] = {
     "response.reasoning_summary_text.delta": ("reasoning", "summary_text"),
     "response.reasoning_text.delta": ("reasoning", "reasoning_text"),
     "response.function_call_arguments.delta": ("function_call", "arguments"),
+    "response.custom_tool_call_input.delta": ("custom_tool_call", "input"),
+}
+# Event -> the item whose text it repeats whole, which of its texts that is, and the event's own field for it.
+WHOLES: dict[str, tuple[str, str, str]] = {
+    "response.output_text.done": ("message", "output_text", "text"),
+    "response.refusal.done": ("message", "refusal", "refusal"),
+    "response.reasoning_summary_text.done": ("reasoning", "summary_text", "text"),
+    "response.reasoning_text.done": ("reasoning", "reasoning_text", "text"),
+    "response.function_call_arguments.done": ("function_call", "arguments", "arguments"),
+    "response.custom_tool_call_input.done": ("custom_tool_call", "input", "input"),
+    "response.mcp_call_arguments.done": ("mcp_call", "arguments", "arguments"),
+    "response.code_interpreter_call_code.done": ("code_interpreter_call", "code", "code"),
 }
 TERMINALS = frozenset(f"response.{word}" for word in ("completed", "incomplete", "failed", "cancelled"))
 
@@ -52,20 +70,11 @@ REPEATED = frozenset(
         "keepalive",
         "ping",
         "response.content_part.added",
-        "response.output_text.done",
         "response.output_text.annotation.added",
-        "response.refusal.done",
         "response.reasoning_summary_part.added",
         "response.reasoning_summary_part.done",
-        "response.reasoning_summary_text.done",
-        "response.reasoning_text.done",
-        "response.function_call_arguments.done",
-        "response.custom_tool_call_input.delta",
-        "response.custom_tool_call_input.done",
         "response.mcp_call_arguments.delta",
-        "response.mcp_call_arguments.done",
         "response.code_interpreter_call_code.delta",
-        "response.code_interpreter_call_code.done",
         "response.code_interpreter_call.interpreting",
         "response.image_generation_call.generating",
         "response.image_generation_call.partial_image",
@@ -95,6 +104,7 @@ NOT_KEPT = frozenset(
         "metadata",
         "model",
         "object",
+        "order",  # a word of ours
         "output",
         "output_text",
         "parallel_tool_calls",
@@ -121,12 +131,17 @@ NOT_KEPT = frozenset(
 )
 
 
+_NOT_THE_SUM = "the whole that the provider repeats is not the sum of its pieces"
+_TEXT_FIELDS = ("id", "call_id", "type", "role", "status")  # by which items are found again: other values are not kept
+_CALLS = ("function_call", "custom_tool_call")
+
+
 class OutputItem:
     """An open output item: its first form, the pieces of its texts, and its final form once that is known."""
 
     __slots__ = (
         "call_id", "channel", "closed", "content_done", "current", "early", "final", "held", "item_id", "kind",
-        "opened", "part_index", "pieces", "place", "texts", "writing", "written",
+        "opened", "part_index", "pieces", "place", "texts", "wholes", "writing", "written",
     )  # fmt: skip
 
     def __init__(self, opened: dict[str, Any]) -> None:
@@ -140,6 +155,7 @@ class OutputItem:
         self.writing: list[str] = []  # the pieces of the content that is being written
         self.held: list[tuple[str, int, str]] = []
         self.content_done: dict[int, dict[str, Any]] = {}
+        self.wholes: dict[tuple[str, int], str] = {}  # texts that an event repeated whole, by kind and index
         self.texts: dict[int, str] = {}  # of a message: the contents that are closed
         self.channel = ""  # which texts of a reasoning item are being written
         self.current: int | None = None  # which content of a message is being written
@@ -158,7 +174,21 @@ class OutputItem:
     @property
     def is_unfinished(self) -> bool:
         """Whether the provider itself calls the item unfinished."""
-        return text_in(self.latest, "status") not in ("", "completed", "complete")
+        return is_unfinished(self.latest)
+
+    def note_whole(self, channel: str, index: int, whole: str) -> None:
+        """Keep a text that an event repeats; raise ModelError where the item has another one."""
+        known = self.wholes.setdefault((channel, index), whole) if whole else ""
+        final = whole_in(self.latest, channel, index) if self.closed and whole else ""
+        if (known and known != whole) or (final and final != whole):
+            raise lost(_NOT_THE_SUM)
+
+    def require_wholes(self) -> None:
+        """Raise ModelError where the item's last form says otherwise than an event that repeated a text of it."""
+        for (channel, index), whole in self.wholes.items():
+            final = whole_in(self.latest, channel, index)
+            if final and final != whole and not (channel == "arguments" and _same_arguments(final, whole)):
+                raise lost(_NOT_THE_SUM)
 
     def text(self) -> str:
         """All that its pieces say."""
@@ -188,13 +218,80 @@ def objects_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
+def item_in(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """The output item under `name`, empty where there is none."""
+    return _readable(object_in(value, name))
+
+
+def items_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The output items of the list under `name`, none where there is no list."""
+    return [_readable(entry) for entry in objects_in(value, name)]
+
+
+def _readable(item: dict[str, Any]) -> dict[str, Any]:
+    """The item without ids and words that are not text: a request that sends the item back looks items up by them."""
+    if all(isinstance(item.get(name), str | None) for name in _TEXT_FIELDS):
+        return item
+    return {name: value for name, value in item.items() if name not in _TEXT_FIELDS or isinstance(value, str | None)}
+
+
+def distinct(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items without those that the list has twice."""
+    seen: dict[str, dict[str, Any]] = {}
+    kept: list[dict[str, Any]] = []
+    for item in output:
+        item_id = text_in(item, "id")
+        if not item_id or seen.get(item_id) != item:
+            seen.setdefault(item_id, item)
+            kept.append(item)
+    return kept
+
+
+def whole_in(item: dict[str, Any], channel: str, index: int) -> str:
+    """One text of an item: of a message or reasoning by its index, of a call its arguments."""
+    match channel:
+        case "output_text" | "refusal" | "reasoning_text":
+            entries, field = objects_in(item, "content"), "refusal" if channel == "refusal" else "text"
+        case "summary_text":
+            entries, field = objects_in(item, "summary"), "text"
+        case _:
+            arguments = item.get(channel)
+            return encode_json(arguments).decode() if isinstance(arguments, dict) else text_in(item, channel)
+    return text_in(entries[index], field) if 0 <= index < len(entries) else ""
+
+
+def is_unfinished(item: dict[str, Any]) -> bool:
+    """Whether the provider itself calls an item unfinished."""
+    return text_in(item, "status") not in ("", "completed", "complete")
+
+
 def text_in(value: dict[str, Any], name: str) -> str:
     """The text under `name`, empty where there is none."""
     text = value.get(name)
     return text if isinstance(text, str) else ""
 
 
-def count_in(usage: dict[str, Any], *path: str) -> int | None:
+def usage_in(response: dict[str, Any]) -> TokenUsage | None:
+    """The tokens that a response says it used, if it says so."""
+    usage = response.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    read, written = (_count_in(usage, "input_tokens_details", name) for name in ("cached_tokens", "cache_write_tokens"))
+    input_tokens, output_tokens, total = (_count_in(usage, f"{name}_tokens") for name in ("input", "output", "total"))
+    if total is None and input_tokens is not None and output_tokens is not None:
+        total = input_tokens + output_tokens
+    return TokenUsage.reported(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        total_tokens=total,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=_count_in(usage, "output_tokens_details", "reasoning_tokens"),
+        cost=usage.get("cost"),
+    )
+
+
+def _count_in(usage: dict[str, Any], *path: str) -> int | None:
     """The number at the end of the path, if it is one."""
     value: Any = usage
     for name in path:
@@ -216,7 +313,7 @@ def rest_of(written: str, *wholes: str) -> str:
         return ""
     rests = [whole[len(written) :] for whole in wholes if whole.startswith(written)]
     if not rests:
-        raise lost("the whole that the provider repeats is not the sum of its pieces")
+        raise lost(_NOT_THE_SUM)
     return next((rest for rest in rests if rest), "")
 
 
@@ -229,11 +326,29 @@ def rest_of_arguments(written: str, arguments: Any) -> str:
     return rest_of(written, encode_json(arguments).decode())
 
 
-def require_same(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Raise ModelError where the last event says other words in an item than the item's own end did."""
+def _same_arguments(one: str, other: str) -> bool:
+    parsed = parse_arguments(one).arguments
+    return parsed is not None and parsed == parse_arguments(other).arguments
+
+
+def require_same(before: dict[str, Any], after: dict[str, Any], *, same_id: bool) -> None:
+    """Raise ModelError where an item that had ended comes again with other words, another name or another status."""
     said = _said_in(before), _said_in(after)
     if all(said) and said[0] != said[1]:
         raise lost("the last event says otherwise than an item that had ended")
+    require_same_call(before, after, same_id=same_id)
+    if is_unfinished(after) and not is_unfinished(before):
+        raise contradicted("an item that had ended is called unfinished later")
+
+
+def require_same_call(before: dict[str, Any], after: dict[str, Any], *, same_id: bool) -> None:
+    """Raise ModelError where a call comes again with another name or, where ids must be the same, another call id."""
+    if before.get("type") not in _CALLS or after.get("type") != before.get("type"):
+        return
+    for name in ("name", "call_id") if same_id else ("name",):
+        said = text_in(before, name), text_in(after, name)
+        if all(said) and said[0] != said[1]:
+            raise contradicted(f"a call comes again with another {name}")
 
 
 def _said_in(item: dict[str, Any]) -> str:
