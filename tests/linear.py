@@ -164,7 +164,7 @@ def _sse(text: str, size: int) -> None:
 
 def _frames(text: str) -> None:
     parser = EventStreamParser()
-    wire = encode_frame({":event-type": "contentBlockDelta"}, text.encode("utf-8", "replace"))
+    wire = encode_frame({":message-type": "event", ":event-type": "contentBlockDelta"}, text.encode("utf-8", "replace"))
     for start in range(0, len(wire), 4_096):
         parser.feed(wire[start : start + 4_096])
 

@@ -115,17 +115,46 @@ def test_an_event_past_the_limit_is_refused_and_not_kept(line: bytes) -> None:
 # ---------------------------------------------------------------- AWS event streams
 
 FRAMES = [
-    encode_frame({":event-type": "messageStart", ":content-type": "application/json"}, b'{"role":"assistant"}'),
+    encode_frame({":message-type": "event", ":event-type": "messageStart"}, b'{"role":"assistant"}'),
     encode_frame({":message-type": "exception", ":exception-type": "throttlingException"}, b'{"message":"slow"}'),
-    encode_frame({}, b""),
+    encode_frame({":message-type": "event", ":event-type": "ping"}, b""),
 ]
-EVENTS = [("messageStart", b'{"role":"assistant"}'), ("throttlingException", b'{"message":"slow"}'), ("", b"")]
+EVENTS = [("messageStart", b'{"role":"assistant"}'), ("throttlingException", b'{"message":"slow"}'), ("ping", b"")]
 
 
 def test_frames_are_read_wherever_they_are_cut() -> None:
     body = b"".join(FRAMES)
     assert parse(EventStreamParser, body) == EVENTS
     assert parse(EventStreamParser, *(body[index : index + 1] for index in range(len(body)))) == EVENTS
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({":message-type": "error", ":error-code": "500"}, "500Error"),
+        ({":message-type": "error"}, "Error"),
+        ({":message-type": "error", ":exception-type": "x"}, "Error"),
+        ({":message-type": "exception"}, "Exception"),
+        ({":message-type": "exception", ":exception-type": "odd"}, "oddException"),
+        ({":message-type": "exception", ":event-type": "contentBlockDelta"}, "Exception"),
+    ],
+)
+def test_a_frame_that_says_failure_is_named_as_one(headers: dict[str, str], name: str) -> None:
+    assert parse(EventStreamParser, encode_frame(headers, b"{}")) == [(name, b"{}")]
+
+
+def test_the_message_of_an_error_frame_is_its_data() -> None:
+    frame = encode_frame({":message-type": "error", ":error-message": "boom"}, b"")
+    assert parse(EventStreamParser, frame) == [("Error", b'{"message":"boom"}')]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {":event-type": "x"}, {":message-type": "fatal", ":event-type": "x"}, {":message-type": "event"}],
+)
+def test_a_frame_that_is_neither_an_event_nor_a_failure_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(ModelError, match="damaged"):
+        parse(EventStreamParser, encode_frame(headers, b"{}"))
 
 
 def test_half_a_frame_is_no_event() -> None:
@@ -153,7 +182,7 @@ def test_headers_of_every_type_are_stepped_over() -> None:
         b"\x01a\x00" + b"\x01b\x02\x07" + b"\x01c\x05" + bytes(8) + b"\x01d\x06\x00\x02xy" + b"\x01e\x09" + bytes(16)
     )
     text = b"\x0b:event-type\x07\x00\x04ping"
-    headers += text
+    headers += text + b"\x0d:message-type\x07\x00\x05event"
     prelude = struct.pack(">II", 16 + len(headers), len(headers))
     body = prelude + struct.pack(">I", crc32(prelude)) + headers
     assert parse(EventStreamParser, body + struct.pack(">I", crc32(body))) == [("ping", b"")]

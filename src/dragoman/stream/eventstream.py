@@ -1,11 +1,14 @@
-"""AWS event-stream bytes to events, both checksums verified. Knows nothing of providers or JSON.
+"""AWS event-stream bytes to events, both checksums verified. Knows nothing of providers.
 
+A frame says what it is: an event, or a failure (`exception`, `error`), whose event has a name that ends as failures do.
 A frame is: total length, headers length, CRC of those two, headers, payload, CRC of all before it; big-endian.
 """
 
 import struct
 from collections.abc import Iterator
 from zlib import crc32
+
+import msgspec
 
 from ..errors import ErrorCode, ModelError
 from .events import WireEvent
@@ -20,11 +23,16 @@ _OVERHEAD = _PRELUDE.size + _CRC.size
 # Header value types: fixed sizes; 6 (bytes) and 7 (text) carry a two-byte length.
 _FIXED_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 _BYTES, _TEXT = 6, 7
-_NAMES = (":exception-type", ":error-code", ":event-type")
+# Message type -> the header with the name of the event.
+_NAMES = {"event": ":event-type", "exception": ":exception-type", "error": ":error-code"}
+_FAILURE_ENDS = ("exception", "error", "failure")
 
 
 class EventStreamParser:
-    """Feed bytes, get the frames that they complete as events named by their event, exception or error type."""
+    """Feed bytes, get the frames that they complete as events named by their event, exception or error type.
+
+    A failure has a name that ends with Exception, Error or Failure, so that a decoder never takes it for an event.
+    """
 
     __slots__ = ("_buffer", "_limit")
 
@@ -75,8 +83,19 @@ def _frame_event(frame: bytes, headers_size: int) -> WireEvent:
         headers = dict(_text_headers(frame[_PRELUDE.size : headers_end]))
     except (IndexError, KeyError, struct.error, UnicodeDecodeError):
         raise _damaged("the headers of a frame cannot be read") from None
-    name = next((headers[header] for header in _NAMES if header in headers), "")
-    return name, frame[headers_end:-4]
+    kind, payload = headers.get(":message-type", ""), frame[headers_end:-4]
+    if kind not in _NAMES:
+        raise _damaged(f"a frame is neither an event nor a failure but {kind[:40]!r}")
+    name = headers.get(_NAMES[kind], "")
+    if kind == "event":
+        if not name:
+            raise _damaged("an event has no type")
+        return name, payload
+    if not name.lower().endswith(_FAILURE_ENDS):
+        name += kind.capitalize()
+    if not payload and ":error-message" in headers:
+        payload = msgspec.json.encode({"message": headers[":error-message"]})
+    return name, payload
 
 
 def _text_headers(data: bytes) -> Iterator[tuple[str, str]]:
