@@ -112,7 +112,11 @@ def test_an_answer_keeps_thinking_text_and_call_in_order() -> None:
 
 def test_call_ids_that_come_again_in_one_answer_are_told_apart() -> None:
     wire_ids = ["a", "a_3", *["a"] * 48]
-    message = whole_of([{"toolUse": {"toolUseId": wire_id, "name": "look", "input": {}}} for wire_id in wire_ids])
+    blocks = [
+        {"toolUse": {"toolUseId": wire_id, "name": "look", "input": {"at": place}}}
+        for place, wire_id in enumerate(wire_ids)
+    ]
+    message = whole_of(blocks)
     ids = ["a", "a_3", *(f"a_{number}" for number in range(4, 52))]
     assert [call.tool_call_id for call in message.tool_calls] == ids
 

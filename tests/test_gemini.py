@@ -225,12 +225,9 @@ def test_usage_after_the_finish_reason_still_counts() -> None:
     assert result.usage == TokenUsage(input_tokens=5, output_tokens=2, total_tokens=7)
 
 
-def test_an_id_of_the_api_is_kept_and_a_repeated_one_made_unique() -> None:
-    call = {"functionCall": {"name": "add", "args": {}, "id": "c1"}}
-    first, second = parts(chunk(call), chunk(call, finish="STOP"))
-    assert (first.tool_call_id, first.provider_data) == ("c1", None)
-    assert second.tool_call_id != "c1"
-    assert second.provider_data == {"id": "c1"}
+def test_an_id_of_the_api_is_kept() -> None:
+    (call,) = parts(chunk({"functionCall": {"name": "add", "args": {}, "id": "c1"}}, finish="STOP"))
+    assert (call.tool_call_id, call.provider_data) == ("c1", None)
 
 
 def test_argument_numbers_and_their_order_survive() -> None:

@@ -18,7 +18,7 @@ from dragoman import (
     ToolCallStartDelta,
     assemble,
 )
-from dragoman.stream import ResponseReader
+from dragoman.stream import ResponseReader, encode_frame
 from dragoman.testing import decode_recorded
 from dragoman.wire import find_codec, find_dialect
 from tests.wire_streams import AWS, BOTH_FORMS, SSE, Object, block, frames, sse
@@ -482,6 +482,186 @@ def test_two_calls_of_responses_with_one_id_are_an_error() -> None:
     assert error_of(answer) is ErrorCode.PROTOCOL_VIOLATION
 
 
+def anthropic_calls(*texts: str) -> Assembly:
+    pieces = [{"type": "input_json_delta", "partial_json": text} for text in texts]
+    calls = [block(index, TOOL_USE, piece) for index, piece in enumerate(pieces)]
+    return anthropic(BEGUN, *(event for events in calls for event in events), *ended("tool_use"))
+
+
+def bedrock_block(index: int, *deltas: Object) -> list[tuple[str, Object]]:
+    start = {"toolUse": {"toolUseId": "t", "name": "look"}}
+    return [
+        ("contentBlockStart", {"contentBlockIndex": index, "start": start}),
+        *(("contentBlockDelta", {"contentBlockIndex": index, "delta": delta}) for delta in deltas),
+        ("contentBlockStop", {"contentBlockIndex": index}),
+    ]
+
+
+def bedrock_calls(*texts: str) -> Assembly:
+    blocks = [bedrock_block(index, {"toolUse": {"input": text}}) for index, text in enumerate(texts)]
+    return bedrock(*(event for events in blocks for event in events), ("messageStop", {"stopReason": "tool_use"}))
+
+
+def chat_calls(*texts: str) -> Assembly:
+    functions = [{"name": "look", "arguments": text} for text in texts]
+    calls = [{"index": index, "id": "t", "function": function} for index, function in enumerate(functions)]
+    return chat(*(chunk({"tool_calls": [call]}) for call in calls), chunk({}, "tool_calls"))
+
+
+def chat_body_calls(*texts: str) -> Assembly:
+    calls = [{"id": "t", "function": {"name": "look", "arguments": text}} for text in texts]
+    message = {"tool_calls": calls}
+    return read_body("openai-compatible", {"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+
+
+def gemini_calls(*texts: str) -> Assembly:
+    return gemini(*({"functionCall": {"id": "t", "name": "look", "args": json.loads(text)}} for text in texts))
+
+
+def responses_calls(*texts: str) -> Assembly:
+    return responses(*(item_done(call_item(id="", arguments=text)) for text in texts), completed())
+
+
+EVERY_API = [anthropic_calls, bedrock_calls, chat_calls, chat_body_calls, gemini_calls, responses_calls]
+
+
+@pytest.mark.parametrize("calls", EVERY_API)
+def test_the_same_id_name_and_arguments_are_one_call(calls: Any) -> None:
+    assert call_of(calls('{"at": 1, "by": 2}', '{"by":2,"at":1}', '{"at": 1, "by": 2}')).arguments == {"at": 1, "by": 2}
+
+
+@pytest.mark.parametrize("calls", [bedrock_calls, chat_calls, chat_body_calls])
+def test_hosts_that_give_every_call_the_same_id_have_each_call_read(calls: Any) -> None:
+    message = calls('{"at": 1}', '{"at": 2}', '{"at": 3}').message
+    assert [call.arguments["at"] for call in message.tool_calls] == [1, 2, 3]
+    assert len({call.tool_call_id for call in message.tool_calls}) == 3
+
+
+@pytest.mark.parametrize("calls", [anthropic_calls, gemini_calls, responses_calls])
+def test_two_different_calls_with_one_id_are_an_error_where_ids_are_unique(calls: Any) -> None:
+    assert error_of(calls('{"at": 1}', '{"at": 2}')) is ErrorCode.PROTOCOL_VIOLATION
+
+
+# ---------------------------------------------------------------- a piece that nobody can read
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delt", "partial_json": "/safe"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": None}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "/safe"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "/safe"}},
+        {"type": "content_block_delta", "index": 0},
+        {"type": "", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "/safe"}},
+        {"type": "content_block_piece", "delta": {"type": "input_json_delta", "partial_json": "/safe"}},
+    ],
+)
+def test_a_call_that_something_unknown_came_for_is_not_used(lost: Object) -> None:
+    first, second = ({"type": "input_json_delta", "partial_json": text} for text in ('{"at": "/tmp', '"}'))
+    start, piece, further, stop = block(0, TOOL_USE, first, second)
+    answer = anthropic(BEGUN, start, piece, lost, further, stop, *ended("tool_use"))
+    assert call_of(answer).parse_error
+    assert answer.message is not None
+    assert answer.message.text == ""
+
+
+def test_an_event_that_is_about_no_content_does_not_touch_an_open_call() -> None:
+    start, *rest = block(0, TOOL_USE, {"type": "input_json_delta", "partial_json": "{}"})
+    answer = anthropic(BEGUN, start, {"type": "weather", "degrees": 20}, *rest, *ended("tool_use"))
+    assert call_of(answer).arguments == {}
+
+
+def test_arguments_for_a_block_of_text_are_an_error() -> None:
+    text = block(0, {"type": "text", "text": "hi"}, {"type": "input_json_delta", "partial_json": "{}"})
+    assert error_of(anthropic(BEGUN, *text, *ended("end_turn"))) is ErrorCode.PROTOCOL_VIOLATION
+
+
+def test_a_call_that_began_with_other_arguments_than_its_pieces_say_is_an_error() -> None:
+    call = block(0, {**TOOL_USE, "input": {"at": 2}}, {"type": "input_json_delta", "partial_json": '{"at": 1}'})
+    assert error_of(anthropic(BEGUN, *call, *ended("tool_use"))) is ErrorCode.PROTOCOL_VIOLATION
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "/safe"}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"toolUze": {"input": "/safe"}}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "/safe"}}}),
+        ("contentBlockPiece", {"contentBlockIndex": 0, "delta": {"toolUse": {"input": "/safe"}}}),
+        ("contentBlockPiece", {"delta": {"toolUse": {"input": "/safe"}}}),
+    ],
+)
+def test_a_call_of_bedrock_that_something_unknown_came_for_is_not_used(lost: tuple[str, Object]) -> None:
+    first, second = ({"toolUse": {"input": text}} for text in ('{"at": "/tmp', '"}'))
+    start, piece, further, stop = bedrock_block(0, first, second)
+    answer = bedrock(start, piece, lost, further, stop, ("messageStop", {"stopReason": "tool_use"}))
+    assert call_of(answer).parse_error
+    assert answer.message is not None
+    assert answer.message.text == ""
+
+
+@pytest.mark.parametrize("headers", [{":message-type": "error"}, {":message-type": "exception"}])
+def test_a_failure_without_a_name_ends_an_answer_of_bedrock(headers: dict[str, str]) -> None:
+    events = frames(*bedrock_block(0, {"toolUse": {"input": "{}"}}), ("messageStop", {"stopReason": "tool_use"}))
+    events.insert(2, encode_frame(headers, b'{"message":"boom"}'))
+    answer = read("bedrock-converse", events)
+    assert error_of(answer) is ErrorCode.SERVER_ERROR
+    assert answer.error is not None
+    assert answer.error.provider_message == "boom"
+
+
+def test_a_piece_of_a_call_in_the_deprecated_form_alone_is_an_error() -> None:
+    first = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"at": "/tmp'}}
+    last = {"index": 0, "function": {"arguments": '"}'}}
+    middle = {"function_call": {"arguments": "/safe"}}
+    answer = chat(chunk({"tool_calls": [first]}), chunk(middle), chunk({"tool_calls": [last]}), chunk({}, "tool_calls"))
+    assert error_of(answer) is ErrorCode.PROTOCOL_VIOLATION
+
+
+@pytest.mark.parametrize("lost", [{"partialArgz": []}, None])
+def test_a_streamed_call_of_gemini_that_something_unknown_came_for_is_not_used(lost: Object | None) -> None:
+    first = {"name": "look", "partialArgs": [{"jsonPath": "$.at", "stringValue": "sea"}], "willContinue": True}
+    middle = {"unknown": 1} if lost is None else candidate({"functionCall": {**lost, "willContinue": True}})
+    answer = read("gemini", sse(candidate({"functionCall": first}), middle, candidate({"functionCall": {}}, "STOP")))
+    assert call_of(answer).parse_error
+
+
+def test_text_beside_a_call_of_gemini_is_read() -> None:
+    answer = gemini({"text": "so", "functionCall": {"name": "look", "args": {"at": 1}}, "thoughtSignature": "s"})
+    assert answer.message is not None
+    assert answer.message.text == "so"
+    assert call_of(answer).provider_data["thoughtSignature"] == "s"
+
+
+def candidate(part: Object, finish: str | None = None) -> Object:
+    return {"candidates": [{"content": {"parts": [part]}, "finishReason": finish}]}
+
+
+# ---------------------------------------------------------------- events that are called errors
+
+
+@pytest.mark.parametrize(
+    ("protocol", "good"),
+    [
+        ("anthropic-messages", [BEGUN, *block(0, {"type": "text", "text": "hi"}), *ended("end_turn")]),
+        ("openai-compatible", [chunk({"content": "hi"}), chunk({"content": "hi"}), chunk({}, "stop")]),
+        ("gemini", [candidate({"text": "hi"}), candidate({"text": "hi"}), candidate({"text": ""}, "STOP")]),
+        (
+            "openai-responses",
+            [{"type": "response.created", "response": {}}, text_piece("hi"), item_done(text_item("hi")), completed()],
+        ),
+    ],
+)
+def test_an_event_that_is_called_error_is_one_whatever_its_data_says(protocol: str, good: list[Object]) -> None:
+    events = sse(*good)
+    assert read(protocol, events).error is None
+    for place in range(len(events)):
+        named = [*events[:place], b"event: error\n" + events[place], *events[place + 1 :]]
+        assert read(protocol, named).error is not None
+
+
 # ---------------------------------------------------------------- finish words
 
 
@@ -531,6 +711,13 @@ def chat_finishes(*words: str) -> Assembly:
     return chat(chunk({"content": "hi"}), *(chunk({}, word) for word in words))
 
 
+def native_finishes(*words: str) -> Assembly:
+    good, bad = sorted(words, key=str.isupper)  # the second is the word of the provider behind the gateway
+    last = chunk({}, good)
+    last["choices"][0]["native_finish_reason"] = bad
+    return chat(chunk({"content": "hi"}), last)
+
+
 CUT, FILTERED, OTHER = FinishReason.LENGTH, FinishReason.CONTENT_FILTER, FinishReason.OTHER
 
 
@@ -544,6 +731,8 @@ CUT, FILTERED, OTHER = FinishReason.LENGTH, FinishReason.CONTENT_FILTER, FinishR
         (chat_finishes, "length", "content_filter", FILTERED),
         (chat_finishes, "stop", "refusal", FinishReason.REFUSAL),
         (chat_finishes, "stop", "a_new_word", OTHER),
+        (native_finishes, "stop", "MAX_TOKENS", CUT),
+        (native_finishes, "stop", "SAFETY", FILTERED),
         (anthropic_finishes, "end_turn", "max_tokens", CUT),
         (anthropic_finishes, "tool_use", "max_tokens", CUT),
         (anthropic_finishes, "end_turn", "pause_turn", FinishReason.PAUSE),

@@ -445,10 +445,10 @@ def test_proxies_give_every_block_the_index_0() -> None:
     assert answer.finish_reason is FinishReason.TOOL_CALLS
 
 
-def test_calls_without_an_id_or_with_the_same_one_get_one_of_their_own() -> None:
+def test_calls_without_an_id_get_one_of_their_own() -> None:
     blocks = [
         event
-        for index, wire_id in enumerate(["functions.look:0", "functions.look:0", "", None, 7])
+        for index, wire_id in enumerate(["functions.look:0", "functions.look:1", "", None, 7])
         for event in (opened(index, type="tool_use", id=wire_id, name="look", input={}), closed(index))
     ]
     ids = [call_id for call_id, _, _ in calls_of(anthropic(begun(), *blocks, *ended("tool_use")))]

@@ -12,7 +12,14 @@ from typing import Any
 from ..errors import ErrorCode, ModelError
 from ..jsontext import decode_json
 
-__all__ = ["error_from_response", "error_from_words", "error_words", "refused_content", "request_id_of"]
+__all__ = [
+    "error_from_event",
+    "error_from_response",
+    "error_from_words",
+    "error_words",
+    "refused_content",
+    "request_id_of",
+]
 
 STATUS_CODES: dict[int, ErrorCode] = {
     400: ErrorCode.INVALID_REQUEST,
@@ -158,6 +165,12 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
         request_id=request_id_of(headers),
         retry_after=_retry_after(headers),
     )
+
+
+def error_from_event(name: str, data: bytes) -> ModelError:
+    """Return the error that an event of a stream stands for, by its name: `error`, or the name of an exception."""
+    words, message = _words_and_message(data)
+    return error_from_words([name, *words], message)
 
 
 def error_from_words(

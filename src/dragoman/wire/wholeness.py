@@ -18,6 +18,7 @@ __all__ = [
     "input_of",
     "lost",
     "require_call",
+    "says_the_same",
     "worst_word",
 ]
 
@@ -73,3 +74,11 @@ def input_of(written: str) -> tuple[dict[str, Any], bool]:
     """Return the input of a server tool, and whether it is whole; text that does not parse is kept as text."""
     arguments = parse_arguments(written).arguments
     return ({"unparsed_arguments": written}, False) if arguments is None else (arguments, True)
+
+
+def says_the_same(one: str, other: str) -> bool:
+    """Return whether two texts of arguments say the same: the order of keys and the white space do not count."""
+    if one.strip() == other.strip():
+        return True
+    parsed = parse_arguments(one).arguments
+    return parsed is not None and parsed == parse_arguments(other).arguments

@@ -18,9 +18,19 @@ from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...target import Dialect
 from ...usage import TokenUsage, count_of
 from ..callids import CallIds
-from ..failures import error_from_words, error_words
+from ..failures import error_from_event, error_from_words, error_words
 from ..lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, required_object, text_of
-from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
+from ..wholeness import (
+    NOT_CLOSED,
+    PIECE_LOST,
+    WHOLE_FINISHES,
+    contradicted,
+    input_of,
+    lost,
+    require_call,
+    says_the_same,
+    worst_word,
+)
 
 __all__ = ["Decoder"]
 
@@ -90,13 +100,16 @@ _OWN_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason"
 _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 _MODEL_ITSELF = {"type": "direct"}  # the default, which not every host takes back
 # Delta -> the block that it belongs to, where a host did not open one.
+_FRAMES = frozenset({"chunk", "error"})  # events that are not read by their `type`
+_FAILURES = ("Exception", "Error")
+_CONTENT = frozenset({"index", "delta", "content_block"})  # an event with one of these is about a content block
 _KINDS = {"thinking_delta": "thinking", "signature_delta": "thinking", "compaction_delta": "compaction"}
 
 
 class _Block:
     """An open content block: its first event, and what its deltas added."""
 
-    __slots__ = ("call_id", "citations", "json_pieces", "kind", "opened", "signature", "summarised")
+    __slots__ = ("call_id", "citations", "damaged", "json_pieces", "kind", "opened", "signature", "summarised")
 
     def __init__(self, opened: dict[str, Any]) -> None:
         self.opened = opened
@@ -105,7 +118,8 @@ class _Block:
         citations = opened.get("citations")
         self.citations: list[Any] = list(citations) if isinstance(citations, list) else []
         self.signature = text_of(opened.get("signature"))
-        self.call_id = ""  # of a call, unique in the answer
+        self.call_id = ""  # of a call; empty while it may be one that came before
+        self.damaged = False  # whether something came for a call that is not known
         self.summarised = False  # whether a compaction's delta has come
 
 
@@ -135,7 +149,12 @@ class Decoder:
         write_text, write_arguments = writer.text, writer.call_args
         writing = -1  # the block that the last event added text to
         for name, framed in events:
-            data = _CHUNK.read(framed).event if name == "chunk" else framed
+            data = framed
+            if name in _FRAMES:
+                if name == "error":  # whatever `type` its data has
+                    self._writer.error(error_from_event(name, data))
+                    return
+                data = _CHUNK.read(framed).event
             try:
                 event = _decode_piece(data)
             except UNREADABLE:
@@ -148,18 +167,25 @@ class Decoder:
                     writing = event.index
                     if writing not in blocks:
                         self._open_block(writing, {"type": "text"})
+                    elif blocks[writing].kind == "tool_use":
+                        self._damage(writing)
+                        writing = -1
+                        continue
                 write_text(piece.text, event.index, None)
             elif (block := blocks.get(event.index)) is None:
                 self._decode_any(name, data)
-            elif type(piece) is _InputPiece and piece.partial_json and block.kind == "tool_use":
+            elif type(piece) is _InputPiece and piece.partial_json and block.call_id:
                 block.json_pieces.append(piece.partial_json)
                 write_arguments(block.call_id, piece.partial_json)
-            elif type(piece) is _ThinkingPiece:
+            elif type(piece) is _ThinkingPiece and not block.call_id:
                 writer.thinking(piece.thinking, event.index)
             else:
                 self._decode_any(name, data)
 
     def _decode_any(self, name: str, data: bytes) -> None:
+        if name.endswith(_FAILURES):  # Bedrock names the frame by its exception
+            self._writer.error(error_from_event(name, data))
+            return
         event = _EVENT.read(data)
         if event.type == "content_block_delta" and event.delta is not None:
             self._add_to_block(event.index, event.delta, data)
@@ -209,12 +235,22 @@ class Decoder:
                 self._finish()
             case "ping":
                 pass
-            case _ if "error" in value or kind.endswith("Exception"):
-                # llama.cpp and gateways send an envelope without a type; Bedrock names the frame by its exception.
+            case _ if "error" in value:  # llama.cpp and gateways send an envelope without a type
                 words, message = error_words(value)
                 self._writer.error(error_from_words([*words, kind], message))
-            case _:
+            case _ if _CONTENT.isdisjoint(value):
                 self.unknown_events += 1
+            case _:
+                self._damage(count_of(value.get("index")))
+
+    def _damage(self, index: int | None) -> None:
+        """Skip something for a content block that is not known. A call that it is for is not used.
+
+        Without an index it may be for any call that is open.
+        """
+        self.unknown_events += 1
+        for known, block in self._blocks.items():
+            block.damaged = block.damaged or index is None or known == index
 
     def _begin(self, message: dict[str, Any]) -> None:
         """Take the first event. Kimi repeats it. One with another id is a second try after a broken first."""
@@ -257,7 +293,10 @@ class Decoder:
         name = text_of(opened.get("name"))
         if not name:
             raise broken("a tool_use block has no name")
-        block.call_id = self._call_ids.claim(text_of(opened.get("id")))
+        wire_id = text_of(opened.get("id"))
+        if self._call_ids.has(wire_id):
+            return  # it may be a call that came before: what it says is known when it ends
+        block.call_id = self._call_ids.claim(wire_id)
         further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
         if further.get("caller") == _MODEL_ITSELF:
             del further["caller"]
@@ -269,12 +308,17 @@ class Decoder:
                 raise broken("arguments came for a content block that is not open")
             self._open_block(index, {"type": _KINDS.get(delta.type, "text")})
         block = self._blocks[index]
+        if block.kind == "tool_use" and (delta.type != "input_json_delta" or delta.partial_json is None):
+            self._damage(index)
+            return
         match delta.type:
             case "text_delta" if delta.text is not None:
                 self._writer.text(delta.text, index)
             case "input_json_delta" if delta.partial_json is not None:
-                if block.kind == "tool_use" and delta.partial_json:
+                if block.call_id and delta.partial_json:
                     self._writer.call_args(block.call_id, delta.partial_json)
+                elif delta.partial_json and block.kind in ("text", "thinking"):
+                    raise broken("arguments came for a content block that is no tool call")
                 block.json_pieces.append(delta.partial_json)
             case "thinking_delta" if delta.thinking is not None:
                 self._writer.thinking(delta.thinking, index)
@@ -314,11 +358,7 @@ class Decoder:
             case "redacted_thinking":
                 self._writer.thinking("", index, {"data": opened.get("data") or ""})
             case "tool_use":
-                if not written_input and opened.get("input"):
-                    whole_input = opened["input"]  # an object; of some hosts its text
-                    text = whole_input if isinstance(whole_input, str) else encode_json(whole_input).decode()
-                    self._writer.call_args(block.call_id, text)
-                self._writer.call_end(block.call_id, None, None if ended else NOT_CLOSED)
+                self._close_call(block, written_input, ended)
             case "compaction":
                 summary = opened.get("content")
                 self._writer.item("compaction", opened, summary if isinstance(summary, str) else None)
@@ -327,6 +367,22 @@ class Decoder:
                     arguments, whole = input_of(written_input)
                     opened, self._cut_input = {**opened, "input": arguments}, self._cut_input or not whole
                 self._writer.item(kind, opened)
+
+    def _close_call(self, block: _Block, written: str, ended: bool) -> None:
+        opened = block.opened
+        wire_id, name, whole = text_of(opened.get("id")), text_of(opened.get("name")), opened.get("input")
+        if whole and not isinstance(whole, str):  # an object; of some hosts its text
+            whole = encode_json(whole).decode()
+        if whole and written and not says_the_same(whole, written):
+            raise contradicted("a tool call began with other arguments than its pieces say")
+        if not block.call_id:
+            self._call_ids.require_repeat(wire_id, name, written or whole or "")
+            return
+        if whole and not written:
+            self._writer.call_args(block.call_id, whole)
+        self._call_ids.note(wire_id, name, written or whole or "")
+        problem = NOT_CLOSED if not ended else PIECE_LOST if block.damaged else None
+        self._writer.call_end(block.call_id, None, problem)
 
     def _note_message(self, message: dict[str, Any], usage: Any) -> None:
         self._note_usage(usage)

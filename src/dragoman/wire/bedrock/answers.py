@@ -17,9 +17,9 @@ from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...target import Dialect
 from ...usage import TokenUsage, count_of
 from ..callids import CallIds
-from ..failures import error_from_words, error_words
+from ..failures import error_from_event
 from ..lenient import LenientJson, broken, required_object, text_of
-from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, input_of, lost, require_call, worst_word
+from ..wholeness import NOT_CLOSED, PIECE_LOST, WHOLE_FINISHES, input_of, lost, require_call, worst_word
 
 __all__ = ["Decoder"]
 
@@ -72,7 +72,7 @@ _BODY = TypedJson(dict[str, Any])
 class _Block:
     """An open content block. Text and reasoning have no start event: their first delta opens them."""
 
-    __slots__ = ("call_id", "citations", "kind", "opened", "pieces", "redacted", "signature")
+    __slots__ = ("call_id", "citations", "damaged", "kind", "opened", "pieces", "redacted", "signature")
 
     def __init__(self, kind: str = "", opened: dict[str, Any] | None = None) -> None:
         self.kind = kind
@@ -81,7 +81,13 @@ class _Block:
         self.citations: list[Any] = []
         self.redacted: list[str] = []
         self.signature = ""
-        self.call_id = ""  # of a call, unique in the answer
+        self.call_id = ""  # of a call; empty while it may be one that came before
+        self.damaged = False  # whether something came for a call that is not known
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call of one of our tools."""
+        return self.kind == "toolUse" and self.opened.get("type") != _SERVER_TOOL
 
 
 class Decoder:
@@ -105,7 +111,7 @@ class Decoder:
 
     def decode(self, events: Sequence[WireEvent]) -> None:
         read, write_text = _BLOCK_DELTA.read, self._writer.text
-        writing = -1  # the block that the last event added to
+        writing, is_words = -1, False  # the block that the last event added to, and whether text may be added to it
         for name, data in events:
             if name == "contentBlockDelta":
                 event = read(data)
@@ -114,13 +120,17 @@ class Decoder:
                     writing = event.index
                     if writing not in self._blocks:
                         self._open_words(writing)
-                if delta.text is not None:
+                    is_words = not self._blocks[writing].kind
+                if delta.text is not None and is_words and delta.tool_use is None:
                     write_text(delta.text, writing)
                 else:
                     self._add_to_block(self._blocks[writing], writing, delta, data)
             else:
-                self._decode_rare(name, _BODY.read(data or b"{}"))
                 writing = -1
+                if name.lower().endswith(_FAILURES):
+                    self._writer.error(error_from_event(name, data))
+                    return
+                self._decode_rare(name, _BODY.read(data or b"{}"))
 
     def decode_body(self, body: bytes) -> None:
         answer = _BODY.read(body)
@@ -165,11 +175,19 @@ class Decoder:
             case "metadata":
                 self._note(value)
                 self.end()
-            case _ if name.lower().endswith(_FAILURES):
-                words, message = error_words(value)
-                self._writer.error(error_from_words([name, *words], message))
-            case _:
+            case _ if value.keys().isdisjoint(("contentBlockIndex", "start", "delta")):
                 self.unknown_events += 1
+            case _:
+                self._damage(count_of(value.get("contentBlockIndex")))
+
+    def _damage(self, index: int | None) -> None:
+        """Skip something for a content block that is not known. A call that it is for is not used.
+
+        Without an index it may be for any call that is open.
+        """
+        self.unknown_events += 1
+        for known, block in self._blocks.items():
+            block.damaged = block.damaged or index is None or known == index
 
     def _open_words(self, index: int) -> None:
         """Open a block of text or reasoning, which has no start event of its own."""
@@ -186,11 +204,15 @@ class Decoder:
     def _close_all_but_calls(self) -> None:
         """Close open texts before a new block, so that parts keep the order of the blocks."""
         for index in tuple(self._blocks):
-            if not self._blocks[index].call_id:
+            if not self._blocks[index].is_call:
                 self._close_block(index, ended=False)
 
     def _add_to_block(self, block: _Block, index: int, delta: _Delta, data: bytes) -> None:
-        if delta.reasoning is not None:
+        if block.kind and (delta.text is not None or delta.reasoning is not None):
+            self._damage(index)
+        elif delta.text is not None:
+            raise broken("arguments came for a content block that is no tool call")
+        elif delta.reasoning is not None:
             if delta.reasoning.text:
                 self._writer.thinking(delta.reasoning.text, index)
             block.signature += delta.reasoning.signature
@@ -200,12 +222,12 @@ class Decoder:
             if block.kind != "toolUse":
                 raise broken("arguments came for a content block that is no tool call")
             block.pieces.append(delta.tool_use.input)
-            if delta.tool_use.input and block.opened.get("type") != _SERVER_TOOL:
+            if delta.tool_use.input and block.call_id:
                 self._writer.call_args(block.call_id, delta.tool_use.input)
         else:
-            self._add_rare(block, required_object(_BODY.read(data), "delta"))
+            self._add_rare(block, index, required_object(_BODY.read(data), "delta"))
 
-    def _add_rare(self, block: _Block, delta: dict[str, Any]) -> None:
+    def _add_rare(self, block: _Block, index: int, delta: dict[str, Any]) -> None:
         match delta:
             case {"citation": citation}:
                 block.citations.append(citation)
@@ -219,26 +241,43 @@ class Decoder:
             case {"image": dict() as image}:
                 block.opened = {**block.opened, **image}
             case _:
-                self.unknown_events += 1
+                self._damage(index)
 
     def _open_block(self, index: int, kind: str, opened: Any) -> None:
         if not isinstance(opened, dict):
             raise broken("a content block is not an object")
         self._begin_block(index)
         block = self._blocks[index] = _Block(kind, opened)
-        if kind == "toolUse" and opened.get("type") != _SERVER_TOOL:
+        if block.is_call:
             self._open_call(block)
 
     def _open_call(self, block: _Block) -> None:
-        opened = block.opened
-        wire_id, tool_name = text_of(opened.get("toolUseId")), text_of(opened.get("name"))
+        wire_id, tool_name = text_of(block.opened.get("toolUseId")), text_of(block.opened.get("name"))
         if not wire_id or not tool_name:
             raise broken("a toolUse block has no id or no name")
-        block.call_id = self._call_ids.claim(wire_id)  # imported models may repeat them
+        if not self._call_ids.has(wire_id):  # else it may be a call that came before, which is known when it ends
+            self._start_call(block, wire_id, tool_name)
+
+    def _start_call(self, block: _Block, wire_id: str, tool_name: str) -> None:
+        opened = block.opened
+        block.call_id = self._call_ids.claim(wire_id)
         further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
         if further.get("type") == "tool_use":  # the default, which the API does not take back
             del further["type"]
         self._writer.call_start(block.call_id, tool_name, further or None)
+
+    def _close_call(self, block: _Block, ended: bool) -> None:
+        """Close a call. One with the id of an earlier call is another call (imported models repeat ids) or the same."""
+        wire_id, tool_name = text_of(block.opened.get("toolUseId")), text_of(block.opened.get("name"))
+        written = "".join(block.pieces)
+        if not block.call_id:
+            if self._call_ids.is_repeat(wire_id, tool_name, written):
+                return
+            self._start_call(block, wire_id, tool_name)
+            self._writer.call_args(block.call_id, written)
+        self._call_ids.note(wire_id, tool_name, written)
+        problem = NOT_CLOSED if not ended else PIECE_LOST if block.damaged else None
+        self._writer.call_end(block.call_id, None, problem)
 
     def _end_block(self, index: int) -> None:
         """Take the end of an open block."""
@@ -259,7 +298,7 @@ class Decoder:
                 self._cut_input = self._cut_input or not whole
                 self._writer.item(_SERVER_TOOL, {"toolUse": {**opened, "input": arguments}})
             case "toolUse":
-                self._writer.call_end(block.call_id, None, None if ended else NOT_CLOSED)
+                self._close_call(block, ended)
             case "toolResult" | "image" if not block.pieces and opened.keys().isdisjoint(_CONTENTS):
                 raise lost("a content block has no content")
             case "toolResult":
@@ -298,7 +337,10 @@ class Decoder:
             case {"toolUse": dict() as call} if call.get("type") != _SERVER_TOOL:
                 self._open_block(index, "toolUse", call)
                 if call.get("input"):
-                    self._writer.call_args(self._blocks[index].call_id, encode_json(call["input"]).decode())
+                    opened = self._blocks[index]
+                    opened.pieces.append(encode_json(call["input"]).decode())
+                    if opened.call_id:
+                        self._writer.call_args(opened.call_id, opened.pieces[0])
                 self._close_block(index)
             case {"toolUse": dict()}:
                 self._writer.item(_SERVER_TOOL, block)

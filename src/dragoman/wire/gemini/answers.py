@@ -18,9 +18,9 @@ from ...message import FinishReason
 from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import NUMBER_LIMIT, TokenUsage
 from ..callids import CallIds
-from ..failures import ERROR_WORDS, error_from_response, error_from_words, error_words
+from ..failures import ERROR_WORDS, error_from_event, error_from_response, error_from_words, error_words
 from ..lenient import broken, decode_unlabelled, repaired
-from ..wholeness import NOT_CLOSED, lost, require_call, worst_word
+from ..wholeness import NOT_CLOSED, PIECE_LOST, lost, require_call, worst_word
 from .arguments import FunctionCall, StreamedCall
 from .dialects import GeminiDialect
 
@@ -205,7 +205,10 @@ class Decoder:
 
     def decode(self, events: Sequence[WireEvent]) -> None:
         read = _TEXT_CHUNK.decode
-        for _, data in events:
+        for name, data in events:
+            if name == "error":  # whatever its data looks like
+                self._writer.error(error_from_event(name, data))
+                return
             try:
                 chunk = read(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -246,6 +249,8 @@ class Decoder:
             return
         if _ANSWER_FIELDS.isdisjoint(value):
             self.unknown_events += 1
+            if self._streamed_call is not None:
+                self._streamed_call.is_damaged = True
             return
         chunk = repaired(value, _Chunk, needed=_NEEDED)
         self._start(chunk.model_version or "", chunk.response_id or "")
@@ -289,6 +294,9 @@ class Decoder:
                 write(part.text, self._part_index)
 
     def _write_part(self, part: dict[str, Any]) -> None:
+        if "functionCall" in part and isinstance(part.get("text"), str):  # two contents: the rest is about the call
+            self._write_text({name: part[name] for name in ("text", "thought") if name in part})
+            part = {name: value for name, value in part.items() if name not in ("text", "thought")}
         if "functionCall" in part:
             self._write_call(part, repaired(part["functionCall"], FunctionCall, needed=_NEEDED))
         elif isinstance(part.get("text"), str):
@@ -314,11 +322,17 @@ class Decoder:
         if self._streamed_call is not None:
             self._streamed_call.add(call)
             self._streamed_call.provider_data.update(data)
+            if not _CALL_FIELDS.issuperset(part["functionCall"]):
+                self._streamed_call.is_damaged = True
             if not call.will_continue:
                 self._close_streamed_call(self._streamed_call.is_whole)
             return
         if not call.name:
             raise lost("a function call has no name")
+        arguments = "" if call.args is None else encode_json(call.args).decode()
+        if call.id and self._call_ids.has(call.id):
+            self._call_ids.require_repeat(call.id, call.name, arguments)
+            return
         further = {name: value for name, value in part["functionCall"].items() if name not in _CALL_FIELDS}
         if further:
             data["functionCall"] = further
@@ -331,15 +345,19 @@ class Decoder:
             if not call.will_continue:
                 self._close_streamed_call(self._streamed_call.is_whole)
             return
-        if call.args is not None:
-            self._writer.call_args(call_id, encode_json(call.args).decode())
+        if arguments:
+            self._writer.call_args(call_id, arguments)
+        self._call_ids.note(call.id or "", call.name, arguments)
         self._writer.call_end(call_id)
 
     def _close_streamed_call(self, is_whole: bool) -> None:
         call, self._streamed_call = self._streamed_call, None
         if call is not None:
-            self._writer.call_args(call.call_id, encode_json(call.arguments).decode())
-            self._writer.call_end(call.call_id, call.provider_data or None, None if is_whole else NOT_CLOSED)
+            arguments = encode_json(call.arguments).decode()
+            self._writer.call_args(call.call_id, arguments)
+            self._call_ids.note(call.wire_id, call.name, arguments)
+            problem = NOT_CLOSED if not is_whole else PIECE_LOST if call.is_damaged else None
+            self._writer.call_end(call.call_id, call.provider_data or None, problem)
 
     def _write_blob(self, part: dict[str, Any], blob: _Blob) -> None:
         further = {name: part[name] for name in part if name != "inlineData"}

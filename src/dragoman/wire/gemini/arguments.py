@@ -43,15 +43,17 @@ class StreamedCall:
     """An open call: its arguments so far, and the other fields of its pieces."""
 
     __slots__ = (
-        "_arguments", "_broken_off", "_continued", "_name", "_pieces", "_place", "_wire_id", "call_id", "provider_data",
+        "_arguments", "_broken_off", "_continued", "_pieces", "_place", "call_id", "is_damaged", "name",
+        "provider_data", "wire_id",
     )  # fmt: skip
 
     def __init__(self, call_id: str, call: FunctionCall) -> None:
         self.call_id = call_id
         self._arguments: dict[str, Any] = {}
         self.provider_data: dict[str, Any] = {}
-        self._name = call.name
-        self._wire_id = call.id
+        self.name = call.name or ""
+        self.wire_id = call.id or ""
+        self.is_damaged = False  # whether something came in between that is not known
         self._continued: str | None = None  # the path of a string that is not whole yet
         self._broken_off = False  # whether a string was followed by something else than the rest of it
         self._place: Any = None  # the object or list that holds that string, and the step to it
@@ -71,7 +73,7 @@ class StreamedCall:
 
     def add(self, call: FunctionCall) -> None:
         """Take the next piece; raise ModelError where it belongs to another call or does not fit."""
-        if (call.name and call.name != self._name) or (call.id and self._wire_id and call.id != self._wire_id):
+        if (call.name and call.name != self.name) or (call.id and self.wire_id and call.id != self.wire_id):
             raise broken("another function call began before the arguments of the open one were whole")
         self._arguments.update(call.args or {})
         for piece in call.partial_args or ():

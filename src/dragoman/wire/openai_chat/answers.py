@@ -17,9 +17,9 @@ from ...errors import ErrorCode, ModelError
 from ...message import FinishReason
 from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import TokenUsage, count_of
-from ..failures import error_from_words, error_words
+from ..failures import error_from_event, error_from_words, error_words
 from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, text_of
-from ..wholeness import require_call, worst_word
+from ..wholeness import WHOLE_FINISHES, contradicted, require_call, worst_word
 from .calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .dialects import ChatDialect
 
@@ -40,6 +40,13 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "content_filter": FinishReason.CONTENT_FILTER,
     "sensitive": FinishReason.CONTENT_FILTER,  # Z.ai
     "safety": FinishReason.CONTENT_FILTER,
+    # Google's words, which gateways pass on beside a finish reason of their own.
+    "recitation": FinishReason.CONTENT_FILTER,
+    "blocklist": FinishReason.CONTENT_FILTER,
+    "prohibited_content": FinishReason.CONTENT_FILTER,
+    "spii": FinishReason.CONTENT_FILTER,
+    "malformed_function_call": FinishReason.OTHER,
+    "max_output_tokens": FinishReason.LENGTH,  # OpenAI's Responses, behind a gateway
     "refusal": FinishReason.REFUSAL,
 }
 
@@ -188,7 +195,7 @@ class Decoder:
     def decode(self, events: Sequence[WireEvent]) -> None:
         write_text, calls = self._writer.text, self._calls
         for name, data in events:
-            if self._watching:
+            if self._watching or name == "error":
                 self._decode_any(name, data)
                 continue
             try:
@@ -206,6 +213,9 @@ class Decoder:
                 self._decode_any(name, data)
 
     def _decode_any(self, name: str, data: bytes) -> None:
+        if name == "error":  # whatever its data looks like
+            self._decode_error(data)
+            return
         if len(data) < 9 and self._is_mark(data.strip()):
             return
         chunk = _CHUNK.read(data)
@@ -219,7 +229,7 @@ class Decoder:
             or (delta := choices[0].delta) is None
             or not (delta.content or delta.tool_calls or delta.reasoning_content or delta.reasoning)
         ):
-            self._note_whole(name, chunk, _WHOLE.read(data))
+            self._note_whole(chunk, _WHOLE.read(data))
         elif chunk.usage is not None or chunk.error is not None:
             self._note_usage(chunk.usage)
             self._note_error(chunk.error)
@@ -236,7 +246,7 @@ class Decoder:
             if failure or whole.get("object") == "error":
                 raise _error_inside({"error": failure or whole})
             raise ModelError("the answer is not a completion of this API", code=ErrorCode.PROTOCOL_VIOLATION)
-        self._note_whole("", chunk, whole)
+        self._note_whole(chunk, whole)
         for choice in chunk.choices or ():
             if not choice.index:
                 self._add_choice(choice)
@@ -257,13 +267,13 @@ class Decoder:
 
     # ------------------------------------------------------------ what surrounds the answer
 
-    def _note_whole(self, event_name: str, chunk: _Chunk, whole: dict[str, Any]) -> None:
+    def _note_whole(self, chunk: _Chunk, whole: dict[str, Any]) -> None:
         """Keep the fields of a chunk beside its delta. One of them may be an error."""
         if chunk.choices or chunk.usage:
             self._writer.start(text_of(whole.get("model")), text_of(whole.get("id")))
             self._watching = self._reason is not None
         self._note_usage(chunk.usage)
-        if event_name == "error" or chunk.error or whole.get("object") == "error":
+        if chunk.error or whole.get("object") == "error":
             self._note_error(whole.get("error") or whole)
             return
         if not chunk.choices and (failure := _failure_of_minimax(whole)):
@@ -279,6 +289,7 @@ class Decoder:
                 continue
             self._note_usage(choice.get("usage"))  # Moonshot
             self._note_error(choice.get("error"))  # OpenRouter
+            self._note_native_finish(choice)
             further.update({name: value for name, value in choice.items() if name not in _CHOICE_FIELDS})
             message = choice.get("message") or choice.get("delta")
             if isinstance(message, dict):
@@ -287,6 +298,20 @@ class Decoder:
         self._message_data.update({name: value for name, value in further.items() if value})
         if isinstance(x_groq := whole.get("x_groq"), dict) and chunk.usage is None:
             self._note_usage(x_groq.get("usage"))
+
+    def _decode_error(self, data: bytes) -> None:
+        try:
+            whole = _WHOLE.read(data)
+        except ModelError:
+            self._writer.error(error_from_event("error", data))
+        else:
+            self._writer.error(_error_inside({"error": whole.get("error") or whole}))
+
+    def _note_native_finish(self, choice: dict[str, Any]) -> None:
+        """Take the word of the provider behind a gateway (OpenRouter), where it is one that is known to be bad."""
+        native = text_of(choice.get("native_finish_reason"))
+        if choice.get("finish_reason") and FINISH_REASONS.get(native.lower(), FinishReason.STOP) not in WHOLE_FINISHES:
+            self._reason = worst_word(self._reason, native, _reason_of)
 
     def _note_error(self, error: Any) -> None:
         # Written, not raised: it counts also where the stream ends without a blank line after it.
@@ -406,8 +431,10 @@ class Decoder:
             self._refused = True
             self._writer.text(delta.refusal, _REFUSAL_PART)
         called = delta.function_call
-        # The deprecated form: one call, without an id. llama-cpp-python says each call in both forms.
-        if called is not None and (called.name or called.arguments) and not self._listed:
+        # The deprecated form: one call, without an id. llama-cpp-python says each piece of a call in both forms.
+        if called is not None and (called.name or called.arguments) and not delta.tool_calls:
+            if self._listed:
+                raise contradicted("a piece of a tool call came in the deprecated form alone, after other pieces")
             self._close_part("")
             self._calls.add([CallPiece(index=0, function=called)], are_whole=False)
         self._annotations.extend(delta.annotations or ())

@@ -149,6 +149,12 @@ class ToolCallJoiner:
         for call in self._calls:
             if not call.name:
                 raise ModelError("the provider sent a tool call without a name", code=ErrorCode.PROTOCOL_VIOLATION)
+            wire_id, arguments = call.wire_id or "", "".join(call.pieces)
+            if not call.id:
+                if self._ids.is_repeat(wire_id, call.name, arguments):
+                    continue
+                self._start_call(call)  # another call: some hosts give all of them the same id
+            self._ids.note(wire_id, call.name, arguments)
             self._writer.call_end(call.id, call.data or None)
 
     def _add_piece(self, piece: CallPiece, closed: Sequence[_Call]) -> _Call | None:
@@ -211,6 +217,11 @@ class ToolCallJoiner:
         return None
 
     def _open_call(self, call: _Call) -> None:
+        """Open a call. One with the id of an earlier call waits for the finish: it may be that call once more."""
+        if not self._ids.has(call.wire_id or ""):
+            self._start_call(call)
+
+    def _start_call(self, call: _Call) -> None:
         call.id = self._ids.claim(call.wire_id or "")
         if call.id != call.wire_id:
             call.data["id"] = call.wire_id

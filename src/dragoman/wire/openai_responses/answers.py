@@ -20,7 +20,7 @@ from ...jsontext import decode_json, encode_json, join_surrogates
 from ...message import FinishReason
 from ...stream import DeltaWriter, WireEvent
 from ..callids import CallIds
-from ..failures import error_from_words, error_words
+from ..failures import error_from_event, error_from_words, error_words
 from ..lenient import UNREADABLE, LenientJson, decode_unlabelled
 from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, contradicted, lost, worst_word
 from .dialects import ResponsesDialect
@@ -119,6 +119,9 @@ class Decoder:
     def decode(self, events: Sequence[WireEvent]) -> None:
         write_text, write_arguments = self._writer.text, self._writer.call_args
         for name, data in events:
+            if name == "error":  # whatever `type` its data has
+                self._writer.error(error_from_event(name, data))
+                return
             try:
                 piece = _decode_piece(data)
             except UNREADABLE:

@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias
 from ...jsontext import encode_json, join_surrogates, parse_arguments
 from ...usage import TokenUsage, count_of
 from ..wholeness import contradicted, lost
+from ..wholeness import says_the_same as same_arguments
 
 __all__ = [
     "NOT_KEPT",
@@ -187,7 +188,7 @@ class OutputItem:
         """Raise ModelError where the item's last form says otherwise than an event that repeated a text of it."""
         for (channel, index), whole in self.wholes.items():
             final = whole_in(self.latest, channel, index)
-            if final and final != whole and not (channel == "arguments" and _same_arguments(final, whole)):
+            if final and final != whole and not (channel == "arguments" and same_arguments(final, whole)):
                 raise lost(_NOT_THE_SUM)
 
     def text(self) -> str:
@@ -324,11 +325,6 @@ def rest_of_arguments(written: str, arguments: Any) -> str:
     if written and parse_arguments(written).arguments == arguments:
         return ""  # a host that gives the object itself may space its text otherwise
     return rest_of(written, encode_json(arguments).decode())
-
-
-def _same_arguments(one: str, other: str) -> bool:
-    parsed = parse_arguments(one).arguments
-    return parsed is not None and parsed == parse_arguments(other).arguments
 
 
 def require_same(before: dict[str, Any], after: dict[str, Any], *, same_id: bool) -> None:
