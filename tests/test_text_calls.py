@@ -39,6 +39,7 @@ LOOK = ToolSpec(
         "properties": {"at": {"type": "string"}, "times": {"type": "integer"}, "tags": {"type": ["array", "null"]}},
     },
 )
+WAIT = ToolSpec("wait", "Waits.", {"type": "object"})
 JSON_CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "sea"}}\n</tool_call>'
 XML_CALL = "<tool_call>\n<function=look>\n<parameter=at>\nsea\n</parameter>\n</function>\n</tool_call>"
 AT_SEA = ("look", {"at": "sea"})
@@ -52,7 +53,7 @@ def deltas_of(pieces: Iterable[str], reason: FinishReason | None = FinishReason.
 
 def read(pieces: Iterable[str], reason: FinishReason | None = FinishReason.STOP) -> Assembly:
     """What the answer comes to, each piece in a network read of its own."""
-    reader = TextCallReader([LOOK])
+    reader = TextCallReader([LOOK, WAIT])
     read_deltas = [delta for each in deltas_of(pieces, reason) for delta in reader.take([each])]
     return assemble([*read_deltas, *reader.close()])
 
@@ -80,7 +81,8 @@ ANSWERS: dict[str, tuple[str, list[Any]]] = {
     "both": ('<tool_call><function=look>{"at": "sea"}</function></tool_call>', [AT_SEA]),
     "parameters": ('<tool_call>{"name": "look", "parameters": {"at": "sea"}}</tool_call>', [AT_SEA]),
     "text of an object": ('<tool_call>{"name": "look", "arguments": "{\\"at\\": \\"sea\\"}"}</tool_call>', [AT_SEA]),
-    "no arguments": ('<tool_call>{"name": "look"}</tool_call>', [("look", {})]),
+    "null": ('<tool_call>{"name": "look", "arguments": null}</tool_call>', [("look", {})]),
+    "a tool without parameters": ('<tool_call>{"name": "wait"}</tool_call>', [("wait", {})]),
     "no parameters": ("<function=look>\n</function>", [("look", {})]),
     "an end in a string": (
         '<tool_call>{"name": "look", "arguments": {"at": "</tool_call> \\" </tool_call>"}}</tool_call>!',
@@ -108,10 +110,23 @@ ANSWERS: dict[str, tuple[str, list[Any]]] = {
     "no content": ("<tool_call></tool_call>", ["<tool_call></tool_call>"]),
     "prose": ("<tool_call>look at the sea</tool_call>", ["<tool_call>look at the sea</tool_call>"]),
     "a thought": (f"<think>Maybe {JSON_CALL}</think>{XML_CALL}", [f"<think>Maybe {JSON_CALL}</think>", AT_SEA]),
+    "thoughts in other letters": (f"<THINK >{JSON_CALL}</Think >{XML_CALL}", [f"<THINK >{JSON_CALL}</Think >", AT_SEA]),
+    "a thought without an end": (f"<thinking\n>{JSON_CALL}", [f"<thinking\n>{JSON_CALL}"]),
     # Closed, and broken: the model is told, the tool is not run.
     "broken json": ('<tool_call>{"name": "look", "arguments": {"at": }}</tool_call>', [("look", None)]),
     "an open string": ('<tool_call>{"name": "look", "arguments": {"at": "sea}}</tool_call>!', [("look", None), "!"]),
     "an open parameter": ("<function=look><parameter=at>sea</function>!", [("look", None), "!"]),
+    "an open function": (
+        "<tool_call><function=look><parameter=at>sea</parameter></tool_call>!", [("look", None), "!"],
+    ),
+    "an open function of JSON": ('<tool_call><function=look>{"at": "sea"}</tool_call>!', [("look", None), "!"]),
+    "a call in a value": (
+        "<function=look><parameter=at>a <function=look><parameter=at>b</parameter></function> c</parameter></function>",
+        [("look", None), " c</parameter></function>"],
+    ),
+    "no arguments": ('<tool_call>{"name": "look"}</tool_call>', [("look", None)]),
+    "two names": ('<tool_call>{"name": "wait", "name": "look", "arguments": {}}</tool_call>', [("look", None)]),
+    "arguments twice": ('<tool_call>{"name": "look", "arguments": {}, "parameters": {}}</tool_call>', [("look", None)]),
     "no object": ('<tool_call>{"name": "look", "arguments": [1]}</tool_call>', [("look", None)]),
 }  # fmt: skip
 each_answer = pytest.mark.parametrize(("text", "parts"), ANSWERS.values(), ids=ANSWERS)
@@ -125,6 +140,20 @@ def test_calls_stand_where_they_were_written(text: str, parts: list[Any]) -> Non
 @each_answer
 def test_it_is_the_same_wherever_the_text_is_cut(text: str, parts: list[Any]) -> None:
     assert said(read(text)) == parts
+    for cut in range(1, len(text)):
+        assert said(read([text[:cut], text[cut:]])) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (f"hm {JSON_CALL}</think>{XML_CALL}", ["hm ", ("look", None), "</think>", AT_SEA]),
+        (f"<think><think></think>{JSON_CALL}</THINK>done", ["<think><think></think>", ("look", None), "</THINK>done"]),
+    ],
+    ids=["begun in the prompt", "nested"],
+)
+def test_a_call_in_reasoning_whose_beginning_was_not_seen_is_not_used(text: str, parts: list[Any]) -> None:
+    assert said(read([text])) == parts
     for cut in range(1, len(text)):
         assert said(read([text[:cut], text[cut:]])) == parts
 
@@ -153,6 +182,7 @@ TAGS = ("<tool_call>", "</tool_call>", "<function=look>", "</function>", "<param
 WORDS = (
     *TAGS,
     "</think>",
+    "</Think >",
     '{"name": "look", "arguments": {',
     '"at": "',
     "\\",

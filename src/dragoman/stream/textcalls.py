@@ -12,6 +12,7 @@ import msgspec
 
 from ..delta import (
     DoneDelta,
+    ErrorDelta,
     MessageDelta,
     StartDelta,
     TextDelta,
@@ -29,10 +30,13 @@ __all__ = ["TextCallReader"]
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
-_PARAMETER_END = "</parameter>"
-_THINK, _THINK_END = "<think>", "</think>"
+_PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
+# Models write the tags of their reasoning in any case, and with white space before the end.
+_THINK = re.compile(r"<think(?:ing)?\s{0,8}>", re.IGNORECASE)
+_THINK_END = re.compile(r"</think(?:ing)?\s{0,8}>", re.IGNORECASE)
+_THINK_WORDS = ("<think", "<thinking", "</think", "</thinking")
 
-_OPENING = re.compile("|".join((_CALL, _FUNCTION, _THINK)))
+_OPENING = re.compile(f"{_CALL}|{_FUNCTION}|(?i:(?P<think>{_THINK.pattern})|(?P<think_end>{_THINK_END.pattern}))")
 _SPACE = re.compile(r"\s*")
 # What says where a tag may end, by the form of what is inside it.
 _MARKS = {
@@ -42,10 +46,10 @@ _MARKS = {
 }
 _FIND_MARKS = {form: re.compile("|".join(marks)) for form, marks in _MARKS.items()}
 _FIND_MARKS["json"] = re.compile(rf"\\.|{_FIND_MARKS['json'].pattern}", re.DOTALL)  # an escaped quote ends no string
-_LONGEST_MARK = max(map(len, (_CALL, _FUNCTION, _THINK_END, _CALL_END, _FUNCTION_END, _PARAMETER_END)))
+_LONGEST_MARK = len("</thinking>") + 8
 
 _HEADER = re.compile(r"<function=\s*[\"']?([^\s<>\"']{1,200})[\"']?\s*>")
-_PARAMETER = re.compile(r"\s*<parameter=([^<>\n]*)>(.*?)</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL)
+_GIVEN = re.compile(r"\s*<parameter=([^<>\n]*)>(.*?)</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL)
 _NAME_FIRST = re.compile(r'\{\s*"name"\s*:\s*"([^"\\\s]{1,200})"')
 
 
@@ -55,6 +59,8 @@ class _Written(msgspec.Struct):
     parameters: msgspec.Raw = msgspec.Raw(b"")
 
 
+_IN_REASONING = "the call stands in the model's reasoning, which ended after it"
+
 _decode_written = msgspec.json.Decoder(_Written).decode
 
 
@@ -62,20 +68,23 @@ class TextCallReader:
     """Puts a tool call in place of each tag, and leaves every other word where it was.
 
     1. A call is written when its tag has closed, never before. A tag that never closes stays text.
+       It ends with the answer: until then a `</think>` may tell that the call stood in the model's reasoning.
     2. A tag is one run of text: whatever else the model says in between leaves it text.
     3. White space between two calls, and around them where nothing else is said, is no text of its own.
-    4. What a closed tag holds may be broken: then the call has the text as arguments, which do not parse.
-    5. Nothing between `<think>` and `</think>` is a call.
+    4. What a closed tag holds may be broken or in doubt: then the call has the text as arguments, which do not parse.
+    5. Nothing between `<think>` and `</think>` is a call. A call before a `</think>` without a beginning is not used:
+       templates of some models put `<think>` at the end of the prompt.
     6. `stop` becomes `tool_calls` where a call was found.
     """
 
-    __slots__ = ("_calls", "_gap", "_held", "_last", "_out", "_schemas", "_seq", "_tag", "_thinking")
+    __slots__ = ("_calls", "_gap", "_held", "_last", "_open", "_out", "_schemas", "_seq", "_tag", "_thinking")
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
         self._schemas = {tool.name: tool.parameter_schema for tool in tools}
         self._out: list[MessageDelta] = []
         self._seq = 0
         self._calls = 0
+        self._open: dict[str, dict[str, Any]] = {}  # calls that have not ended, with their provider data
         self._held = ""  # what may be the beginning of a tag
         self._gap: list[str] | None = []  # white space since the beginning or the last call; None after a word
         self._tag: _Tag | None = None
@@ -90,6 +99,8 @@ class TextCallReader:
                 continue
             if type(delta) not in (StartDelta, UsageDelta):
                 self._release()
+            if type(delta) in (DoneDelta, ErrorDelta):
+                self._end_calls(None)
             if type(delta) is DoneDelta and self._calls and delta.finish_reason is FinishReason.STOP:
                 self._put(msgspec.structs.replace(delta, finish_reason=FinishReason.TOOL_CALLS))
             else:
@@ -100,6 +111,7 @@ class TextCallReader:
     def close(self) -> list[MessageDelta]:
         """Return what was held back: the stream has ended without a word of the provider."""
         self._release()
+        self._end_calls(None)
         taken, self._out = self._out, []
         return taken
 
@@ -133,27 +145,36 @@ class TextCallReader:
         """Write text up to a tag, or up to what may be the beginning of one; return what is behind the opening."""
         window, self._held = self._held + text, ""
         if self._thinking:
-            start = window.find(_THINK_END)
-            end = start + len(_THINK_END) if start >= 0 else _whole_part(window, 0, (_THINK_END,))
+            found = _THINK_END.search(window)
+            end = found.end() if found else _whole_part(window, 0, ())
             self._say(window[:end])
-            self._thinking = start < 0
+            self._thinking = found is None
             if not self._thinking:
                 return window[end:]
             self._held = window[end:]
             return ""
         opening = _OPENING.search(window)
         if opening is None:
-            end = _whole_part(window, 0, (_CALL, _FUNCTION, _THINK))
+            end = _whole_part(window, 0, (_CALL, _FUNCTION))
             self._say(window[:end])
             self._held = window[end:]
             return ""
         self._say(window[: opening.start()])
-        if opening[0] == _THINK:
-            self._say(_THINK)
-            self._thinking = True
+        if opening["think"] or opening["think_end"]:
+            if opening["think_end"]:
+                self._end_calls(_IN_REASONING)
+            self._say(opening[0])
+            self._thinking = bool(opening["think"])
         else:
             self._tag = _Tag(opening[0])
         return window[opening.end() :]
+
+    def _end_calls(self, parse_error: str | None) -> None:
+        ended, self._open, last = self._open, {}, self._last
+        if last is not None:
+            for call_id, data in ended.items():
+                place, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
+                self._put(ToolCallEndDelta(*place, call_id, data, parse_error, provider_raw=raw))
 
     def _release(self) -> None:
         """Write what is held back: no call comes of it any more, or one with broken arguments."""
@@ -199,7 +220,7 @@ class TextCallReader:
         place, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
         self._put(ToolCallStartDelta(*place, call_id, name, provider_raw=raw))
         self._put(ToolCallArgsDelta(*place, call_id, arguments, provider_raw=raw))
-        self._put(ToolCallEndDelta(*place, call_id, data, provider_raw=raw))
+        self._open[call_id] = data
 
     def _put(self, delta: MessageDelta) -> None:
         self._out.append(delta if delta.seq == self._seq else msgspec.structs.replace(delta, seq=self._seq))
@@ -303,37 +324,78 @@ def _whole_part(window: str, start: int, marks: Sequence[str]) -> int:
         if escapes % 2:
             return max(start, len(window) - 1)
     at = window.rfind("<", max(start, len(window) - _LONGEST_MARK + 1))
-    return at if at >= 0 and any(mark.startswith(window[at:]) for mark in marks) else len(window)
+    if at < 0:
+        return len(window)
+    tail = window[at:]
+    return at if any(mark.startswith(tail) for mark in marks) or _may_be_think(tail) else len(window)
+
+
+def _may_be_think(tail: str) -> bool:
+    """Whether this may be the beginning of a tag of reasoning."""
+    word = tail.rstrip().lower()
+    if word == tail.lower():
+        return any(known.startswith(word) for known in _THINK_WORDS)
+    return word in _THINK_WORDS
 
 
 # ---------------------------------------------------------------- what a tag says
 
 
 def _read_call(written: str, schemas: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
-    """Return the name and the argument text of the call that a closed tag holds; None where it names no tool."""
+    """Return the name and the argument text of the call that a closed tag holds; None where it names no tool.
+
+    The text of a call that is broken or in doubt is the tag itself, which is no JSON.
+    """
     content = written.removeprefix(_CALL).removesuffix(_CALL_END).strip()
-    return _read_function(content, schemas) if content.startswith(_FUNCTION) else _read_object(content)
+    if content.startswith(_FUNCTION):
+        return _read_function(content, schemas)
+    call = _read_object(content, schemas)
+    return (call[0], written) if call is not None and call[1] is None else call  # type: ignore[return-value]
 
 
-def _read_object(content: str) -> tuple[str, str] | None:
+def _read_object(content: str, schemas: dict[str, dict[str, Any]]) -> tuple[str, str | None] | None:
+    """The name and the argument text, None in its place where the object is broken or in doubt."""
     name: Any
+    arguments: bytes | None
     try:
         try:
             call = _decode_written(content)
-            name, arguments = call.name, bytes(call.arguments) or bytes(call.parameters)
+            name, arguments = call.name, bytes(call.arguments) or bytes(call.parameters) or None
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             # Half an escaped character is no JSON to msgspec, and models do write that.
             value = decode_json(content)
             name = value.get("name") if isinstance(value, dict) else None
-            arguments = encode_json(value.get("arguments", value.get("parameters"))) if name else b""
+            given = {key for key in ("arguments", "parameters") if name and key in value}
+            arguments = encode_json(value[min(given)]) if given else None
     except UnreadableData:
         found = _NAME_FIRST.match(content)
-        return (found[1], content) if found else None
+        return (found[1], None) if found else None
     if not isinstance(name, str) or not name:
         return None
+    if _is_ambiguous(content, arguments):
+        return name, None
+    if arguments is None:  # left out: only a tool that takes none is called without doubt
+        return name, None if schemas.get(name, {"properties": True}).get("properties") else "{}"
     if arguments.startswith(b'"'):  # the object again as text, as the Chat API has it
         return name, str(decode_json(arguments))
-    return name, arguments.decode() if arguments not in (b"", b"null") else "{}"
+    return name, arguments.decode() if arguments != b"null" else "{}"
+
+
+def _is_ambiguous(content: str, arguments: bytes | None) -> bool:
+    """Whether the object names the tool twice, or gives arguments twice: which of them counts is not known."""
+    import json
+
+    outer = content if arguments is None else content.replace(arguments.decode(), "0", 1)
+    keys: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        keys[:] = [key for key, _ in pairs]  # the outermost object comes last
+
+    try:
+        json.loads(outer, object_pairs_hook=note)
+    except (ValueError, RecursionError):
+        return True
+    return keys.count("name") != 1 or keys.count("arguments") + keys.count("parameters") > 1
 
 
 def _read_function(content: str, schemas: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
@@ -341,18 +403,22 @@ def _read_function(content: str, schemas: dict[str, dict[str, Any]]) -> tuple[st
     if header is None:
         return None
     name, inside = header[1], content[header.end() :].removesuffix(_FUNCTION_END)
+    if not content.endswith(_FUNCTION_END):
+        return name, content
     if inside.lstrip().startswith("{"):
         return name, inside.strip()
     properties = schemas.get(name, {}).get("properties")
     written: list[str] = []
     at = 0
-    while parameter := _PARAMETER.match(inside, at):
+    while parameter := _GIVEN.match(inside, at):
+        if _PARAMETER in parameter[2] or _FUNCTION in parameter[2]:
+            return name, content  # a call inside a value: which of the ends belongs to the value is not known
         key, at = parameter[1].strip(), parameter.end()
         schema = properties.get(key) if isinstance(properties, dict) else None
         value = _typed(parameter[2].removeprefix("\n").removesuffix("\n"), schema)
         written.append(f"{encode_json(key).decode()}:{encode_json(value).decode()}")
     if inside[at:].strip():
-        return name, inside  # a parameter that is not closed, or words between them: no JSON object
+        return name, content  # a parameter that is not closed, or words between them
     return name, "{" + ",".join(written) + "}"  # a key that was given twice is there twice, and told as such
 
 
