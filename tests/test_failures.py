@@ -4,7 +4,10 @@ import json
 
 import pytest
 
-from dragoman import ErrorCode
+from dragoman import ErrorCode, ErrorDelta
+from dragoman.errors import PROVIDER_MESSAGE_LIMIT
+from dragoman.testing import decode_recorded
+from dragoman.testing.recorded import PROTOCOLS
 from dragoman.wire.failures import error_from_response
 
 
@@ -65,3 +68,60 @@ def test_a_server_that_fails_is_asked_again() -> None:
 
 def test_a_request_id_behind_a_gateway_is_found() -> None:
     assert error_from_response(500, {"llm_provider-x-request-id": "r-1"}, b"{}").request_id == "r-1"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            {"detail": [{"type": "missing", "loc": ["body", "n", 0], "msg": "Field required"}]},
+            "body.n.0: Field required",
+        ),
+        ({"detail": "Not Found"}, "Not Found"),
+        ({"error": {"message": {"detail": [{"msg": "Field required"}]}}}, "Field required"),
+        ({"error": ["one", {"message": "two"}]}, "one; two"),
+        ({"error": "busy", "message": {"text": "come back"}}, '{"text":"come back"}'),
+        ({"errors": [{"message": "the model is being retired"}, "soon"]}, "the model is being retired; soon"),
+        ({"error_description": "tenant is disabled"}, "tenant is disabled"),
+        ({"error": {"code": 7}}, '{"code":7}'),
+        ({"odd": {"a": ["b"]}}, '{"odd":{"a":["b"]}}'),
+        (["model overloaded"], "model overloaded"),
+        ([{"error": {"message": "of Google"}}], "of Google"),
+        ("plain", "plain"),
+        (5, "5"),
+        ({}, None),
+    ],
+)
+def test_the_words_of_the_provider_are_found_in_any_body(body: object, said: str | None) -> None:
+    assert error_from_response(400, {}, json.dumps(body).encode()).provider_message == said
+
+
+def test_the_words_of_the_provider_are_cut() -> None:
+    body = {"errors": [{"x": ["y" * 900] * 9}] * 9}
+    said = error_from_response(400, {}, json.dumps(body).encode()).provider_message
+    assert said is not None
+    assert 0 < len(said) <= PROVIDER_MESSAGE_LIMIT
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("text/html", b"<html>Your network login has expired</html>", "<html>Your network login has expired</html>"),
+        ("application/json", b'{"message":"account suspended"}', "account suspended"),
+        ("application/json", b'["account suspended"]', "account suspended"),
+        ("application/json", b'"account suspended"', "account suspended"),
+    ],
+)
+def test_a_good_status_with_something_else_than_an_answer_tells_what_came(
+    protocol: str, kind: str, body: bytes, said: str
+) -> None:
+    (error,) = decode_recorded(protocol, body, content_type=kind)
+    assert isinstance(error, ErrorDelta)
+    assert error.provider_message == said
+
+
+def test_broken_json_of_an_answer_is_not_told() -> None:
+    (error,) = decode_recorded("openai-chat", b'{"choices": [{"message": {"content": "secret', content_type="")
+    assert isinstance(error, ErrorDelta)
+    assert error.provider_message is None

@@ -86,7 +86,7 @@ class TypedJson(Generic[_Shape]):
             except msgspec.ValidationError as error:
                 raise _not_of_shape(error) from None
             except ValueError:
-                raise ModelError("the provider sent text that is not JSON", code=ErrorCode.PROTOCOL_VIOLATION) from None
+                raise _not_json(data) from None
 
 
 class ResponseReader:
@@ -239,6 +239,13 @@ def _event_parser(content_type: str) -> EventParser | None:
     if "vnd.amazon.eventstream" in content_type:
         return EventStreamParser()
     return None
+
+
+def _not_json(data: bytes) -> ModelError:
+    """The error for text that is no JSON. Text that does not begin as JSON is the provider's words: a page, a line."""
+    said = "" if data.lstrip()[:1] in _JSON_OPENINGS else data[:2_000].decode("utf-8", "replace")
+    message = "the provider sent text that is not JSON"
+    return ModelError(message, code=ErrorCode.PROTOCOL_VIOLATION, provider_message=said or None)
 
 
 def _not_of_shape(error: msgspec.ValidationError) -> ModelError:

@@ -5,18 +5,20 @@ One table for all wire APIs, since their vendors copy each other. Pure.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from typing import Any
 
 from ..errors import ErrorCode, ModelError
-from ..jsontext import decode_json
+from ..jsontext import decode_json, encode_json
 
 __all__ = [
     "error_from_event",
     "error_from_response",
     "error_from_words",
     "error_words",
+    "not_an_answer",
     "refused_content",
     "request_id_of",
 ]
@@ -146,6 +148,11 @@ _SCHEMA = re.compile(r"^\W*tools\b|schema", re.IGNORECASE)  # a tool's parameter
 _REFUSAL_CODES = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED, ErrorCode.NOT_FOUND, ErrorCode.PERMISSION}
 )
+# Where vendors put what they say, best first. FastAPI and its servers (vLLM) give a list of objects under `detail`.
+_MESSAGE_FIELDS = (
+    "message", "Message", "msg", "detail", "error_description", "description", "title", "reason", "error", "errors",
+)  # fmt: skip
+_MESSAGE_DEPTH, _MOST_MESSAGES, _BODY_SHOWN = 5, 10, 2_000
 _GATEWAY_PREFIX = "llm_provider-"  # LiteLLM's, before each header that came from the provider behind it
 _REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 
@@ -242,24 +249,42 @@ def _words_and_message(body: bytes) -> tuple[list[str], str | None]:
     try:
         value = decode_json(body)
     except ValueError:
-        return [], body[:2_000].decode("utf-8", "replace") or None
-    if isinstance(value, list) and value:  # Gemini answers a streamed request with an array
+        return [], body[:_BODY_SHOWN].decode("utf-8", "replace") or None
+    if isinstance(value, list) and value and isinstance(value[0], dict):  # Gemini answers a stream with an array
         value = value[0]
-    if not isinstance(value, dict):
-        return [], None
-    return error_words(value)
+    return error_words(value) if isinstance(value, dict) else ([], _message_in(value))
 
 
 def error_words(value: dict[str, Any]) -> tuple[list[str], str | None]:
     """Return the words and the message of an error object, nested under `error` or not."""
     inner = value.get("error", value)
     if isinstance(inner, str):
-        return [inner], value.get("message") if isinstance(value.get("message"), str) else inner
+        return [inner], _message_in(value.get("message")) or inner
     if not isinstance(inner, dict):
-        return [], None
+        return [], _message_in(inner)
     words = [str(inner[name]) for name in ("code", "type", "status", "__type") if inner.get(name)]
-    message = inner.get("message") or inner.get("Message") or inner.get("detail")
-    return [word.rsplit("#", 1)[-1] for word in words], message if isinstance(message, str) else None
+    return [word.rsplit("#", 1)[-1] for word in words], _message_in(inner)
+
+
+def not_an_answer(what: str, value: Any) -> ModelError:
+    """Return the error for a body that holds something else than an answer; the provider's words are kept."""
+    message = error_words(value)[1] if isinstance(value, dict) else _message_in(value)
+    return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION, provider_message=message)
+
+
+def _message_in(value: Any, depth: int = _MESSAGE_DEPTH) -> str | None:
+    """What an error says: the text of a field for it, the texts inside such a field, or else all of it."""
+    if isinstance(value, str) or not value:
+        return value or None
+    said: Iterable[str | None] = ()
+    if isinstance(value, dict) and depth:
+        said = islice(filter(None, (_message_in(value.get(name), depth - 1) for name in _MESSAGE_FIELDS)), 1)
+        if isinstance(value.get("loc"), list):
+            place = ".".join(map(str, value["loc"]))
+            said = (f"{place[:200]}: {message}" for message in said)
+    elif isinstance(value, list) and depth:
+        said = (_message_in(entry, depth - 1) for entry in value[:_MOST_MESSAGES])
+    return "; ".join(filter(None, said)) or encode_json(value)[:_BODY_SHOWN].decode("utf-8", "ignore")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -12,12 +12,14 @@ from msgspec import inspect
 from ..errors import ErrorCode, ModelError
 from ..stream import EventDecoder, SseParser, TypedJson
 from ..usage import count_of
+from .failures import not_an_answer
 
 __all__ = [
     "UNREADABLE",
     "LenientJson",
     "broken",
     "decode_unlabelled",
+    "read_object",
     "repaired",
     "required_object",
     "text_of",
@@ -67,6 +69,14 @@ _ANYTHING: TypedJson[Any] = TypedJson(Any)
 def broken(what: str) -> ModelError:
     """Return the error for an answer that lacks a needed field."""
     return ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Return the object that a body is; raise ModelError, with the provider's words, where it is something else."""
+    value = _ANYTHING.read(body)
+    if not isinstance(value, dict):
+        raise not_an_answer("the provider sent something else than a JSON object", value)
+    return value
 
 
 def required_object(value: dict[str, Any], name: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...target import Dialect
 from ...usage import TokenUsage, count_of
 from ..callids import CallIds
-from ..failures import error_from_event, error_from_words, error_words
-from ..lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, required_object, text_of
+from ..failures import error_from_event, error_from_words, error_words, not_an_answer
+from ..lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, read_object, required_object, text_of
 from ..wholeness import (
     NOT_CLOSED,
     PIECE_LOST,
@@ -195,14 +195,14 @@ class Decoder:
     def decode_body(self, body: bytes) -> None:
         if decode_unlabelled(self, body):
             return
-        message = _BODY.read(body)
+        message = read_object(body)
         if "error" in message and "content" not in message:
             raise error_from_words(*error_words(message))
         content = message.get("content")
         if content is None and message.get("type") == "message":
             content = []
         if not isinstance(content, list):
-            raise broken("the answer is not a message of this API")
+            raise not_an_answer("the answer is not a message of this API", message)
         self._start(message)
         for index, block in enumerate(content):
             self._open_block(index, block)

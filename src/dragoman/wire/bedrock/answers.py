@@ -17,8 +17,8 @@ from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...target import Dialect
 from ...usage import TokenUsage, count_of
 from ..callids import CallIds
-from ..failures import error_from_event
-from ..lenient import LenientJson, broken, required_object, text_of
+from ..failures import error_from_event, not_an_answer
+from ..lenient import LenientJson, broken, read_object, required_object, text_of
 from ..wholeness import NOT_CLOSED, PIECE_LOST, WHOLE_FINISHES, input_of, lost, require_call, worst_word
 
 __all__ = ["Decoder"]
@@ -133,11 +133,11 @@ class Decoder:
                 self._decode_rare(name, _BODY.read(data or b"{}"))
 
     def decode_body(self, body: bytes) -> None:
-        answer = _BODY.read(body)
+        answer = read_object(body)
         output = answer.get("output")
         message = output.get("message") if isinstance(output, dict) else None
         if not isinstance(message, dict) or not isinstance(message.get("content"), list):
-            raise broken("the answer is not a message of this API")
+            raise not_an_answer("the answer is not a message of this API", answer)
         self._writer.start()
         for index, block in enumerate(message["content"]):
             if not isinstance(block, dict) or not block:

@@ -18,7 +18,14 @@ from ...message import FinishReason
 from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import NUMBER_LIMIT, TokenUsage
 from ..callids import CallIds
-from ..failures import ERROR_WORDS, error_from_event, error_from_response, error_from_words, error_words
+from ..failures import (
+    ERROR_WORDS,
+    error_from_event,
+    error_from_response,
+    error_from_words,
+    error_words,
+    not_an_answer,
+)
 from ..lenient import broken, decode_unlabelled, repaired
 from ..wholeness import NOT_CLOSED, PIECE_LOST, lost, require_call, worst_word
 from .arguments import FunctionCall, StreamedCall
@@ -128,7 +135,7 @@ _TEXT_CHUNK = msgspec.json.Decoder(_TextChunk)
 _NEEDED = frozenset({"candidates", "content", "parts", "name", "args", "partialArgs"})
 _CALL_FIELDS = frozenset(FunctionCall.__struct_encode_fields__)
 _ANY_CHUNK: TypedJson[dict[str, Any]] = TypedJson(dict)
-_ANY_BODY: TypedJson[Any] = TypedJson(dict | list)  # type: ignore[arg-type]  # a union is a shape too
+_ANY_BODY: TypedJson[Any] = TypedJson(Any)
 
 
 # ---------------------------------------------------------------- answers
@@ -228,13 +235,14 @@ class Decoder:
         if decode_unlabelled(self, body):
             return
         answer = _read(_ANY_BODY, body)
-        if isinstance(answer, list):  # a stream that was not asked for as server-sent events
+        # A list of chunks is a stream that was not asked for as server-sent events.
+        if isinstance(answer, list) and all(isinstance(chunk, dict) for chunk in answer):
             for chunk in answer:
-                self._decode_chunk(repaired(chunk, dict))
+                self._decode_chunk(chunk)
             self.end()
             return
-        if not answer.get("error") and _ANSWER_FIELDS.isdisjoint(answer):
-            raise broken("the answer is not one of this API")
+        if not isinstance(answer, dict) or (not answer.get("error") and _ANSWER_FIELDS.isdisjoint(answer)):
+            raise not_an_answer("the answer is not one of this API", answer)
         self._decode_chunk(answer)
         if not answer.get("error"):
             self._finish()  # whole as it is, with a finish reason or without

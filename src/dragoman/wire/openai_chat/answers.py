@@ -17,8 +17,8 @@ from ...errors import ErrorCode, ModelError
 from ...message import FinishReason
 from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import TokenUsage, count_of
-from ..failures import error_from_event, error_from_words, error_words
-from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, text_of
+from ..failures import error_from_event, error_from_words, error_words, not_an_answer
+from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, read_object, text_of
 from ..wholeness import WHOLE_FINISHES, contradicted, require_call, worst_word
 from .calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .dialects import ChatDialect
@@ -240,12 +240,12 @@ class Decoder:
     def decode_body(self, body: bytes) -> None:
         if decode_unlabelled(self, body):
             return
-        whole, chunk = _WHOLE.read(body), _CHUNK.read(body)
+        whole, chunk = read_object(body), _CHUNK.read(body)
         if not any(choice.message is not None for choice in chunk.choices or ()):
             failure = whole.get("error") or _failure_of_minimax(whole)
             if failure or whole.get("object") == "error":
                 raise _error_inside({"error": failure or whole})
-            raise ModelError("the answer is not a completion of this API", code=ErrorCode.PROTOCOL_VIOLATION)
+            raise not_an_answer("the answer is not a completion of this API", whole)
         self._note_whole(chunk, whole)
         for choice in chunk.choices or ():
             if not choice.index:

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ErrorCode, ModelError, UnreadableData
-from ...jsontext import decode_json, encode_json, join_surrogates
+from ...errors import ErrorCode, ModelError
+from ...jsontext import encode_json, join_surrogates
 from ...message import FinishReason
 from ...stream import DeltaWriter, WireEvent
 from ..callids import CallIds
-from ..failures import error_from_event, error_from_words, error_words
-from ..lenient import UNREADABLE, LenientJson, decode_unlabelled
+from ..failures import error_from_event, error_from_words, error_words, not_an_answer
+from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, read_object
 from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, contradicted, lost, worst_word
 from .dialects import ResponsesDialect
 from .items import (
@@ -158,16 +158,16 @@ class Decoder:
         elif kind in WHOLES:
             self._note_whole(event, *WHOLES[kind])
         elif kind not in REPEATED:
-            self._decode_rare(kind, event, _decode_object(data))
+            self._decode_rare(kind, event, read_object(data))
 
     def decode_body(self, body: bytes) -> None:
         if decode_unlabelled(self, body):
             return
-        response = _decode_object(body)
+        response = read_object(body)
         if not isinstance(response.get("output"), list):
             if response.get("error"):
                 raise error_from_words(*error_words(response))
-            raise ModelError("the answer is not a response of this API", code=ErrorCode.PROTOCOL_VIOLATION)
+            raise not_an_answer("the answer is not a response of this API", response)
         self._start(response)
         self._end_response(response, None)
 
@@ -584,13 +584,3 @@ def _status_of(response: dict[str, Any], word: str | None) -> str | None:
     status = worst_word(word, text_in(response, "status") or None, _reason_of)
     details = text_in(object_in(response, "incomplete_details"), "reason")
     return f"incomplete:{details}" if details and status in _UNEXPLAINED else status
-
-
-def _decode_object(data: bytes) -> dict[str, Any]:
-    try:
-        value = decode_json(data)
-    except UnreadableData:
-        value = None
-    if not isinstance(value, dict):
-        raise ModelError("the provider sent something else than a JSON object", code=ErrorCode.PROTOCOL_VIOLATION)
-    return value
