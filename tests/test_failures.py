@@ -7,8 +7,8 @@ import pytest
 from dragoman import ErrorCode, ErrorDelta
 from dragoman.errors import PROVIDER_MESSAGE_LIMIT
 from dragoman.testing import decode_recorded
-from dragoman.testing.recorded import PROTOCOLS
 from dragoman.wire.failures import error_from_response
+from tests.corpus import PROTOCOLS
 
 
 @pytest.mark.parametrize(

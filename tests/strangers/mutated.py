@@ -32,7 +32,6 @@ from dragoman import (
 from dragoman.history import hand_off
 from dragoman.request import ModelRequest
 from dragoman.testing import decode_recorded
-from dragoman.testing.recorded import PROTOCOLS
 from dragoman.wire import find_codec, find_dialect, find_recorded_dialect
 from tests.corpus import CORPUS, all_records, body_of
 from tests.cuts import streaming_records
@@ -291,8 +290,7 @@ def require_legal_end(
 
 def maker_of(stream: WireStream) -> ModelInvocationDescriptor:
     """The model that gave an answer."""
-    specification, default = PROTOCOLS[stream.protocol]
-    dialect = find_recorded_dialect(specification, stream.vendor, default)
+    dialect = find_recorded_dialect(stream.protocol, stream.vendor)
     return ModelInvocationDescriptor(dialect.provider, dialect.specification, "m")
 
 

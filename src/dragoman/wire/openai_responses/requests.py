@@ -8,7 +8,7 @@ Read: the items of a request → a conversation. The list is flat: the model's i
 hosted tools) become one assistant message.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -244,16 +244,16 @@ def _own_items(message: Message) -> Iterator[dict[str, Any]]:
             yield _call_item(part)
         elif isinstance(part, ProviderItem):
             item = _with_text_id(part.item)
-            yield _hosted_item(item, pictures.get(item.get("id")))
+            yield _hosted_item(dict(item), pictures.get(item.get("id")))
     if bare:
         yield _text_item("".join(bare))
 
 
-def _data(part: Part) -> dict[str, Any]:
+def _data(part: Part) -> Mapping[str, Any]:
     return _with_text_id(data_of(part))
 
 
-def _with_text_id(fields: dict[str, Any]) -> dict[str, Any]:
+def _with_text_id(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The fields without an `id` that is not text. Records may hold one: older versions kept what the wire sent."""
     if isinstance(fields.get("id", ""), str):
         return fields
