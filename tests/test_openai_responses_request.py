@@ -167,4 +167,6 @@ def test_a_record_with_an_id_that_is_not_text_can_be_sent(wrong: Any) -> None:
         ProviderItem("unknown", {"type": wrong, **data}),
     )
     meta = MessageMeta(provider_data={"order": [wrong]})
+    thoughts = Thinking("so", provider_data={"id": "r", "encrypted_content": "e", "summary": 5, "content": wrong})
+    assert encode(Message(Role.ASSISTANT, (thoughts, *parts[:1])))["input"][0]["encrypted_content"] == "e"
     assert encode(Message(Role.ASSISTANT, parts, meta=meta))["input"][0] == foreign_text("hi")

@@ -98,8 +98,8 @@ class Decoder:
     """Events of one answer → deltas. The response's own last event is the finish; an answer without it was cut."""
 
     __slots__ = (
-        "_by_id", "_by_index", "_call_ids", "_items", "_live", "_parts", "_places", "_refused", "_same_ids", "_writer",
-        "unknown_events",
+        "_by_id", "_by_index", "_call_ids", "_closed", "_items", "_live", "_parts", "_places", "_refused", "_same_ids",
+        "_writer", "unknown_events",
     )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, dialect: ResponsesDialect) -> None:
@@ -107,6 +107,7 @@ class Decoder:
         # vLLM makes up another call id each time that it sends a call: only hosts that store items keep their ids.
         self._same_ids = dialect.store
         self._items: list[OutputItem] = []
+        self._closed = 0  # how many of them, from the first on, are closed
         self._by_id: dict[str | None, OutputItem] = {}
         self._by_index: dict[int | None, OutputItem] = {}
         self._live: OutputItem | None = None  # the message or reasoning item whose text is being written
@@ -292,7 +293,9 @@ class Decoder:
 
     def _write_held(self) -> None:
         """Write the items that waited for another item's text, in the order in which they opened."""
-        for item in self._items:
+        while self._closed < len(self._items) and self._items[self._closed].closed:
+            self._closed += 1  # so that many items are not looked through again each time that one closes
+        for item in self._items[self._closed :]:
             if self._live is not None:
                 return
             if item.closed:

@@ -133,7 +133,9 @@ NOT_KEPT = frozenset(
 
 
 _NOT_THE_SUM = "the whole that the provider repeats is not the sum of its pieces"
-_TEXT_FIELDS = ("id", "call_id", "type", "role", "status")  # by which items are found again: other values are not kept
+# Fields that requests rely on, with their types: other values are not kept.
+_ITEM_FIELDS: dict[str, type] = dict.fromkeys(("id", "call_id", "type", "role", "status"), str)
+_REASONING_FIELDS: dict[str, type] = {**_ITEM_FIELDS, "summary": list, "content": list}
 _CALLS = ("function_call", "custom_tool_call")
 
 
@@ -230,10 +232,11 @@ def items_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _readable(item: dict[str, Any]) -> dict[str, Any]:
-    """The item without ids and words that are not text: a request that sends the item back looks items up by them."""
-    if all(isinstance(item.get(name), str | None) for name in _TEXT_FIELDS):
+    """The item without ids that are not text and lists that are none: a request that sends the item back uses them."""
+    kinds = _REASONING_FIELDS if item.get("type") == "reasoning" else _ITEM_FIELDS
+    if all(isinstance(item.get(name), kind | None) for name, kind in kinds.items()):
         return item
-    return {name: value for name, value in item.items() if name not in _TEXT_FIELDS or isinstance(value, str | None)}
+    return {name: value for name, value in item.items() if isinstance(value, kinds.get(name, object) | None)}
 
 
 def distinct(output: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -289,16 +289,18 @@ def _reasoning_item(parts: Sequence[Part]) -> dict[str, Any]:
     text = "".join(part.text for part in parts if isinstance(part, Thinking))
     item: dict[str, Any] = {"type": "reasoning", **_data(parts[-1])}
     for name in ("summary", "content"):
+        if not isinstance(item.get(name), list):
+            item.pop(name, None)  # records may hold something else: older versions kept what the wire sent
+            continue
         entries = []
-        for entry in item.get(name) or ():
-            if isinstance(entry, dict) and "length" in entry:
+        for entry in item[name]:
+            if isinstance(entry, dict) and isinstance(entry.get("length"), int):
                 entries.append({"type": entry.get("type"), "text": text[: entry["length"]], **entry})
                 del entries[-1]["length"]
                 text = text[entry["length"] :]
             else:
                 entries.append(entry)
-        if name in item:
-            item[name] = entries
+        item[name] = entries
     item.setdefault("summary", [])
     return item
 
