@@ -3,19 +3,27 @@
 import asyncio
 import gzip
 import json
+import threading
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from dragoman import ErrorCode, ErrorDelta, Message, ModelError, ToolCall
+from dragoman import ErrorCode, ErrorDelta, Message, MessageDelta, ModelError, ToolCall
 from dragoman.context.cutting import cut_unit
 from dragoman.context.timeline import Unit
 from dragoman.history import ModelOutputEntry
-from dragoman.jsontext import ARGUMENTS_SIZE, ARGUMENTS_VALUES, parse_arguments
-from dragoman.stream import ResponseReader, SseParser
-from dragoman.stream.reader import STREAM_LIMIT
+from dragoman.jsontext import ARGUMENTS_SIZE, ARGUMENTS_VALUES, SLOW_ARGUMENTS_SIZE, parse_arguments
+from dragoman.models.clients import ProviderClient
+from dragoman.request import WireRequest
+from dragoman.stream import DeltaWriter, EventDecoder, ResponseReader, SseParser, WireEvent
+from dragoman.stream.reader import ERROR_LIMIT, LARGE, STREAM_LIMIT, VALUES_LIMIT
+from dragoman.stream.sse import LINES_LIMIT
+from dragoman.target import Dialect
+from dragoman.testing import ReplayedResponse, ReplayTransport, decode_recorded
 from dragoman.tools.mcp_wire import MOST_VALUES
 from dragoman.transport import Timeouts
 from dragoman.wire import find_codec, find_dialect
@@ -135,6 +143,110 @@ def test_a_stream_without_end_ends_as_an_error() -> None:
     assert last.error_code == ErrorCode.PROTOCOL_VIOLATION
     assert "the stream is larger than" in str(last.message)
     assert STREAM_LIMIT <= 256 * 1024 * 1024
+
+
+def chat_event(delta: bytes) -> bytes:
+    return b'data: {"choices":[{"index":0,"delta":%s}]}\n\n' % delta
+
+
+FINISHED = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize("field", [b"zz", b"reasoning_details", b"annotations"])
+@pytest.mark.parametrize("value", [b"100000", b'{"a":1}', b'"\\",\\""'])
+def test_an_event_of_too_many_values_is_not_read(field: bytes, value: bytes) -> None:
+    many = b'{"%s":[%s]}' % (field, b",".join([value] * (VALUES_LIMIT + 1)))
+    for body, kind in (
+        (chat_event(many) + FINISHED, "text/event-stream"),
+        (b'{"choices":[{"message":%s,"finish_reason":"stop"}]}' % many, "application/json"),
+    ):
+        last = decode_recorded("openai-chat", body, content_type=kind)[-1]
+        assert isinstance(last, ErrorDelta)
+        assert last.error_code is ErrorCode.PROTOCOL_VIOLATION
+
+
+def test_a_large_text_may_hold_what_looks_like_values() -> None:
+    text = ",[{" * VALUES_LIMIT + "x" * LARGE
+    deltas = decode_recorded("openai-chat", chat_event(json.dumps({"content": text}).encode()) + FINISHED)
+    assert [delta.kind for delta in deltas] == ["start", "text", "done"]
+
+
+def test_an_event_of_too_many_lines_is_not_read() -> None:
+    assert SseParser().feed(b"data: 1\n" * LINES_LIMIT + b"\n")
+    with pytest.raises(ModelError, match="lines"):
+        SseParser().feed(b"data: 1\n" * (LINES_LIMIT + 2) + b"\n")
+
+
+def test_large_text_with_half_characters_is_not_read() -> None:
+    halves = rb"\ud83d" * 100
+    few, many = (chat_event(b'{"content":"%s"}' % (halves * count)) for count in (1, 1_000))
+    assert decode_recorded("openai-chat", few + FINISHED)[-1].kind == "done"
+    assert decode_recorded("openai-chat", many + FINISHED)[-1].kind == "error"
+    arguments = '{"a":"' + halves.decode() * (SLOW_ARGUMENTS_SIZE // len(halves) + 1) + '"}'
+    assert parse_arguments(arguments).error is not None
+
+
+def test_of_the_body_of_an_error_no_more_is_read_than_is_told() -> None:
+    dialect = find_dialect("openai-chat")
+    headers = {"content-type": "application/json"}
+    reader = ResponseReader(find_codec(dialect.specification), dialect, status=400, headers=headers)
+    begun = b'{"error":{"message":"too many details","details":['
+    assert reader.feed(begun) == []
+    (error,) = reader.feed(b'{"reason":"x"},' * ERROR_LIMIT)
+    assert isinstance(error, ErrorDelta)
+    assert (error.error_code, reader.finished) == (ErrorCode.INVALID_REQUEST, True)
+    assert "too many details" in (error.provider_message or "")
+
+
+class NotingDecoder:
+    """Notes in which thread it reads."""
+
+    unknown_events = 0
+
+    def __init__(self, decoder: EventDecoder, threads: list[int]) -> None:
+        self._decoder = decoder
+        self._threads = threads
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        if events:
+            self._threads.append(threading.get_ident())
+        self._decoder.decode(events)
+
+    def decode_body(self, body: bytes) -> None:
+        self._threads.append(threading.get_ident())
+        self._decoder.decode_body(body)
+
+    def end(self) -> None:
+        self._decoder.end()
+
+
+@pytest.mark.parametrize(("size", "in_loop"), [(LARGE // 2, True), (2 * LARGE, False)])
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+def test_what_is_large_is_read_outside_of_the_event_loop(size: int, in_loop: bool, kind: str) -> None:
+    threads: list[int] = []
+    dialect = find_dialect("openai-chat")
+    own = find_codec(dialect.specification)
+
+    def open_decoder(writer: DeltaWriter, record: Dialect) -> NotingDecoder:
+        return NotingDecoder(own.open_decoder(writer, record), threads)
+
+    answer = {"message" if kind == "application/json" else "delta": {"content": "x" * size}, "finish_reason": "stop"}
+    body = json.dumps({"choices": [answer]}).encode()
+    body = body if kind == "application/json" else b"data: " + body + b"\n\n"
+    chunks = tuple(body[start : start + SLICE] for start in range(0, len(body), SLICE))
+    client = ProviderClient(
+        dialect,
+        codec=msgspec.structs.replace(own, open_decoder=open_decoder),
+        api_key="sk-1234567890",
+        transport=ReplayTransport([ReplayedResponse(chunks=chunks, headers={"content-type": kind})]),
+    )
+
+    async def main() -> list[MessageDelta]:
+        request = WireRequest(path="/x", body=b"{}")
+        return [delta async for deltas in client.send(request) for delta in deltas]
+
+    assert [delta.kind for delta in asyncio.run(main())] == ["start", "text", "done"]
+    assert [thread == threading.get_ident() for thread in threads] == [in_loop]
 
 
 def nested(count: int) -> str:

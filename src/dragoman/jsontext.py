@@ -37,6 +37,7 @@ _PLAIN = frozenset({str, bool, type(None)})  # types whose every value JSON can 
 # what a character does. The longest answers of models are some 500,000 characters.
 ARGUMENTS_SIZE = 16 * 1024 * 1024
 ARGUMENTS_VALUES = 20_000
+SLOW_ARGUMENTS_SIZE = 512 * 1024  # of arguments with half a surrogate pair, which take twenty times as long to read
 _INT_DIGITS = 4_300  # what Python and msgspec read at most; msgspec counts the sign
 _LOWEST_INT, _HIGHEST_INT = -(10 ** (_INT_DIGITS - 1)), 10**_INT_DIGITS  # neither can be read
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -103,7 +104,7 @@ def parse_arguments(raw: str) -> ParsedArguments:
     if _has_more_values(raw, ARGUMENTS_VALUES):
         return ParsedArguments(error=f"arguments of more than {ARGUMENTS_VALUES:,} values are not read")
     try:
-        value, repaired = _decode(raw, MAX_DEPTH)
+        value, repaired = _decode(raw, MAX_DEPTH, slow_size=SLOW_ARGUMENTS_SIZE)
         duplicates = _duplicate_keys(raw, value) if isinstance(value, dict) else []
     except UnreadableData as error:
         return ParsedArguments(error=str(error))
@@ -163,8 +164,8 @@ def require_json(value: object, field: str) -> None:
             raise InvalidValue(f"{field} holds a {kind.__name__}: allowed are dict, list, str, number, bool, None")
 
 
-def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
-    """The value, and whether lone surrogates had to be replaced in it."""
+def _decode(data: bytes | str, depth: int, *, slow_size: int | None = None) -> tuple[Any, bool]:
+    """The value, and whether lone surrogates had to be replaced in it; larger data with such is not readable."""
     repaired = False
     try:
         try:
@@ -176,6 +177,8 @@ def _decode(data: bytes | str, depth: int) -> tuple[Any, bool]:
             text = data.decode() if isinstance(data, bytes) else join_surrogates(data)
             has_lone_halves = isinstance(data, str) and text != data
             if not has_lone_halves and not _SURROGATE_ESCAPE.search(text):
+                raise
+            if slow_size is not None and len(text) > slow_size:
                 raise
             lax = json.loads(text, parse_constant=_refuse_number, parse_float=_finite_float, parse_int=_bounded_int)
             value = _join_all_surrogates(lax)

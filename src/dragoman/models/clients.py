@@ -152,7 +152,9 @@ class ProviderClient:
                 on_answer(reader)
             chunks = response.chunks()
             async for chunk in chunks:
-                deltas = reader.feed(chunk, datetime.now(UTC))
+                now = datetime.now(UTC)
+                long = reader.is_long(chunk)
+                deltas = await _in_thread(reader.feed, chunk, now) if long else reader.feed(chunk, now)
                 finished = reader.finished
                 if deltas:
                     yield _without_secrets(deltas, told) if finished else deltas
@@ -174,7 +176,7 @@ class ProviderClient:
             await close_quietly(getattr(response, "close", None))
         now = datetime.now(UTC)
         if reader is not None:
-            last = reader.end(now, cause)
+            last = await _ended(reader, now, cause)
             cause = reader.bug
         else:
             closing = Guard(run_id=run_id, source=self.dialect.provider).close(cause, now=now)
@@ -255,6 +257,17 @@ def _key_header(dialect: Dialect) -> str:
 def _without_secrets(deltas: list[MessageDelta], secrets: Secrets) -> list[MessageDelta]:
     """The deltas of the last read, the closing one without what the provider may quote back in any of its fields."""
     return [*deltas[:-1], without_secrets(deltas[-1], secrets)] if secrets and deltas else deltas
+
+
+async def _ended(reader: ResponseReader, now: datetime, cause: Exception | None) -> list[MessageDelta]:
+    return await _in_thread(reader.end, now, cause) if reader.is_long() else reader.end(now, cause)
+
+
+async def _in_thread(read: Callable[..., list[MessageDelta]], *given: object) -> list[MessageDelta]:
+    """Read something large in a thread, so that the event loop goes on meanwhile."""
+    import asyncio
+
+    return await asyncio.to_thread(read, *given)
 
 
 async def _read_out(chunks: AsyncIterator[bytes]) -> None:

@@ -3,6 +3,7 @@
 Error statuses, whole JSON bodies, server-sent events and AWS event streams all come out as deltas that a guard passed.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,10 +24,18 @@ from .sse import SseParser
 from .textcalls import TextCallReader
 from .writer import DeltaWriter
 
-__all__ = ["BODY_LIMIT", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
+__all__ = ["BODY_LIMIT", "LARGE", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
 
 BODY_LIMIT = 64 * 1024 * 1024
 STREAM_LIMIT = 256 * 1024 * 1024
+ERROR_LIMIT = 256 * 1024  # of the body of an error; what is read of it is some lines
+# An event or a body of more bytes is large: it is read outside of the event loop, and holds no more values than this.
+# Values cost a hundred times what bytes do. The pictures and texts that make events large are one value.
+LARGE = 1024 * 1024
+VALUES_LIMIT = 250_000
+# Half a surrogate pair is read by a parser that takes twenty times as long and cannot be interrupted.
+_SLOW_LIMIT = 512 * 1024
+_JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _JSON_OPENINGS = (b"{", b"[")
 
 _Shape = TypeVar("_Shape")
@@ -81,6 +90,8 @@ class TypedJson(Generic[_Shape]):
         except msgspec.ValidationError as error:
             raise _not_of_shape(error) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if len(data) > _SLOW_LIMIT:
+                raise _not_json(data) from None
             try:
                 return msgspec.convert(decode_keeping_surrogates(data), self._shape)
             except msgspec.ValidationError as error:
@@ -104,6 +115,7 @@ class ResponseReader:
         "_has_events",
         "_opening",
         "_parser",
+        "_pending",
         "_size",
         "_text_calls",
         "_writer",
@@ -134,6 +146,7 @@ class ResponseReader:
         self._has_events = False
         self._opening: bytes | None = None
         self._size = 0
+        self._pending = 0  # bytes of the event that is not whole yet, at most
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
         self.bug: Exception | None = None  # ours, for the log
@@ -159,12 +172,19 @@ class ResponseReader:
                     raise ModelError(
                         f"the stream is larger than {STREAM_LIMIT} bytes", code=ErrorCode.PROTOCOL_VIOLATION
                     )
+                pending = self._pending + len(chunk)
                 events = self._parser.feed(chunk)
                 if events:
+                    if pending > LARGE:
+                        for _, data in events:
+                            _require_few_values(data)
+                    self._pending = 0
                     self._has_events = True
                     self._decoder.decode(events)
-                elif not self._has_events and self._begins_as_json(chunk):
-                    self._keep(chunk)
+                else:
+                    self._pending = pending
+                    if not self._has_events and self._begins_as_json(chunk):
+                        self._keep(chunk)
             else:
                 self._keep(chunk)
         except Exception as error:  # noqa: BLE001  # whatever the wire says, the stream ends legally
@@ -172,6 +192,10 @@ class ResponseReader:
         deltas = self._guard.feed_all(self._taken())
         self.finished = self._guard.finished
         return deltas
+
+    def is_long(self, chunk: bytes = b"") -> bool:
+        """Return whether reading this chunk, or the end, may take long: what is being read is large."""
+        return self._pending + len(self._body) + len(chunk) > LARGE
 
     def end(self, now: datetime | None = None, cause: Exception | None = None) -> list[MessageDelta]:
         """Return the last deltas: the body has ended, or broke off for `cause`."""
@@ -183,6 +207,7 @@ class ResponseReader:
         try:
             if self._failure is not None:
                 raise self._failure(bytes(self._body))
+            _require_few_values(self._body)
             if self._parser is None:
                 self._decoder.decode_body(bytes(self._body))
             elif not self._has_events and self._body:
@@ -202,6 +227,8 @@ class ResponseReader:
 
     def _keep(self, chunk: bytes) -> None:
         self._body += chunk
+        if self._failure is not None and len(self._body) > ERROR_LIMIT:
+            raise self._failure(bytes(self._body[:ERROR_LIMIT]))
         if len(self._body) > BODY_LIMIT:
             raise ModelError(f"the answer is larger than {BODY_LIMIT} bytes", code=ErrorCode.PROTOCOL_VIOLATION)
 
@@ -239,6 +266,21 @@ def _event_parser(content_type: str) -> EventParser | None:
     if "vnd.amazon.eventstream" in content_type:
         return EventStreamParser()
     return None
+
+
+def _require_few_values(data: bytes | bytearray) -> None:
+    """Raise ModelError for large JSON of too many values, told from its commas, before anything is built."""
+    if len(data) <= LARGE or data.count(b",") < VALUES_LIMIT:
+        return
+    commas = start = 0
+    for string in _JSON_STRING.finditer(data):  # a comma inside a text is none
+        commas += data.count(b",", start, string.start())
+        start = string.end()
+        if commas >= VALUES_LIMIT:
+            break
+    if commas + data.count(b",", start) >= VALUES_LIMIT:
+        what = f"the provider sent JSON with more than {VALUES_LIMIT:,} values at once"
+        raise ModelError(what, code=ErrorCode.PROTOCOL_VIOLATION)
 
 
 def _not_json(data: bytes) -> ModelError:

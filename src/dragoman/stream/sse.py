@@ -12,6 +12,7 @@ from .events import WireEvent
 __all__ = ["EVENT_LIMIT", "SseParser"]
 
 EVENT_LIMIT = 32 * 1024 * 1024
+LINES_LIMIT = 65_536  # of one event; each costs more than its bytes do
 _BOM = b"\xef\xbb\xbf"
 _DATA = b"data: "
 _EMPTY_LINES = re.compile(rb"\n{3,}")
@@ -100,6 +101,10 @@ def _append_events(events: list[WireEvent], blocks: bytes) -> None:
     for block in blocks.split(b"\n\n"):
         if b"data" not in block:
             continue
+        if block.count(b"\n") > LINES_LIMIT:
+            raise ModelError(
+                f"one event of the stream has more than {LINES_LIMIT} lines", code=ErrorCode.PROTOCOL_VIOLATION
+            )
         name = ""
         data: list[bytes] = []
         for line in block.split(b"\n"):
