@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -16,5 +18,6 @@ def kill(path: Path, rounds: int, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # thousands of processes or runs
 def test_agents_that_are_killed_a_hundred_times_go_on_and_do_nothing_twice(tmp_path: Path) -> None:
     assert "none lost, none doubled, nothing run twice" in kill(tmp_path / "s.db", 100)

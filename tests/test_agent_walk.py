@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FAULTS = (
     "abandoned",
@@ -32,6 +34,7 @@ def walk(runs: int, seed: int) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # thousands of processes or runs
 def test_hundreds_of_runs_full_of_faults_leave_sound_histories() -> None:
     printed = walk(300, seed=1)
     assert "300 runs from seed 1: 0 wrong" in printed

@@ -40,10 +40,12 @@ def address(request: pytest.FixtureRequest) -> str:
     return place.address
 
 
+@pytest.mark.slow  # thousands of processes or runs
 def test_a_writer_that_is_killed_loses_nothing_that_was_acknowledged(address: str) -> None:
     assert "200 kills" in run_program("kill", address, "--rounds", "200")
 
 
+@pytest.mark.slow  # thousands of processes or runs
 def test_twelve_processes_that_write_at_once_lose_and_double_nothing(address: str) -> None:
     assert "no gap, no double, no loss" in run_program("rivals", address)
 

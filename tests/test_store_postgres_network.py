@@ -188,14 +188,14 @@ class Proxy:
                     self._fall_silent(client, server, data)
                     break
                 if self.cut and is_commit:
-                    client.shutdown(socket.SHUT_RDWR)
-                if self.cut != "before" or not is_commit:
+                    self._silent.add(client)
+                    data, self.cut = b"" if self.cut == "before" else data, None
                     server.sendall(data)
-                if self.cut and is_commit:
-                    self.cut = None
                     break
-            server.shutdown(socket.SHUT_WR)  # the server answers what it has got, and ends
-            answers.join()
+                server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+            answers.join()  # the server has done what it got, and ended
+            client.shutdown(socket.SHUT_RDWR)
 
     def _fall_silent(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
         """Pass nothing more on to the client, until that one goes."""
