@@ -95,7 +95,7 @@ class Walk:
             await self._abandon(agent)
         for _ in range(chance.randrange(1, 4)):
             await session.refresh()
-            if chance.random() < 0.03 and self._store.appends_left is None:
+            if chance.random() < 0.03 and self._store.appends_left is None and not session.run_id:
                 await session.reset()
                 self.tally.counts["resets"] += 1
             if session.state.status is AgentStatus.AWAITING_HUMAN:

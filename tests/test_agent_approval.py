@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, ToolsConfig
+from dragoman import AgentConfig, AgentStatus, ErrorCode, IllegalAppend, InvalidValue, ToolsConfig
 from dragoman.agent import Agent, ApprovalDecision, ApprovalRequest
 from dragoman.history import ApprovalAnsweredEntry
-from dragoman.store import SQLiteStore, open_session, start_session
+from dragoman.store import MemoryStore, SQLiteStore, open_session, start_session
 from dragoman.testing.scripted import Call, ScriptedModel
 from dragoman.tools import FunctionTool, tool
 from tests.agent_cases import asks, kept, kinds, require_sound, result_codes, result_texts, run
@@ -136,6 +136,30 @@ def test_a_run_that_waits_can_be_aborted() -> None:
     assert (post.sent, result_codes(kept(agent))) == ([], [ErrorCode.TOOL_INTERRUPTED])
     require_sound(kept(agent))
     assert agent.run_sync("Never mind.").output == "Done."
+
+
+def test_a_session_is_not_reset_under_a_run_that_waits_or_works() -> None:
+    async def use() -> None:
+        session = await start_session(MemoryStore(), "s")
+        post = Post()
+
+        @tool
+        async def forget() -> str:
+            """Begin anew."""
+            await session.reset()
+            return "forgotten"
+
+        model = ScriptedModel(asks(Call("forget", {})), TO_ADA, "Done.")
+        agent = Agent(model, tools=[post.tool, forget], session=session)
+        assert (await agent.run("Write to Ada.")).status is AgentStatus.AWAITING_HUMAN
+        assert "reset_between_runs" in result_texts(session)[0]
+        with pytest.raises(IllegalAppend, match="reset_between_runs"):
+            await session.reset()
+        await agent.abort()
+        await session.reset()
+        require_sound(session)
+
+    run(use())
 
 
 def test_the_run_waits_until_every_call_has_its_answer() -> None:

@@ -126,6 +126,7 @@ ILLEGAL: list[tuple[str, Callable[[], AgentState], Callable[[AgentState], object
      lambda state: state.append(ApprovalAnsweredEntry("c", False))),
     ("one_run_at_a_time", fresh, lambda state: state.append(RunStartedEntry())),
     ("abort_ends_a_run", fresh, lambda state: state.append(AbortRequestedEntry())),
+    ("reset_between_runs", running, lambda state: state.reset()),
     ("steering_is_taken_up_once", fresh, lambda state: state.append(ModelInputEntry((Text("x"),), steering_serial=0))),
     ("one_run_at_a_time", running, lambda state: state.append(RunStartedEntry(run_id="q"))),
     ("one_run_at_a_time", running, lambda state: state.append(RunFinishedEntry(RunStatus.FAILED, run_id="q"))),

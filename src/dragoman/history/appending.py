@@ -102,7 +102,10 @@ class EntryAppender(ABC, Generic[_InputT, _OutputT, _ResultsT, _InstructionT, _N
         return self._append(self._history.widgets.host_notebook(content))
 
     def reset(self) -> _ResetT:
-        """Append a reset: nothing before it reaches a model any more, and the notebook is empty. Nothing is deleted."""
+        """Append a reset: nothing before it reaches a model any more, and the notebook is empty. Nothing is deleted.
+
+        Raises IllegalAppend while a run is open, also one that waits for an approval: abort that first.
+        """
         return self._append(ResetEntry())
 
 

@@ -53,6 +53,7 @@ RULES: dict[str, str] = {
     "approval_answered_once": "a call is asked about once and answered once, and a person answers what was asked",
     "one_run_at_a_time": "a run has an id and starts when no other is open; only the open one can finish",
     "abort_ends_a_run": "only an open run can be asked to end",
+    "reset_between_runs": "a reset comes when no run is open: abort an open run first",
     "steering_is_taken_up_once": "an input takes up a steering entry that no other input has taken up, oldest first",
     "compaction_covers_the_past": "a compaction stands for entries that are there",
 }
@@ -172,6 +173,11 @@ def _check_run_end(state: DerivedState, entry: RunFinishedEntry) -> None:
         _refuse("one_run_at_a_time", f"{_quoted(entry.run_id)} ends, open is {_quoted(state.current_run_id or 'none')}")
 
 
+def _check_reset(state: DerivedState, _entry: ResetEntry) -> None:
+    if state.current_run_id:
+        _refuse("reset_between_runs", f"{_quoted(state.current_run_id)} is open")
+
+
 def _check_compaction(state: DerivedState, entry: CompactionEntry) -> None:
     if entry.last_serial >= state.next_serial:
         _refuse("compaction_covers_the_past", f"it reaches to {entry.last_serial}, the last is {state.next_serial - 1}")
@@ -234,6 +240,6 @@ _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     SteeringEntry: _check_nothing,
     TakeoverEntry: _check_nothing,
     EpochEntry: _check_nothing,
-    ResetEntry: _check_nothing,
+    ResetEntry: _check_reset,
     UnknownEntry: _check_nothing,
 }

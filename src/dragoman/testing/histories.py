@@ -158,7 +158,7 @@ class _Writer:
     def step(self, *, resets: bool) -> None:
         if self._often(0.04):
             self._aside()
-        elif resets and self._often(0.01):
+        elif resets and self._often(0.01) and not self._state.current_run_id:
             self._state.reset()
         elif self._state.derived.open_calls:
             self._work_on_calls()
