@@ -175,6 +175,11 @@ def test_a_run_whose_hook_hangs_can_be_aborted(name: str) -> None:
         started_tools = [entry for entry in kept(agent).entries if isinstance(entry, ToolStartedEntry)]
         assert not (name == "before_tool" and started_tools)
         require_sound(kept(agent))
+        again = Agent(ScriptedModel(ROME, "Rain."), tools=[weather], session=kept(agent))
+        agent.use(ScriptedModel(ROME, "Rain."))
+        setattr(hooks, name, getattr(Hooks(), name))
+        for each in (agent, again):
+            assert (await each.run("And now?")).output == "Rain."
 
     run(use())
 

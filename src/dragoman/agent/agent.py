@@ -110,7 +110,7 @@ class Agent(Generic[OutputT]):
         self._runtime = runtime
         self._approval = approval
         self._output: OutputReader[OutputT] = OutputReader(output_type)
-        self._hooks = HookChain((*observers(self._config.observability, agent_name=name), *hooks))
+        self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
         self._contexts = Contexts(self._config, compactor)
         self._media = MediaReader(self._config.runtime)
         self._run: AgentRun[OutputT] | None = None
@@ -379,7 +379,7 @@ class Agent(Generic[OutputT]):
 
     def _runner(self, run: AgentRun[OutputT], session: Session, strategy: str, around: Budget | None = None) -> Runner:
         config = self._config
-        scope = Scope(session, run.run_id, hooks=self._hooks, log=run._log)
+        scope = Scope(session, run.run_id, hooks=HookChain(self._hooks), log=run._log)
         offered, registry = self._all_tools(session)
         self._budget = Budget(config.loop, seconds=time.monotonic, around=around)
         caller = ModelCaller(

@@ -69,7 +69,7 @@ class Hooks:
 
 
 class HookChain(Hooks):
-    """Calls the hooks of a run, one after the other. What a hook raises is reported, and the run goes on.
+    """Calls the hooks of one run, one after the other. What a hook raises is reported, and the run goes on.
 
     Once the run is stopped, a hook that does not end within `GRACE` seconds is cancelled.
     """
