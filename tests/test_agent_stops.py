@@ -15,6 +15,7 @@ from dragoman import (
     ModelError,
     Role,
     ToolCall,
+    tool,
 )
 from dragoman.agent import Agent, Hooks, ModelCall, ToolResultEvent
 from dragoman.context import ModelCompactor
@@ -271,3 +272,25 @@ def test_failures_that_used_tokens_count_for_the_limit_before_the_next_attempt()
         assert len(model.requests) == 2
 
     run(use())
+
+
+def test_an_agent_that_was_stopped_runs_tools_in_its_next_run() -> None:
+    async def scene() -> None:
+        began = asyncio.Event()
+
+        @tool
+        async def work(waits: bool) -> str:
+            """Work, or wait for ever."""
+            began.set()
+            await (asyncio.Event().wait() if waits else asyncio.sleep(0))
+            return "Worked."
+
+        calls = [Turn(calls=(Call("work", {"waits": waits}),)) for waits in (True, False)]
+        agent = Agent(ScriptedModel(*calls, "Done."), tools=[work])
+        stopped = agent.stream("Go.")
+        await began.wait()
+        await stopped.abort()
+        result = await agent.run("Again.")
+        assert (result.status, result.output) == (AgentStatus.COMPLETED, "Done.")
+
+    run(scene())

@@ -59,7 +59,7 @@ class Hooks:
         """A model call has ended, in a message or an error."""
 
     async def before_tool(self, call: ToolCall, context: ToolContext[Any]) -> None:
-        """A tool is about to run; its start is recorded."""
+        """A tool is about to run; its start is recorded after this."""
 
     async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
         """A tool has its result, which is recorded."""
