@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import (
-    Assembler,
     ErrorCode,
     ErrorDelta,
     Guard,
@@ -572,17 +571,6 @@ def test_a_contract_takes_a_batch_as_it_takes_one_delta_after_another(source: li
             break
     assert taken == legal
     assert (batched.state, batched.last_seq) == (single.state, single.last_seq)
-
-
-@unhurried
-@given(whole_streams(), st.integers(1, 4))
-def test_an_assembler_takes_a_batch_as_it_takes_one_delta_after_another(source: list[MessageDelta], size: int) -> None:
-    single, batched = Assembler(), Assembler()
-    for delta in source:
-        single.feed(delta)
-    for start in range(0, len(source), size):
-        batched.feed_all(source[start : start + size])
-    assert batched.result() == single.result()
 
 
 def test_the_last_possible_seq_leaves_room_for_an_end() -> None:

@@ -169,7 +169,7 @@ def test_an_id_that_stands_twice_in_one_turn_leaves_no_call_unanswered() -> None
 
 @given(st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=30, unique=True))
 def test_ids_and_names_map_injectively_into_the_targets_alphabet(names: list[str]) -> None:
-    tools = tuple(ToolSpec(name) for name in names if not any(letter.isspace() or letter < "!" for letter in name))
+    tools = tuple(ToolSpec(name) for name in names if name.isprintable() and not any(map(str.isspace, name)))
     turns = [message for name in names for message in (by(ELSEWHERE, call(name)), answer(name))]
     handed = fit(Message.user("go"), *turns, rules=STRICT, tools=tools)
     ids = [part.tool_call_id for message in handed.messages for part in message.tool_calls]
