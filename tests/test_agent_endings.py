@@ -17,7 +17,7 @@ from dragoman.message import MessageMeta, ModelInvocationDescriptor, Role, Text
 from dragoman.testing import ScriptedModel, Turn
 from dragoman.testing.scripted import Call
 from dragoman.tools import tool
-from tests.agent_cases import kept, kinds, read, require_sound, result_codes, result_texts, run
+from tests.agent_cases import kept, kinds, read, require_sound, result_codes, result_texts, run, weather
 from tests.agent_stage import S, Stage, resumed_at, says
 
 SHORT = [
@@ -172,7 +172,7 @@ def test_a_cut_output_of_a_type_goes_on_and_is_read_as_one() -> None:
 def test_a_cut_answer_with_calls_goes_on_without_running_them() -> None:
     turn = Turn(text="I look.", calls=(Call("look", '{"at": "se'),), finish_reason=FinishReason.LENGTH)
     agent = Agent(ScriptedModel(turn, "There is the sea."), config=continuing(1))
-    assert agent.run_sync("Go.").output == "There is the sea."
+    assert agent.run_sync("Go.").output == "I look.There is the sea."
     require_sound(kept(agent))
 
 
@@ -260,3 +260,13 @@ def test_what_the_provider_said_is_in_the_error_the_event_and_the_entry_without_
 def test_an_entry_keeps_no_secret_that_a_provider_echoed() -> None:
     entry = InterruptionEntry(ErrorCode.AUTHENTICATION, provider_message="bad key sk-live-0123456789abcdefghij")
     assert entry.provider_message == "bad key [redacted]"
+
+
+@pytest.mark.parametrize("arguments", [{"city": "Rome"}, '{"ci'])
+def test_a_cut_answer_with_a_call_keeps_its_first_piece_when_it_goes_on(arguments: Any) -> None:
+    first = Turn(text="Unplug it, ", calls=(Call("weather", arguments),), finish_reason=FinishReason.LENGTH)
+    config = AgentConfig(loop=LoopConfig(continue_cut=1))
+    result = Agent(ScriptedModel(first, "then open it."), tools=[weather], config=config).run_sync("How?")
+    assert (result.status, result.output) == (AgentStatus.COMPLETED, "Unplug it, then open it.")
+    assert result.message is not None
+    assert result.message.tool_calls == ()

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from ..errors import ErrorCode, redact
-from ..history import ContextualHistoryEntry, HistoryEntry, ModelOutputEntry, RunStartedEntry
+from ..history import ContextualHistoryEntry, HistoryEntry, ModelOutputEntry, RunStartedEntry, ToolResultsEntry
 from ..history.derived import AnswerEnd
-from ..message import FinishReason, Message
+from ..message import FinishReason, Message, ToolCall
 from .actions import RunError
 
 __all__ = [
@@ -59,7 +59,10 @@ def find_shortfall(end: AnswerEnd) -> RunError | None:
 
 
 def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None:
-    """Return the last thing that a model said in a run; an answer that was cut and went on is one message."""
+    """Return the last thing that a model said in a run; an answer that was cut and went on is one message.
+
+    The calls of a piece that was cut are not part of it: they did not run.
+    """
     pieces: list[Message] = []
     is_continued = True
     for place in range(len(entries) - 1, -1, -1):
@@ -70,9 +73,12 @@ def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None
             pieces.append(entry.message)
             is_continued = False
         elif pieces and isinstance(entry, ContextualHistoryEntry):
-            if not entry.metadata.get(CONTINUES_KEY):
+            if entry.metadata.get(CONTINUES_KEY):
+                is_continued = True
+            elif not (is_continued and isinstance(entry, ToolResultsEntry)):  # of calls that were cut off too
                 break
-            is_continued = True
     if len(pieces) < 2:
         return pieces[0] if pieces else None
-    return msgspec.structs.replace(pieces[0], parts=tuple(part for piece in reversed(pieces) for part in piece.parts))
+    last, *earlier = pieces
+    parts = [part for piece in reversed(earlier) for part in piece.parts if not isinstance(part, ToolCall)]
+    return msgspec.structs.replace(last, parts=(*parts, *last.parts))
