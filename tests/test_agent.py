@@ -679,3 +679,32 @@ def test_steering_a_run_that_never_begins_is_refused() -> None:
                 await under_way.result()
 
     run(use())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"hooks": [5]},
+        {"hooks": 5},
+        {"approval": "yes"},
+        {"compactor": 5},
+        {"output_type": "str"},
+        {"name": 5},
+        {"instructions": 5},
+    ],
+    ids=str,
+)
+def test_an_agent_refuses_at_once_what_it_could_not_use(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue, match=next(iter(given))):
+        Agent(ScriptedModel("Hi."), **given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"wait_seconds": each} for each in ("3", None, float("nan"), -1, True)]
+    + [{"strategy": each} for each in (5, None, ["a"])],
+    ids=str,
+)
+def test_a_run_refuses_at_once_what_it_could_not_use(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue, match=next(iter(given))):
+        Agent(ScriptedModel("Hi.")).run_sync("Hi.", **given)

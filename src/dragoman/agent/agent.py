@@ -26,12 +26,13 @@ from ..history import (
     MemoryNotebookWidget,
     ModelInputEntry,
 )
-from ..message import FinishReason
+from ..message import FinishReason, require_text
 from ..models import model as named_model
 from ..request import AgentConfig
 from ..router import AnyModel, ProviderRouter
 from ..store import Lease, MemoryStore, Session, SessionBusy, SessionHold, start_session
 from ..store.leases import session_busy, this_process
+from ..store.refusals import require_seconds
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
 from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
@@ -100,7 +101,12 @@ class Agent(Generic[OutputT]):
         hooks: Iterable[Hooks] = (),
         compactor: Compactor | None = None,
     ) -> None:
-        _require_kinds(config, session, hooks)
+        hooks = _as_hooks(hooks)
+        _require_kinds(config, session, name=name, instructions=instructions)
+        if approval is not None and not callable(approval):
+            raise InvalidValue.of("approval", approval, "a function that decides about a call")
+        if compactor is not None and not hasattr(compactor, "plan"):
+            raise InvalidValue.of("compactor", compactor, "a Compactor, such as ModelCompactor()")
         self._config = config or AgentConfig()
         self._router = _router(model, self._config)
         self._tools = _chosen(ToolRegistry(tools), self._config, session)
@@ -143,6 +149,7 @@ class Agent(Generic[OutputT]):
         `wait_seconds`; nothing else. On a session with an unfinished run it goes on exactly where that stopped; a
         prompt is then taken up before the next model call.
         """
+        require_seconds(wait_seconds, "wait_seconds", 0.0)
         left = await self._wait_for_own_run(wait_seconds)
         return await self._start(prompt, strategy, keeps_events=False, wait_seconds=left).result()
 
@@ -279,6 +286,8 @@ class Agent(Generic[OutputT]):
     ) -> AgentRun[OutputT]:
         if self._run is not None and not self._run.is_done:
             raise session_busy(self._own_lease())
+        require_text("strategy", strategy)
+        require_seconds(wait_seconds, "wait_seconds", 0.0)
         entry = None if prompt is None else as_input(prompt)
         session = self._session
         if session is None and entry is None:
@@ -461,13 +470,21 @@ def _new_run_id() -> str:
     return os.urandom(8).hex()
 
 
-def _require_kinds(config: object, session: object, hooks: object) -> None:
+def _as_hooks(hooks: object) -> tuple[Hooks, ...]:
+    given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
+    if not isinstance(hooks, Iterable) or not all(isinstance(each, Hooks) for each in given):
+        raise InvalidValue.of("hooks", hooks, "a list of Hooks, such as [one_hook]")
+    return given
+
+
+def _require_kinds(config: object, session: object, *, name: object, instructions: object) -> None:
     if config is not None and not isinstance(config, AgentConfig):
         raise InvalidValue.of("config", config, "an AgentConfig")
     if session is not None and not isinstance(session, Session):
         raise InvalidValue.of("session", session, "a Session, which start_session() or open_session() returns")
-    if not isinstance(hooks, Iterable):
-        raise InvalidValue.of("hooks", hooks, "a list of Hooks, such as [one_hook]")
+    require_text("name", name)
+    if instructions is not None:
+        require_text("instructions", instructions)
 
 
 def _router(model: AnyModel | ProviderRouter | str, config: AgentConfig) -> ProviderRouter:

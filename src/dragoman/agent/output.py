@@ -21,6 +21,8 @@ class OutputReader(Generic[OutputT]):
     """Reads messages as values of a type; text is read as it is."""
 
     def __init__(self, output_type: type[OutputT]) -> None:
+        if isinstance(output_type, str):
+            raise InvalidValue.of("output_type", output_type, "a type, such as str, and not its name")
         self.is_text = output_type is str
         self._name = getattr(output_type, "__name__", str(output_type))
         self._schema: TypeSchema[OutputT] | None = None
