@@ -138,6 +138,41 @@ def test_a_run_that_waits_can_be_aborted() -> None:
     assert agent.run_sync("Never mind.").output == "Done."
 
 
+@pytest.mark.parametrize("there", ["removed", "disabled", "changed"])
+def test_a_call_waits_for_its_person_whatever_tools_the_next_agent_has(there: str) -> None:
+    async def use() -> None:
+        post = Post()
+        session = await start_session(MemoryStore(), "s")
+        first = Agent(ScriptedModel(TO_ADA), tools=[post.tool], session=session)
+        assert (await first.run("Write to Ada.")).status is AgentStatus.AWAITING_HUMAN
+
+        @tool(name="send", requires_approval=True)
+        def other(number: int) -> str:
+            """Send a number."""
+            return str(number)
+
+        tools = {"removed": [], "disabled": [post.tool], "changed": [other]}[there]
+        config = AgentConfig(tools=ToolsConfig(disabled=("send",))) if there == "disabled" else None
+        second = Agent(ScriptedModel("Done."), tools=tools, session=session, config=config)
+        assert (await second.run()).status is AgentStatus.AWAITING_HUMAN
+        assert session.state.derived.approvals_asked
+        await second.approve("a")
+        third = Agent(ScriptedModel("Done."), tools=[post.tool], session=session)
+        assert ((await third.run()).output, post.sent) == ("Done.", ["1 to Ada"])
+
+    run(use())
+
+
+def test_arguments_of_an_approval_are_not_converted_whoever_gave_them() -> None:
+    post = Post()
+    with pytest.raises(InvalidValue, match="do not fit send"):
+        asyncio.run(asking(post).approve("a", arguments={"to": "Ada", "copies": "3"}))
+    policy = ApprovalDecision(True, arguments={"to": "Ada", "copies": "3"})
+    agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], approval=lambda _: policy)
+    agent.run_sync("Write to Ada.")
+    assert (post.sent, result_codes(kept(agent))) == ([], [ErrorCode.INVALID_ARGUMENTS])
+
+
 def test_a_session_is_not_reset_under_a_run_that_waits_or_works() -> None:
     async def use() -> None:
         session = await start_session(MemoryStore(), "s")

@@ -107,8 +107,10 @@ def test_arguments_against_the_schema_are_answered_with_what_is_wrong() -> None:
 
 
 def test_arguments_that_a_person_changed_take_the_place_of_the_calls_own() -> None:
-    prepared = SEARCHING.prepare(call("search", {"query": "x"}), {"query": "y", "limit": "2"})
+    prepared = SEARCHING.prepare(call("search", {"query": "x"}), {"query": "y", "limit": 2})
     assert isinstance(prepared, ReadyCall)
+    unlike = SEARCHING.prepare(call("search", {"query": "x"}), {"query": "y", "limit": "2"})
+    assert isinstance(unlike, HistoryToolCallResult)  # only what a model wrote is converted
     assert prepared.arguments == {"query": "y", "limit": 2}
     broken = SEARCHING.prepare(call("search", "{"), {"query": "y"})
     assert isinstance(broken, ReadyCall)

@@ -71,16 +71,15 @@ class ToolRunner:
         answered = call.answered
         if answered is not None and not answered.approved:
             return _denied(call, answered.reason)
+        if call.awaits_answer and call.started is None:
+            return Step.WAIT  # whatever tools this agent has: they are looked at after the decision
         ready = self._prepare(call)
         if isinstance(ready, HistoryToolCallResult):
             return interrupted_result(call, CRASHED) if call.started is not None else ready
         if call.started is not None and not (call.started.idempotent and ready.definition.idempotent):
             return interrupted_result(call, CRASHED)
-        if answered is None and call.started is None:
-            if call.asked is not None:
-                return Step.WAIT
-            if self._needs_approval(ready):
-                return Step.ASK
+        if answered is None and call.started is None and self._needs_approval(ready):
+            return Step.ASK
         bound = self._executor.bind(ready)
         if isinstance(bound, HistoryToolCallResult):
             return interrupted_result(call, CRASHED) if call.started is not None else bound
@@ -164,7 +163,7 @@ class ToolRunner:
         is_changed = call.answered is not None and call.answered.arguments is not None
         if known is not None and (known.start is not None or not is_changed):
             return known
-        ready = self._executor.prepare(call.request, call.arguments)
+        ready = self._executor.prepare(call.request, None if call.answered is None else call.answered.arguments)
         if isinstance(ready, ReadyCall):
             self._prepared[call.tool_call_id] = ready
         return ready

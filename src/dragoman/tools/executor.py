@@ -70,7 +70,8 @@ class ToolExecutor:
     def prepare(self, call: ToolCall, arguments: dict[str, Any] | None = None) -> ReadyCall | HistoryToolCallResult:
         """Return the call ready to be bound, or the result that says why it cannot be. Calls no code of the user.
 
-        `arguments` replace those of the call: what a person changed when approving it.
+        `arguments` replace those of the call: a person or a policy changed them. They must fit the schema as they are;
+        only what a model wrote is converted.
         """
         definition = self._registry.find(call.tool_name)
         if definition is None:
@@ -81,7 +82,9 @@ class ToolExecutor:
             return _refused(call, f"The arguments of {call.tool_name} could not be read: {reason}.")
         try:
             require_json_object(given, "arguments")
-            given, warnings = coerce_arguments(given, definition.parameter_schema)
+            warnings: Sequence[str] = ()
+            if arguments is None:
+                given, warnings = coerce_arguments(given, definition.parameter_schema)
             problems = definition.checker.problems(given)
         except InvalidValue as error:
             problems = [str(error)]
