@@ -1,4 +1,7 @@
-"""Model calls of a run: the context is built, a model is asked, its deltas are told. Decides nothing."""
+"""Model calls of a run: the context is built, a model is asked, its deltas are told.
+
+It decides only what a provider's refusal means. Whether to try again is the loop's decision.
+"""
 
 import sys
 from collections.abc import Mapping

@@ -130,11 +130,11 @@ class AgentLoop:
         ending: Ending | None = None
         while ending is None:
             if self._state.open_calls:
-                ending = yield from self._drop_calls() if self._is_stopped else self._answer_calls()
+                ending = yield from self._drop_calls() if self._answer_is_unusable else self._answer_calls()
                 continue
             if self._state.steering:
                 yield from self._append(*(said.to_input() for said in self._state.steering))
-            is_due = self._state.owes_answer and not self._is_stopped
+            is_due = self._state.owes_answer and not self._answer_is_unusable
             ending = yield from self._get_answer() if is_due else self._complete()
         return ending
 
@@ -198,7 +198,7 @@ class AgentLoop:
         return end is not None and end.reason is FinishReason.REFUSAL
 
     @property
-    def _is_stopped(self) -> bool:
+    def _answer_is_unusable(self) -> bool:
         """Whether the newest answer refuses or is not whole: its calls do not run, and the model is not asked again."""
         return self._is_refused or self._shortfall is not None
 

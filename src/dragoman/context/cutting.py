@@ -18,7 +18,6 @@ from .timeline import Unit
 
 __all__ = ["cut_text", "cut_unit"]
 
-# How much of what may be shown is the beginning; the rest is the end.
 # Below this many characters a picture or file, which no cut makes smaller, is left out.
 _LEAST_FOR_MEDIA = 4_000
 
