@@ -109,13 +109,12 @@ class ResponseReader:
 
     __slots__ = (
         "_body",
+        "_decoded",
         "_decoder",
         "_failure",
         "_guard",
-        "_has_events",
         "_opening",
         "_parser",
-        "_pending",
         "_size",
         "_text_calls",
         "_writer",
@@ -143,10 +142,9 @@ class ResponseReader:
             self._decoder = RawKeepingDecoder(self._decoder, self._writer, redact_raw)
         self._text_calls = text_calls
         self._body = bytearray()
-        self._has_events = False
         self._opening: bytes | None = None
         self._size = 0
-        self._pending = 0  # bytes of the event that is not whole yet, at most
+        self._decoded = 0  # how many bytes had come with the last event; 0 before the first
         self._parser: EventParser | None = None
         self._failure: Callable[[bytes], ModelError] | None = None
         self.bug: Exception | None = None  # ours, for the log
@@ -167,24 +165,20 @@ class ResponseReader:
         self._writer.now = now
         try:
             if self._parser is not None:
-                self._size += len(chunk)
-                if self._size > STREAM_LIMIT:
+                self._size = size = self._size + len(chunk)
+                if size > STREAM_LIMIT:
                     raise ModelError(
                         f"the stream is larger than {STREAM_LIMIT} bytes", code=ErrorCode.PROTOCOL_VIOLATION
                     )
-                pending = self._pending + len(chunk)
                 events = self._parser.feed(chunk)
                 if events:
-                    if pending > LARGE:
+                    if size - self._decoded > LARGE:
                         for _, data in events:
                             _require_few_values(data)
-                    self._pending = 0
-                    self._has_events = True
+                    self._decoded = size
                     self._decoder.decode(events)
-                else:
-                    self._pending = pending
-                    if not self._has_events and self._begins_as_json(chunk):
-                        self._keep(chunk)
+                elif not self._decoded and self._begins_as_json(chunk):
+                    self._keep(chunk)
             else:
                 self._keep(chunk)
         except Exception as error:  # noqa: BLE001  # whatever the wire says, the stream ends legally
@@ -195,7 +189,7 @@ class ResponseReader:
 
     def is_long(self, chunk: bytes = b"") -> bool:
         """Return whether reading this chunk, or the end, may take long: what is being read is large."""
-        return self._pending + len(self._body) + len(chunk) > LARGE
+        return self._size - self._decoded + len(self._body) + len(chunk) > LARGE
 
     def end(self, now: datetime | None = None, cause: Exception | None = None) -> list[MessageDelta]:
         """Return the last deltas: the body has ended, or broke off for `cause`."""
@@ -210,7 +204,7 @@ class ResponseReader:
             _require_few_values(self._body)
             if self._parser is None:
                 self._decoder.decode_body(bytes(self._body))
-            elif not self._has_events and self._body:
+            elif not self._decoded and self._body:
                 self._decoder.decode_body(bytes(self._body))  # gateways send JSON under the name of a stream
             else:
                 self._decode_last(self._parser.end())
