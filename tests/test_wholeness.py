@@ -612,6 +612,28 @@ def test_a_failure_without_a_name_ends_an_answer_of_bedrock(headers: dict[str, s
     assert answer.error.provider_message == "boom"
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [{"index": 0}, {"index": 0, "funktion": {"arguments": "/safe"}}, {"index": 0, "function": {"argumentz": "/safe"}}],
+)
+def test_a_call_of_chat_that_something_unknown_came_for_is_not_used(lost: Object) -> None:
+    first = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"at": "/tmp'}}
+    last = {"index": 0, "function": {"arguments": '"}'}}
+    pieces = [chunk({"tool_calls": [entry]}) for entry in (first, lost, last)]
+    assert call_of(chat(*pieces, chunk({}, "tool_calls"))).parse_error
+
+
+@pytest.mark.parametrize("delta", [None, 5, ["/safe"], {}])
+def test_a_call_of_responses_with_a_piece_that_cannot_be_read_needs_its_whole(delta: Any) -> None:
+    opened = {"type": "response.output_item.added", "output_index": 0, "item": call_item(arguments="")}
+    piece = {"type": "response.function_call_arguments.delta", **PLACE}
+    events = [opened, *({**piece, "delta": text} for text in ('{"at": "/tmp', delta, '"}'))]
+    bare = call_item(arguments="")
+    assert call_of(responses(*events, item_done(bare), completed(bare))).parse_error
+    whole = call_item(arguments='{"at": "/tmp"}')
+    assert call_of(responses(*events, item_done(whole), completed(whole))).arguments == {"at": "/tmp"}
+
+
 def test_a_piece_of_a_call_in_the_deprecated_form_alone_is_an_error() -> None:
     first = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"at": "/tmp'}}
     last = {"index": 0, "function": {"arguments": '"}'}}

@@ -14,6 +14,7 @@ from ...errors import ErrorCode, ModelError
 from ...jsontext import encode_json, parse_arguments
 from ...stream import DeltaWriter
 from ..callids import CallIds
+from ..wholeness import PIECE_LOST
 
 __all__ = ["CallPiece", "CalledFunction", "FurtherPiece", "ToolCallJoiner"]
 
@@ -22,7 +23,7 @@ _MARKS = re.compile(r'\\.?|["{}]', re.DOTALL)  # what says where an object ends;
 
 class CalledFunction(msgspec.Struct, gc=False):
     name: str | None = None
-    arguments: Any = None  # text; some vendors send the object itself
+    arguments: Any = msgspec.UNSET  # text; some vendors send the object itself
 
 
 class _Custom(msgspec.Struct, gc=False):
@@ -56,7 +57,8 @@ class _Call:
     """One tool call. It opens in the stream once its name is complete, and gets its id then."""
 
     __slots__ = (
-        "_depth", "_ended", "_escaped", "_in_string", "_scanned", "data", "id", "index", "name", "pieces", "wire_id",
+        "_depth", "_ended", "_escaped", "_in_string", "_scanned", "damaged", "data", "id", "index", "name", "pieces",
+        "wire_id",
     )  # fmt: skip
 
     def __init__(self, index: int | None, wire_id: str | None) -> None:
@@ -66,6 +68,7 @@ class _Call:
         self.name = ""
         self.pieces: list[str] = []
         self.data: dict[str, Any] = {}
+        self.damaged = False  # whether something came for it that is not known
         self._scanned = 0  # how many of the pieces the fields below know
         self._depth = 0
         self._ended = 0  # how many objects, one after the other, the pieces were
@@ -155,15 +158,15 @@ class ToolCallJoiner:
                     continue
                 self._start_call(call)  # another call: some hosts give all of them the same id
             self._ids.note(wire_id, call.name, arguments)
-            self._writer.call_end(call.id, call.data or None)
+            self._writer.call_end(call.id, call.data or None, PIECE_LOST if call.damaged else None)
 
     def _add_piece(self, piece: CallPiece, closed: Sequence[_Call]) -> _Call | None:
-        function = piece.function
-        name, arguments = (function.name, function.arguments) if function is not None else (None, None)
-        if piece.custom is not None and not name:
-            name, arguments = piece.custom.name, piece.custom.input
-        if arguments is not None and arguments.__class__ is not str:
-            arguments = encode_json(arguments).decode()
+        name, arguments = _called(piece)
+        if arguments is msgspec.UNSET:
+            arguments = None
+            if not name and not piece.id and piece.extra_content is None:
+                self._damage(piece.index)
+                return None
         call = self._find_call(piece, name, arguments)
         if call is None or (name and call in closed):
             if not (name or piece.id or arguments):
@@ -190,6 +193,11 @@ class ToolCallJoiner:
             if call.id:
                 self._writer.call_args(call.id, arguments)
         return call
+
+    def _damage(self, index: int | None) -> None:
+        """Skip an entry of which nothing is known. The calls that it may be for are not used."""
+        for call in self._calls:
+            call.damaged = call.damaged or index is None or call.index == index
 
     def _find_call(self, piece: CallPiece, name: str | None, arguments: str | None) -> _Call | None:
         """Return the call that a piece continues; None where it begins one.
@@ -228,3 +236,16 @@ class ToolCallJoiner:
         self._writer.call_start(call.id, call.name)
         if call.pieces:
             self._writer.call_args(call.id, "".join(call.pieces))
+
+
+def _called(piece: CallPiece) -> tuple[str | None, Any]:
+    """The name and the argument text of an entry; UNSET for text that it has no field for."""
+    name: str | None = None
+    arguments: Any = msgspec.UNSET
+    if piece.function is not None:
+        name, arguments = piece.function.name, piece.function.arguments
+    if piece.custom is not None and not name:
+        name, arguments = piece.custom.name, piece.custom.input
+    if arguments is None or arguments is msgspec.UNSET or arguments.__class__ is str:
+        return name, arguments
+    return name, encode_json(arguments).decode()

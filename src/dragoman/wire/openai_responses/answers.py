@@ -22,7 +22,7 @@ from ...stream import DeltaWriter, WireEvent
 from ..callids import CallIds
 from ..failures import error_from_event, error_from_words, error_words, not_an_answer
 from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, read_object
-from ..wholeness import NOT_CLOSED, WHOLE_FINISHES, contradicted, lost, worst_word
+from ..wholeness import NOT_CLOSED, PIECE_LOST, WHOLE_FINISHES, contradicted, lost, worst_word
 from .dialects import ResponsesDialect
 from .items import (
     NOT_KEPT,
@@ -238,6 +238,7 @@ class Decoder:
         if item is None:  # a resumed stream may begin after the item's opening
             item = self._open({"type": kind, "id": event.item_id}, event.output_index)
         if type(event.delta) is not str or item.closed or item.kind != kind:
+            item.damaged = item.damaged or not item.closed
             self.unknown_events += 1
             return
         index = (event.summary_index if channel == "summary_text" else event.content_index) or 0
@@ -569,6 +570,8 @@ def _why_unusable(item: OutputItem) -> str | None:
     """Return why a call must not run: the provider did not end it, or calls it unfinished."""
     if item.final is None:
         return NOT_CLOSED
+    if item.damaged and not (item.wholes or item.final.get("arguments") or item.final.get("input")):
+        return PIECE_LOST
     return f"the provider calls the call {text_in(item.final, 'status')!r}" if item.is_unfinished else None
 
 

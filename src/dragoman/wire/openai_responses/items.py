@@ -143,8 +143,8 @@ class OutputItem:
     """An open output item: its first form, the pieces of its texts, and its final form once that is known."""
 
     __slots__ = (
-        "call_id", "channel", "closed", "content_done", "current", "early", "final", "held", "item_id", "kind",
-        "opened", "part_index", "pieces", "place", "texts", "wholes", "writing", "written",
+        "call_id", "channel", "closed", "content_done", "current", "damaged", "early", "final", "held", "item_id",
+        "kind", "opened", "part_index", "pieces", "place", "texts", "wholes", "writing", "written",
     )  # fmt: skip
 
     def __init__(self, opened: dict[str, Any]) -> None:
@@ -167,6 +167,7 @@ class OutputItem:
         self.place: int | None = None  # among the items, by when they were first written
         self.early: dict[str, Any] | None = None  # what a reasoning item was closed with before its end
         self.written = ""
+        self.damaged = False  # whether a piece came that cannot be read
         self.closed = False
 
     @property
