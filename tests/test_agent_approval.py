@@ -7,11 +7,20 @@ from typing import Any
 
 import pytest
 
-from dragoman import AgentConfig, AgentStatus, ErrorCode, IllegalAppend, InvalidValue, ToolsConfig
+from dragoman import (
+    AgentConfig,
+    AgentStatus,
+    ErrorCode,
+    IllegalAppend,
+    InvalidValue,
+    LoopConfig,
+    TokenUsage,
+    ToolsConfig,
+)
 from dragoman.agent import Agent, ApprovalDecision, ApprovalRequest
 from dragoman.history import ApprovalAnsweredEntry
 from dragoman.store import MemoryStore, SQLiteStore, open_session, start_session
-from dragoman.testing.scripted import Call, ScriptedModel
+from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import FunctionTool, tool
 from tests.agent_cases import asks, kept, kinds, require_sound, result_codes, result_texts, run
 
@@ -171,6 +180,28 @@ def test_arguments_of_an_approval_are_not_converted_whoever_gave_them() -> None:
     agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], approval=lambda _: policy)
     agent.run_sync("Write to Ada.")
     assert (post.sent, result_codes(kept(agent))) == ([], [ErrorCode.INVALID_ARGUMENTS])
+
+
+@pytest.mark.parametrize(
+    ("limits", "calls"),
+    [({"max_iterations": 3}, 3), ({"max_cost": 0.5}, 2), ({"max_tool_rounds": 2}, 3), ({"max_tokens": 40}, 3)],
+    ids=str,
+)
+def test_the_limits_of_a_run_do_not_begin_anew_with_each_approval(limits: dict[str, Any], calls: int) -> None:
+    async def use() -> None:
+        usage = TokenUsage(input_tokens=10, output_tokens=5, cost=0.25)
+        model = ScriptedModel(Turn(calls=(Call("send", {"to": "Ada"}),), usage=usage), repeats=True)
+        agent = Agent(model, tools=[Post().tool], config=AgentConfig(loop=LoopConfig(**limits)))
+        result = await agent.run("Write to Ada.")
+        run_id = result.run_id
+        while result.status is AgentStatus.AWAITING_HUMAN:
+            await agent.approve(result.approvals[0].tool_call_id)
+            result = await agent.run()
+        assert result.error is not None
+        assert (result.error.code, len(model.requests)) == (ErrorCode.LIMIT_REACHED, calls)
+        assert (result.run_id, result.usage.cost) == (run_id, 0.25 * calls)
+
+    run(use())
 
 
 def test_a_session_is_not_reset_under_a_run_that_waits_or_works() -> None:

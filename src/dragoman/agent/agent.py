@@ -391,6 +391,8 @@ class Agent(Generic[OutputT]):
         scope = Scope(session, run.run_id, hooks=HookChain(self._hooks), log=run._log)
         offered, registry = self._all_tools(session)
         self._budget = Budget(config.loop, seconds=time.monotonic, around=around)
+        if session.run_id:  # the run goes on
+            self._budget.note_record(session.entries, session.run_id)
         caller = ModelCaller(
             scope,
             self._router,

@@ -1,9 +1,18 @@
 """What a run may use up, counted. Runs inside runs count for those around them too."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from ..history import (
+    CompactionEntry,
+    HistoryEntry,
+    InterruptionEntry,
+    ModelOutputEntry,
+    RunStartedEntry,
+    ToolResultsEntry,
+)
 from ..request import LoopConfig
 from ..usage import TokenUsage
+from .answers import CONTINUES_KEY
 
 __all__ = ["Budget"]
 
@@ -16,9 +25,28 @@ class Budget:
         self.usage = TokenUsage()
         self.model_calls = 0
         self.tool_rounds = 0
+        self.continuations = 0  # how often a model was asked to go on with a cut answer
         self._seconds = seconds
         self._started = seconds()
         self._all: tuple[Budget, ...] = (self, *(around._all if around else ()))
+
+    def note_record(self, entries: Sequence[HistoryEntry], run_id: str) -> None:
+        """Count what the record says that the open run has used: its limits do not begin anew when it is resumed.
+
+        The time is not in the record: `max_seconds` counts from each resumption, and not while a person is waited for.
+        """
+        for index in range(len(entries) - 1, -1, -1):
+            entry = entries[index]
+            if isinstance(entry, RunStartedEntry) and entry.run_id == run_id:
+                return
+            if isinstance(entry, ModelOutputEntry):
+                self.model_calls += 1
+            self.tool_rounds += isinstance(entry, ToolResultsEntry)
+            self.continuations += bool(entry.metadata.get(CONTINUES_KEY))
+            if isinstance(entry, (ModelOutputEntry, CompactionEntry)):
+                self.usage += entry.usage or TokenUsage()
+            elif isinstance(entry, InterruptionEntry) and entry.partial is not None and entry.partial.meta is not None:
+                self.usage += entry.partial.meta.usage or TokenUsage()
 
     @property
     def seconds_left(self) -> float | None:

@@ -104,7 +104,6 @@ class AgentLoop:
         self.call_index = 0  # of the model call under way, and of what follows from it
         self._answers = 0
         self._state = state
-        self._continues_left = budget.limits.continue_cut
         self._judge = judge
         self._budget = budget
         self._chance = chance
@@ -275,9 +274,10 @@ class AgentLoop:
 
     def _continue_or_fail(self, error: RunError) -> Steps:
         """Ask the model to go on with a cut answer while the settings allow it; else end."""
-        if error.code is not ErrorCode.OUTPUT_CUT or self._continues_left == 0:
+        budget = self._budget
+        if error.code is not ErrorCode.OUTPUT_CUT or budget.continuations >= budget.limits.continue_cut:
             return (yield from self._end(_S.FAILED, error))
-        self._continues_left -= 1
+        budget.continuations += 1
         notes = {INJECTED_KEY: True, CONTINUES_KEY: True}
         yield from self._append(ModelInputEntry.of(CONTINUE_PROMPT, metadata=notes))
         return None
