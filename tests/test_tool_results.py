@@ -2,8 +2,9 @@
 
 import asyncio
 import enum
+import threading
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -252,3 +253,47 @@ def test_a_tool_that_cancels_its_own_task_has_failed() -> None:
         await asyncio.Event().wait()
 
     assert run_one(definition("give", execute)).text() == "give failed: CancelledError"
+
+
+ROW = {"name": "Ada", "marks": [1, 2.5, None, True], "at": (1, 2)}
+LARGE: dict[str, Any] = {
+    "rows": [ROW] * 3_000,
+    "rows in a dict": {"rows": [ROW] * 3_000, "count": 3_000, 7: ["x"] * 6_000},
+    "a large dict": dict.fromkeys(range(3000), ROW),
+    "one large row": [[ROW] * 3_000],
+    "a long text": ["a", "x" * 2_000_000, {"b": "y" * 2_000_000}],
+    "nothing but nulls": [None] * 6_000,
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("make", [returning, returning_async])
+def test_a_large_value_is_told_as_a_small_one_is(make: Callable[[Any], ToolDefinition], name: str) -> None:
+    assert run_one(make(LARGE[name])).text() == msgspec.json.encode(LARGE[name]).decode()
+
+
+def test_a_number_that_json_lacks_is_named_in_a_large_value() -> None:
+    value = [*([ROW] * 3_000), {"x": float("nan")}]
+    assert run_one(returning_async(value)).text().endswith(',{"x":"NaN"}]')
+
+
+def test_a_large_value_is_not_read_in_the_event_loop() -> None:
+    threads: set[int] = set()
+
+    class Watched(Mapping[str, int]):
+        def __getitem__(self, name: str) -> int:
+            return 1
+
+        def __iter__(self) -> Iterator[str]:
+            threads.add(threading.get_ident())
+            return iter(("a",))
+
+        def __len__(self) -> int:
+            return 1
+
+    assert run_one(returning_async([Watched()])).text() == '[{"a":1}]'
+    assert threads == {threading.get_ident()}
+    threads.clear()
+    run_one(returning_async([Watched()] * 6_000))
+    assert threads
+    assert threading.get_ident() not in threads

@@ -1,7 +1,7 @@
 """Converts what a tool returned to what the history keeps: text at three levels of detail, and parts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,10 +13,12 @@ from ..message import FileRef, Image, Text, UnknownPart
 from .definition import ToolOutput
 from .jsonvalues import NotJson, to_json_value
 
-__all__ = ["ResultContent", "read_returned", "shorten"]
+__all__ = ["ResultContent", "is_large", "read_returned", "shorten"]
 
 # How much of what a shortened text may show is the beginning; the rest is the end.
 _HEAD_SHARE = 2 / 3
+_MOST_AT_ONCE = 5_000  # values that are read in the event loop; it takes some milliseconds
+_TEXT_PER_VALUE = 200  # characters that take as long as a value
 _PARTS = (Text, Image, FileRef, UnknownPart)
 
 
@@ -42,6 +44,20 @@ def read_returned(value: Any) -> ResultContent:
     if isinstance(value, (list, tuple)) and any(isinstance(item, _PARTS) for item in value):
         return _read_parts(value)
     return ResultContent(LevelOfDetailSections.of_text(_as_text(value)))
+
+
+def is_large(value: Any) -> bool:
+    """Return whether it takes long to read the value: it has much text, or many values. Looks no further than that."""
+    pending, left = [value], _MOST_AT_ONCE
+    while pending and left > 0:
+        item = pending.pop()
+        if isinstance(item, str):
+            left -= len(item) // _TEXT_PER_VALUE
+        elif isinstance(item, (list, tuple, set, frozenset, dict)):
+            left -= len(item)
+            if left > 0:
+                pending.extend(item.values() if isinstance(item, dict) else item)
+    return left <= 0
 
 
 def shorten(text: str, limit: int) -> str:
@@ -85,13 +101,41 @@ def _as_text(value: Any) -> str:
         return join_surrogates(str(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
         raise NotJson(f"{type(value).__name__}: text, or an Image or FileRef with the bytes, can be told")
-    plain = to_json_value(value)
     try:
-        written = encode_json(plain).decode()
-        # JSON has no such numbers, and msgspec writes null for them.
-        return encode_json(_with_named_numbers(plain)).decode() if "null" in written else written
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        return _written(value).decode()
+    except NotJson:
+        raise
+    except RecursionError:
+        raise NotJson(f"a {type(value).__name__} that is nested too deeply or holds itself") from None
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise NotJson(f"a {type(value).__name__} that JSON cannot hold ({type(error).__name__})") from error
+
+
+def _written(value: Any) -> bytes:
+    """The value as JSON. A large one is written in pieces: msgspec lets no other thread run while it writes one."""
+    if type(value) in (list, tuple) and is_large(value):
+        return b"[%s]" % b",".join(_pieces(value, list))
+    if type(value) is dict and is_large(value):
+        return b"{%s}" % b",".join(_pieces(tuple(value.items()), dict))
+    plain = to_json_value(value)
+    written = encode_json(plain)
+    # JSON has no NaN and no infinity, and msgspec writes null for them.
+    return encode_json(_with_named_numbers(plain)) if b"null" in written else written
+
+
+def _pieces(items: Sequence[Any], kind: type[list[Any]] | type[dict[Any, Any]]) -> Iterator[bytes]:
+    """The items of a list or a dict as JSON, without brackets around them."""
+    if not is_large(items):
+        yield _written(kind(items))[1:-1]
+    elif len(items) > 1:
+        middle = len(items) // 2
+        yield from _pieces(items[:middle], kind)
+        yield from _pieces(items[middle:], kind)
+    elif kind is list:
+        yield _written(items[0])
+    else:
+        ((name, value),) = items
+        yield encode_json(to_json_value({name: 0}))[1:-2] + _written(value)
 
 
 def _with_named_numbers(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .containing import current_task, must_pass
 from .definition import ToolDefinition
-from .results import ResultContent, read_returned
+from .results import ResultContent, is_large, read_returned
 
 __all__ = ["Abandoned", "ToolEnd", "ToolRun"]
 
@@ -79,10 +79,10 @@ class ToolRun:
             self._before_start()  # an exception here is not the tool's: it has not started
         try:
             if self._definition.is_async:
-                return read_returned(await self._start())
+                return await _read(await self._start())
             end = await self._start_thread()
             if isinstance(end, _Awaitable):
-                return read_returned(await end.value)
+                return await _read(await end.value)
             return end
         except BaseException as error:  # a tool may raise anything, SystemExit too: the run goes on
             if not isinstance(error, asyncio.CancelledError) and must_pass(error, task):
@@ -119,3 +119,16 @@ class ToolRun:
             return read_returned(value)
         except BaseException as error:  # noqa: BLE001  # nothing may be lost in a thread
             return error
+
+
+async def _read(value: Any) -> ResultContent:
+    """What the tool returned, read in a thread where that would keep the event loop busy."""
+    if not is_large(value):
+        return read_returned(value)
+    reading = asyncio.ensure_future(asyncio.to_thread(read_returned, value))
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        if reading.cancelled():
+            raise
+        return await reading  # the tool has done its work: what it said is kept
