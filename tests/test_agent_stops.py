@@ -294,3 +294,22 @@ def test_an_agent_that_was_stopped_runs_tools_in_its_next_run() -> None:
         assert (result.status, result.output) == (AgentStatus.COMPLETED, "Done.")
 
     run(scene())
+
+
+def test_what_is_said_before_a_retry_is_in_the_retry() -> None:
+    async def scene() -> None:
+        session = await start_session(MemoryStore(), "s")
+
+        class Steering(Hooks):
+            async def after_model(self, call: ModelCall, assembly: Assembly) -> None:
+                if assembly.error is not None:
+                    await session.steer("By train.")
+
+        busy = ModelError("busy", code=ErrorCode.OVERLOADED)
+        model = ScriptedModel(busy, "By train, then.")
+        config = AgentConfig(loop=LoopConfig(backoff_seconds=0.0))
+        result = await Agent(model, session=session, hooks=[Steering()], config=config).run("Where to?")
+        assert result.output == "By train, then."
+        assert [message.text for message in model.requests[1].messages] == ["Where to?", "By train."]
+
+    run(scene())

@@ -93,7 +93,7 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """A vendor that speaks a wire API: where it is, how requests are authenticated, what it takes. Codecs add fields of their own."""
+    """A vendor of a wire API: its address, its authentication, what it takes. Codecs add fields of their own."""
 
     provider: str
     specification: str

@@ -131,11 +131,15 @@ class AgentLoop:
             if self._state.open_calls:
                 ending = yield from self._drop_calls() if self._answer_is_unusable else self._answer_calls()
                 continue
-            if self._state.steering:
-                yield from self._append(*(said.to_input() for said in self._state.steering))
+            yield from self._take_up_steering()
             is_due = self._state.owes_answer and not self._answer_is_unusable
             ending = yield from self._get_answer() if is_due else self._complete()
         return ending
+
+    def _take_up_steering(self) -> Generator[Action, Outcome, None]:
+        """Record what was said to the run since the last model call as its input."""
+        if self._state.steering:
+            yield from self._append(*(said.to_input() for said in self._state.steering))
 
     def abandon(self) -> Generator[Action, Outcome, Ending]:
         """Yield what ends a run that is not carried on."""
@@ -206,6 +210,7 @@ class AgentLoop:
         attempt = choice = 0
         has_shrunk = False
         while True:
+            yield from self._take_up_steering()
             limit = self._limit_reached()  # what has failed, and a summary, were not free either
             if limit is not None:
                 return (yield from self._end(_S.FAILED, limit))
