@@ -442,6 +442,25 @@ def past_the_triggers(path: Path, *statements: str) -> None:
     connection.close()
 
 
+def test_an_append_that_moves_no_head_is_not_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+
+    async def use() -> None:
+        async with SQLiteStore(path) as store:
+            await store.create("a")
+            first, second = said("a", 0, Text("one")), said("a", 1, Text("two"))
+            await store.append("a", [first], 0)
+            connection = raw(path)
+            connection.execute("DROP TRIGGER entries_follow")
+            connection.close()
+            with pytest.raises(StoreError, match="does not move the heads") as raised:
+                await store.append("a", [second], 1)
+            assert raised.value.code is ErrorCode.CORRUPT
+            assert await store.load("a") == (first,)
+
+    asyncio.run(use())
+
+
 OF_B = "(SELECT key FROM sessions WHERE session_id = 'b')"
 
 

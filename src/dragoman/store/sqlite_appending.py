@@ -56,7 +56,10 @@ class Appender:
         for entry in entries:
             checksum = chained(checksum, entry)
             left, pieces = cut_pieces(entry)
+            before = self.connection.total_changes
             self.connection.execute(_INSERT, (end.key, serial, token, checksum, left))
+            if self.connection.total_changes < before + 2:  # the entry, and the head that the database moves
+                corrupt("the database does not move the heads of its sessions: somebody has removed its triggers")
             for piece in pieces:
                 self._add_piece(end.key, serial, piece)
             serial += 1
