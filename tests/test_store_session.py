@@ -1,8 +1,10 @@
 """`Session`: an agent's state whose appends are durable before memory knows of them."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,9 @@ from dragoman import (
     MemoryNotebookWidget,
     Message,
     ModelInputEntry,
+    RunFinishedEntry,
     RunStartedEntry,
+    RunStatus,
     StoreError,
     Text,
     ToolCall,
@@ -75,6 +79,7 @@ def test_a_session_has_what_it_was_given_and_what_was_appended() -> None:
         assert (started.serial, finished.serial, started.run_id) == (4, 5, "run-1")
         assert [message.role for message in session.messages] == ["user", "assistant", "tool"]
         await session.update_memory_notebook("A cat.")
+        await session.append(RunFinishedEntry(RunStatus.COMPLETED, run_id="run-1"))
         await session.reset()
         await session.append_model_input("Again.")
         assert [message.text for message in session.messages if message.role == "user"] == ["Look.", "Again."]
@@ -379,3 +384,25 @@ def test_an_append_with_an_expected_serial_appends_nothing_where_another_came_fi
             assert recorded.serial == 1
 
     in_memory(use)
+
+
+def test_opening_a_session_and_its_next_append_read_nothing_in_the_event_loop(tmp_path: Path) -> None:
+    class Watched(SQLiteStore):
+        threads: set[int] = set()  # noqa: RUF012  # of the one store below
+
+        def _read_now(self, work: Any) -> Any:
+            self.threads.add(threading.get_ident())
+            return super()._read_now(work)
+
+    async def use() -> None:
+        async with Watched(tmp_path / "s.db") as store:
+            session = await start_session(store, "s")
+            await session.append_model_input("x" * 1_000_000)
+            store.threads.clear()
+            again = await open_session(store, "s")
+            assert [entry.kind for entry in again.entries] == ["model_input"]
+            await again.append_model_input("y")
+            assert store.threads
+            assert threading.get_ident() not in store.threads
+
+    asyncio.run(use())

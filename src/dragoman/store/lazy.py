@@ -14,10 +14,14 @@ PAGE = 256
 
 
 class LazyEntries(Sequence[HistoryEntry]):
-    """The first `size` entries of a session, and what is added after them. Each is the same object every time."""
+    """The first `size` entries of a session, and what is added after them. Each is the same object every time.
 
-    def __init__(self, size: int, read_page: ReadPage) -> None:
-        self._known: list[HistoryEntry | bytes | None] = [None] * size
+    `newest` are the last of those `size`, which were read already.
+    """
+
+    def __init__(self, size: int, read_page: ReadPage, newest: Sequence[HistoryEntry] = ()) -> None:
+        self._known: list[HistoryEntry | bytes | None] = [None] * (size - len(newest))
+        self._known += newest
         self._read_page = read_page
 
     def extend(self, items: Iterable[HistoryEntry]) -> None:

@@ -159,8 +159,15 @@ class SQLStore(BaseStore):
 
         def open_session(database: Database) -> OpenedSession:
             session = rows.find_session(database, session_id)
-            entries = LazyEntries(session.head.next_serial, read_page)
-            return OpenedSession(rows.info_of(database, session), entries, rows.newest_snapshot(database, session))
+            snapshot, size = rows.newest_snapshot(database, session), session.head.next_serial
+            first = 0 if snapshot is None else snapshot.serial + 1
+            # A session asks for these at once. They may be large, and here a thread reads them, not the event loop.
+            newest = [
+                decode_entry(data, serial)
+                for serial, data in enumerate(rows.read_json(database, session, first, size), first)
+            ]
+            entries = LazyEntries(size, read_page, newest)
+            return OpenedSession(rows.info_of(database, session), entries, snapshot)
 
         return await self._read(open_session)
 
