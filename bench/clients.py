@@ -234,7 +234,7 @@ class Ours:
     async def open(self) -> None:
         """Nothing: the first request opens the session."""
 
-    async def ask(self, first: Callable[[], None] | None = None) -> dragoman.Assembly:
+    async def ask(self, first: Callable[[], None] | None = None) -> dragoman.stream.Assembly:
         """Read one answer to its end."""
         async with self._model.stream(self._messages) as stream:
             if first is not None:
@@ -249,7 +249,7 @@ class Ours:
     async def close(self) -> None:
         """Nothing: the session is shared, and closes with the event loop."""
 
-    def said(self, assembly: dragoman.Assembly) -> Answer:
+    def said(self, assembly: dragoman.stream.Assembly) -> Answer:
         """Return the answer as text and calls."""
         message = assembly.message
         assert message is not None, assembly.error

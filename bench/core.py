@@ -14,18 +14,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
 
 from bench.measuring import Figure, Part, say
-from dragoman import (
-    Assembler,
-    DoneDelta,
-    FinishReason,
-    Guard,
-    MessageDelta,
-    StartDelta,
-    TextDelta,
-    ToolCallArgsDelta,
-    ToolCallEndDelta,
-    ToolCallStartDelta,
-)
+from dragoman import FinishReason, MessageDelta, TextDelta
+from dragoman.delta import DoneDelta, StartDelta, ToolCallArgsDelta, ToolCallEndDelta, ToolCallStartDelta
+from dragoman.stream import Assembler, Guard
 
 DELTAS = 20_000
 ROUNDS = 41

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.measuring import Figure, Part
 from bench.store import TEXT, Bare, entries_of
-from dragoman import HistoryEntry, entry_from_json, entry_to_json
+from dragoman.history import HistoryEntry, entry_from_json, entry_to_json
 from dragoman.store import SQLiteStore
 
 __all__ = ["PARTS"]

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by its path
 
 from bench.measuring import say
-from dragoman import AgentState, HistoryEntry, entry_from_json, entry_to_json
+from dragoman.history import AgentState, HistoryEntry, entry_from_json, entry_to_json
 from dragoman.store import SQLiteStore, open_session
 from dragoman.store.snapshots import take_snapshot
 

@@ -1,6 +1,7 @@
 """Assemble a streamed tool call, then cut the same stream short and see that it never passes for an answer."""
 
-from dragoman import Assembly, Message, MessageDelta, assemble, from_json
+from dragoman import Message, MessageDelta, from_json
+from dragoman.stream import Assembly, assemble
 
 STREAM = """
 {"runId":"run-1","seq":0,"kind":"start","payload":{"modelId":"some-model","requestId":"req-1"}}

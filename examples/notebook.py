@@ -5,7 +5,8 @@ It runs offline: the model plays a script.
 
 import asyncio
 
-from dragoman import Agent, AgentConfig, ContextConfig, NotebookEntry
+from dragoman import Agent, AgentConfig, ContextConfig
+from dragoman.history import NotebookEntry
 from dragoman.testing import Call, ScriptedModel, ScriptedRequest, Turn
 
 SMALL_TALK = "And then we talked about the weather, the news and the neighbours, at length. " * 60

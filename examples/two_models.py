@@ -5,7 +5,8 @@ It runs offline: the models play a script. With names such as "anthropic:claude-
 
 import asyncio
 
-from dragoman import Agent, ModelInvocationDescriptor, ProviderRouter, tool
+from dragoman import Agent, ProviderRouter, tool
+from dragoman.message import ModelInvocationDescriptor
 from dragoman.testing import Call, ScriptedModel, Turn
 
 PLANNER = ScriptedModel(

@@ -24,13 +24,13 @@ from dragoman import (
     ModelConfig,
     ModelError,
     OneTool,
-    ProviderClient,
     Reasoning,
     ToolSpec,
 )
 from dragoman.errors import RETRYABLE_CODES
 from dragoman.history import RULES, HistoryEntry
 from dragoman.history.entries import ENTRY_CLASSES
+from dragoman.models import ProviderClient
 from dragoman.stream import TRANSITIONS, StreamContract
 from dragoman.target import Dialect, TargetRules
 from dragoman.wire import PROVIDERS, failures, find_dialect

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import dragoman
-from dragoman import ErrorCode, HistoryEntry, Message, Model, StoreError
+from dragoman import ErrorCode, Message, Model, StoreError
 from dragoman.agent import Agent, AgentRun, RunEvent
-from dragoman.history import ModelOutputEntry, ToolResultsEntry
+from dragoman.history import HistoryEntry, ModelOutputEntry, ToolResultsEntry
 from dragoman.store import Head, Lease, MemoryStore, Session
 from dragoman.testing import require_valid_request
 from dragoman.testing.scripted import Call, Turn

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from dragoman import HistoryEntry, IllegalAppend, Message, ModelError, ToolSpec
+from dragoman import Message, ModelError, ToolSpec
 from dragoman.context import ContextBuildInput, ContextManager
+from dragoman.errors import IllegalAppend
 from dragoman.history import (
     AgentState,
+    HistoryEntry,
     HistoryToolCallResult,
     ModelInputEntry,
     ModelOutputEntry,

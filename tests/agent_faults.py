@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from dragoman import ErrorCode, FinishReason, HistoryEntry, Image, ModelError, StoreError, TokenUsage, ToolError
+from dragoman import ErrorCode, FinishReason, Image, ModelError, StoreError, TokenUsage, ToolError
 from dragoman.agent import ApprovalDecision, ApprovalRequest, Hooks, ModelCall
 from dragoman.errors import InvalidValue
-from dragoman.history import Section
+from dragoman.history import HistoryEntry, Section
 from dragoman.store import Head, Lease, MemoryStore
 from dragoman.testing.scripted import Call, Script, ScriptedModel, ScriptedRequest, Turn
 from dragoman.tools import ToolContext, ToolDefinition, ToolOutput

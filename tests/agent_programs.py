@@ -21,19 +21,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import (
-    AgentConfig,
-    ErrorCode,
-    HistoryEntry,
-    HistoryToolCallResult,
-    LoopConfig,
-    ModelError,
-    ObservabilityConfig,
-)
+from dragoman import AgentConfig, ErrorCode, LoopConfig, ModelError, ObservabilityConfig
 from dragoman.agent import Agent, Hooks
 from dragoman.history import (
     AgentState,
     AgentStatus,
+    HistoryEntry,
+    HistoryToolCallResult,
     NotebookEntry,
     ToolFinishedEntry,
     ToolResultsEntry,

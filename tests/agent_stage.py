@@ -4,17 +4,7 @@ from collections.abc import Callable, Generator, Iterable
 from datetime import UTC, datetime
 from itertools import count
 
-from dragoman import (
-    ErrorCode,
-    FinishReason,
-    LoopConfig,
-    Message,
-    MessageMeta,
-    Role,
-    Text,
-    TokenUsage,
-    ToolCall,
-)
+from dragoman import ErrorCode, FinishReason, LoopConfig, Message, Role, Text, TokenUsage, ToolCall
 from dragoman.agent.actions import (
     Aborted,
     Action,
@@ -54,6 +44,7 @@ from dragoman.history import (
     ToolResultsEntry,
     ToolStartedEntry,
 )
+from dragoman.message import MessageMeta
 
 S = AgentStatus
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

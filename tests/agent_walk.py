@@ -20,19 +20,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from dragoman import (
-    AgentConfig,
-    ContextConfig,
-    HistoryEntry,
-    InvalidValue,
-    LoopConfig,
-    ObservabilityConfig,
-    StoreError,
-    ToolsConfig,
-)
+from dragoman import AgentConfig, ContextConfig, InvalidValue, LoopConfig, ObservabilityConfig, StoreError, ToolsConfig
 from dragoman.agent import Agent, AgentRun, RunResult
 from dragoman.context import ModelCompactor
-from dragoman.history import AgentStatus, RunStatus, ToolResultsEntry, ToolStartedEntry
+from dragoman.history import AgentStatus, HistoryEntry, RunStatus, ToolResultsEntry, ToolStartedEntry
 from dragoman.history.rules import RULES
 from dragoman.router import ProviderRouter
 from dragoman.store import AppendConflict, Session, SessionBusy, open_session, start_session

@@ -5,11 +5,7 @@ import json
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from dragoman import (
-    Assembler,
-    Assembly,
-    MessageDelta,
-)
+from dragoman import MessageDelta
 from dragoman.blocks import (
     ContentBlockDelta,
     ContentBlockStart,
@@ -22,6 +18,7 @@ from dragoman.blocks import (
     StreamChunk,
     ToolUse,
 )
+from dragoman.stream import Assembler, Assembly
 
 _Result = TypeVar("_Result")
 HELLO = (Message(Role.USER, "What do you see?"),)

@@ -27,11 +27,8 @@ from dragoman import (
     ErrorCode,
     Image,
     Message,
-    MessageMeta,
     ModelConfig,
     ModelError,
-    ModelInvocationDescriptor,
-    Part,
     Reasoning,
     Role,
     Text,
@@ -42,6 +39,7 @@ from dragoman import (
     to_json,
 )
 from dragoman.history.handoff import hand_off
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, Part
 from dragoman.request import ModelRequest
 from dragoman.testing.validators import validate_request
 from dragoman.wire import find_codec, find_dialect

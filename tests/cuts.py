@@ -11,7 +11,8 @@ import sys
 import time
 from collections.abc import Iterable
 
-from dragoman import DoneDelta, ErrorDelta, MessageDelta
+from dragoman import MessageDelta
+from dragoman.delta import DoneDelta, ErrorDelta
 from dragoman.stream import ResponseReader, SseParser
 from dragoman.wire import find_codec, find_recorded_dialect
 from tests.corpus import Record, all_records, body_of, decode

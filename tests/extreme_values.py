@@ -17,16 +17,12 @@ from dragoman import (
     Image,
     InvalidValue,
     Message,
-    MessageMeta,
-    ModelInvocationDescriptor,
-    ProviderItem,
     Role,
     Text,
     Thinking,
     TokenUsage,
     ToolCall,
     ToolResult,
-    UnknownPart,
 )
 from dragoman.history import (
     LIVE_SCREEN,
@@ -57,6 +53,7 @@ from dragoman.history import (
     ToolStartedEntry,
     UnknownEntry,
 )
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, ProviderItem, UnknownPart
 
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 INVOCATION = ModelInvocationDescriptor("p", "s", "m")

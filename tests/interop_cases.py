@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dragoman import AgentState, LevelOfDetail, Message, to_messages
+from dragoman import Message
+from dragoman.history import AgentState, LevelOfDetail, to_messages
 from dragoman.interop import (
     Imported,
     append_imported,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import dragoman
 from dragoman import Message, Model, ToolCall, ToolResult
+from dragoman._jsontext import decode_json, encode_json, join_surrogates, parse_arguments
 from dragoman.agent.output import OutputReader
 from dragoman.cli import output
 from dragoman.cli.chat.markdown import GrowingMarkdown
@@ -30,7 +31,6 @@ from dragoman.context.lines import argument_lines, key_of, names_in, split_lines
 from dragoman.errors import InvalidValue, Secrets, UnreadableData, redact
 from dragoman.history import AgentState, HistoryToolCallResult, ToolFinishedEntry, entry_from_json, entry_to_json
 from dragoman.interop import append_imported, export_anthropic, export_openai_chat, import_openai_chat
-from dragoman.jsontext import decode_json, encode_json, join_surrogates, parse_arguments
 from dragoman.request import ContextConfig
 from dragoman.store.blobs import cut_pieces, put_back
 from dragoman.stream import ResponseReader, SseParser

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from dragoman import Assembly, Thinking, assemble
+from dragoman import Thinking
+from dragoman.stream import Assembly, assemble
 from dragoman.testing import decode_recorded
 from tests.cuts import streaming_records
 from tests.wire_streams import STREAMS, WireStream, read_event, recorded_stream

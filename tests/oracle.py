@@ -16,29 +16,30 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman import (
-    DoneDelta,
     ErrorCode,
-    ErrorDelta,
     FinishReason,
     Image,
-    ImageDelta,
     Message,
     MessageDelta,
-    Part,
-    ProviderItem,
-    ProviderItemDelta,
-    StartDelta,
     Text,
     TextDelta,
     Thinking,
-    ThinkingDelta,
     TokenUsage,
     ToolCall,
+)
+from dragoman.delta import (
+    DoneDelta,
+    ErrorDelta,
+    ImageDelta,
+    ProviderItemDelta,
+    StartDelta,
+    ThinkingDelta,
     ToolCallArgsDelta,
     ToolCallEndDelta,
     ToolCallStartDelta,
     UsageDelta,
 )
+from dragoman.message import Part, ProviderItem
 
 TERMINALS = ("done", "error")
 CALL_KINDS = ("tool_call_start", "tool_call_args", "tool_call_end")

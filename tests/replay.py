@@ -18,9 +18,11 @@ from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from dragoman import Message, ModelConfig, ModelInvocationDescriptor, ToolResult, assemble
+from dragoman import Message, ModelConfig, ToolResult
 from dragoman.history import hand_off
+from dragoman.message import ModelInvocationDescriptor
 from dragoman.request import ModelRequest
+from dragoman.stream import assemble
 from dragoman.target import Dialect
 from dragoman.wire import find_codec, find_dialect, find_recorded_dialect
 from tests.corpus import PROTOCOLS, Record, body_of, decode, records

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import dragoman
-from dragoman import DragomanError, HostedTool, Message, Model, OneTool, Reasoning, ToolSpec, WireRequest
+from dragoman import DragomanError, HostedTool, Message, Model, OneTool, Reasoning, ToolSpec
+from dragoman.request import WireRequest
 from dragoman.wire import PROVIDERS
 from tests.conversations import (
     CONVERSATIONS,

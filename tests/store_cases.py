@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from dragoman import HistoryEntry
+from dragoman.history import HistoryEntry
 from dragoman.store import SQLiteStore
 from dragoman.testing.stores import sample_entries
 

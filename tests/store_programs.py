@@ -26,7 +26,8 @@ from hashlib import shake_128
 from pathlib import Path
 from typing import Any
 
-from dragoman import ErrorCode, HistoryEntry, Image, ModelInputEntry, StoreError, Text
+from dragoman import ErrorCode, Image, StoreError, Text
+from dragoman.history import HistoryEntry, ModelInputEntry
 from dragoman.store import AppendConflict, PostgresStore, SessionStore, Snapshot, SQLiteStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

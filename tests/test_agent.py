@@ -21,7 +21,6 @@ from dragoman import (
     LoopConfig,
     ModelConfig,
     ModelError,
-    ModelInvocationDescriptor,
     ProviderRouter,
     Role,
     SessionBusy,
@@ -41,6 +40,7 @@ from dragoman.history import (
     entry_from_json,
     entry_to_json,
 )
+from dragoman.message import ModelInvocationDescriptor
 from dragoman.store import MemoryStore, open_session, start_session
 from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn
 from dragoman.tools import ToolContext, tool

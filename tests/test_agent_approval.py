@@ -7,17 +7,9 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    AgentConfig,
-    AgentStatus,
-    ErrorCode,
-    IllegalAppend,
-    InvalidValue,
-    LoopConfig,
-    TokenUsage,
-    ToolsConfig,
-)
+from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, LoopConfig, TokenUsage, ToolsConfig
 from dragoman.agent import Agent, ApprovalDecision, ApprovalRequest
+from dragoman.errors import IllegalAppend
 from dragoman.history import ApprovalAnsweredEntry
 from dragoman.store import MemoryStore, SQLiteStore, open_session, start_session
 from dragoman.testing.scripted import Call, ScriptedModel, Turn

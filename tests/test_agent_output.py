@@ -8,19 +8,10 @@ import msgspec
 import pydantic
 import pytest
 
-from dragoman import (
-    AgentStatus,
-    ErrorCode,
-    InvalidValue,
-    Message,
-    ModelError,
-    ModelInfo,
-    ModelInputEntry,
-    ModelOutputEntry,
-    Role,
-    RunStartedEntry,
-)
+from dragoman import AgentStatus, ErrorCode, InvalidValue, Message, ModelError, Role
 from dragoman.agent import Agent
+from dragoman.history import ModelInputEntry, ModelOutputEntry, RunStartedEntry
+from dragoman.request import ModelInfo
 from dragoman.store import MemoryStore, start_session
 from dragoman.testing.scripted import ACTOR, Call, ScriptedModel
 from tests.agent_cases import ROME, asks, kept, kinds, require_sound, run, weather

@@ -7,23 +7,18 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    AgentStatus,
-    ErrorCode,
+from dragoman import AgentStatus, ErrorCode, InvalidValue, Message, Role, StoreError, ToolCall
+from dragoman.agent import Agent, ErrorEvent, FinishedEvent
+from dragoman.history import (
     HistoryEntry,
-    InvalidValue,
-    Message,
+    HistoryToolCallResult,
     ModelInputEntry,
     ModelOutputEntry,
-    Role,
+    RunFinishedEntry,
     RunStartedEntry,
-    StoreError,
-    ToolCall,
     ToolFinishedEntry,
     ToolStartedEntry,
 )
-from dragoman.agent import Agent, ErrorEvent, FinishedEvent
-from dragoman.history import HistoryToolCallResult, RunFinishedEntry
 from dragoman.store import Lease, MemoryStore, Session, SessionBusy, SQLiteStore, open_session, start_session
 from dragoman.testing.scripted import Call, ScriptedModel
 from dragoman.tools import FunctionTool, tool

@@ -16,8 +16,6 @@ from dragoman import (
     Image,
     InvalidValue,
     Message,
-    MessageMeta,
-    ModelInvocationDescriptor,
     Role,
     Text,
     TokenUsage,
@@ -53,6 +51,7 @@ from dragoman.history import (
     without_live_screen,
 )
 from dragoman.history.derived import DerivedState, advance
+from dragoman.message import MessageMeta, ModelInvocationDescriptor
 from dragoman.testing import histories
 from tests.history_cases import START, Clock, answer, call, closed, fresh, output, refused, with_calls
 

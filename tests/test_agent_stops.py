@@ -6,21 +6,12 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    AgentConfig,
-    ErrorCode,
-    HistoryEntry,
-    LoopConfig,
-    Message,
-    ModelError,
-    Role,
-    ToolCall,
-    tool,
-)
+from dragoman import AgentConfig, ErrorCode, LoopConfig, Message, ModelError, Role, ToolCall, tool
 from dragoman.agent import Agent, Hooks, ModelCall, ToolResultEvent
 from dragoman.context import ModelCompactor
 from dragoman.history import (
     AgentStatus,
+    HistoryEntry,
     InterruptionEntry,
     ModelInputEntry,
     RunFinishedEntry,

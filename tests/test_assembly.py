@@ -10,30 +10,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman import (
-    Assembler,
-    Assembly,
-    DoneDelta,
     ErrorCode,
-    ErrorDelta,
     FinishReason,
     Image,
-    ImageDelta,
     InvalidValue,
     Message,
     MessageDelta,
-    ModelInvocationDescriptor,
-    Part,
-    ProviderItem,
-    ProviderItemDelta,
-    StartDelta,
     Text,
     Thinking,
     TokenUsage,
     ToolCall,
-    assemble,
     from_json,
     to_json,
 )
+from dragoman.delta import DoneDelta, ErrorDelta, ImageDelta, ProviderItemDelta, StartDelta
+from dragoman.message import ModelInvocationDescriptor, Part, ProviderItem
+from dragoman.stream import Assembler, Assembly, assemble
 from tests.oracle import (
     RUN,
     STAMP,

@@ -12,11 +12,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from dragoman import ErrorCode, ErrorDelta, Message, MessageDelta, ModelError, ToolCall
+from dragoman import ErrorCode, Message, MessageDelta, ModelError, ToolCall
+from dragoman._jsontext import ARGUMENTS_SIZE, ARGUMENTS_VALUES, SLOW_ARGUMENTS_SIZE, parse_arguments
 from dragoman.context.cutting import cut_unit
 from dragoman.context.timeline import Unit
+from dragoman.delta import ErrorDelta
 from dragoman.history import ModelOutputEntry
-from dragoman.jsontext import ARGUMENTS_SIZE, ARGUMENTS_VALUES, SLOW_ARGUMENTS_SIZE, parse_arguments
 from dragoman.models.clients import ProviderClient
 from dragoman.request import WireRequest
 from dragoman.stream import DeltaWriter, EventDecoder, ResponseReader, SseParser, WireEvent

@@ -40,7 +40,7 @@ from dragoman.usage import NUMBER_LIMIT
 PNG = ImageBlock("base64", "image/png", "iVBORw==")
 CALL = ToolUseBlock("t1", "look", {"at": "sea"})
 BROKEN = ToolUseBlock("t2", "look", None, "arguments must be a JSON object, not an array", "[1]")
-INVOCATION = dragoman.ModelInvocationDescriptor("anthropic", "anthropic-messages", "m-1")
+INVOCATION = dragoman.message.ModelInvocationDescriptor("anthropic", "anthropic-messages", "m-1")
 THOUGHT = dragoman.Message.assistant(
     dragoman.Thinking("Hm.", provider_data={"signature": "c2ln"}),
     dragoman.Text("Look."),

@@ -371,7 +371,7 @@ def test_halves_of_a_character_are_joined_across_chunks(deltas: list[MessageDelt
 
 
 def test_a_stream_without_a_terminal_delta_is_an_error_in_both_ways() -> None:
-    start = dragoman.StartDelta("", 0, None)
+    start = dragoman.delta.StartDelta("", 0, None)
     asked = BlockAdapter(Player([start, dragoman.TextDelta("", 1, None, "Hi")]))
     chunks, _ = run(read(asked))
     assert last_error(chunks).code is ErrorCode.STREAM_TRUNCATED
@@ -382,9 +382,9 @@ def test_a_stream_without_a_terminal_delta_is_an_error_in_both_ways() -> None:
 
 def test_a_picture_comes_whole_with_the_start_of_its_block() -> None:
     deltas: list[MessageDelta] = [
-        dragoman.StartDelta("", 0, None),
-        dragoman.ImageDelta("", 1, None, mime_type="image/png", data=b"\x89PNG"),
-        dragoman.DoneDelta("", 2, None, FinishReason.STOP),
+        dragoman.delta.StartDelta("", 0, None),
+        dragoman.delta.ImageDelta("", 1, None, mime_type="image/png", data=b"\x89PNG"),
+        dragoman.delta.DoneDelta("", 2, None, FinishReason.STOP),
     ]
     chunks, response = run(read(BlockAdapter(Player(deltas))))
     picture = ImageBlock("base64", "image/png", "iVBORw==")

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    ContractViolation,
-    ErrorCode,
-    FinishReason,
-    InvalidValue,
-    ModelError,
-)
+from dragoman import ErrorCode, FinishReason, InvalidValue, ModelError
 from dragoman.blocks import (
     BlockAdapter,
     ContentBlockDelta,
@@ -33,6 +27,7 @@ from dragoman.blocks import (
     ToolUse,
     ToolUseBlock,
 )
+from dragoman.errors import ContractViolation
 from tests.blocks_cases import Player, last_error, require_legal, run, settle
 
 PROMPT = "what a foreign exception says"

@@ -18,12 +18,9 @@ from dragoman import (
     ErrorCode,
     FinishReason,
     InvalidValue,
-    LevelOfDetail,
     MemoryStore,
     Message,
     ModelError,
-    ModelInfo,
-    ModelInvocationDescriptor,
     TokenUsage,
     ToolCall,
     to_json,
@@ -59,7 +56,9 @@ from dragoman.cli.delta_follower import SafePieces
 from dragoman.cli.output import Output, display_width, printable
 from dragoman.cli.settings import ProviderSettings, Settings
 from dragoman.delta import DoneDelta, MessageDelta, TextDelta, ThinkingDelta
-from dragoman.history import HistoryToolCallResult
+from dragoman.history import HistoryToolCallResult, LevelOfDetail
+from dragoman.message import ModelInvocationDescriptor
+from dragoman.request import ModelInfo
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
 from dragoman.tools import tool
 from dragoman.wire import find_dialect

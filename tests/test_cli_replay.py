@@ -41,7 +41,8 @@ from dragoman.history import (
 from dragoman.jsonform import from_json
 from dragoman.message import FinishReason, Message, MessageMeta, Role, Text, Thinking, ToolCall
 from dragoman.store import SQLiteStore
-from dragoman.stream import assemble, encode_frame
+from dragoman.stream import assemble
+from dragoman.stream.eventstream import encode_frame
 from dragoman.testing import RecordingTransport, ReplayedResponse, ReplayTransport, strategies
 from dragoman.usage import TokenUsage
 from dragoman.wire import WIRE_APIS

@@ -12,15 +12,15 @@ from dragoman import (
     InvalidValue,
     LoopConfig,
     ModelConfig,
-    ModelInfo,
     ObservabilityConfig,
     OneTool,
-    Prices,
     Reasoning,
     RuntimeConfig,
     ToolsConfig,
     ToolSpec,
 )
+from dragoman.request import ModelInfo
+from dragoman.usage import Prices
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -96,12 +96,12 @@ REFUSED = [
     Refused(ModelInfo, info(abilities="tools"), "abilities", "tools", "texts"),
     Refused(ModelInfo, info(abilities=5), "abilities", "5", "texts"),
     Refused(ModelInfo, info(prices={"input": 1}), "prices", "dict", "Prices"),
-    Refused(ToolSpec, {"name": ""}, "name", "''", "1 to 128 characters"),
-    Refused(ToolSpec, {"name": "two words"}, "name", "'two words'", "1 to 128 characters"),
-    Refused(ToolSpec, {"name": "line\n"}, "name", "'line\\n'", "1 to 128 characters"),
-    Refused(ToolSpec, {"name": "a\x00b"}, "name", "'a\\x00b'", "1 to 128 characters"),
-    Refused(ToolSpec, {"name": "n" * 129}, "name", "a str", "1 to 128 characters"),
-    Refused(ToolSpec, {"name": None}, "name", "None", "1 to 128 characters"),
+    Refused(ToolSpec, {"name": ""}, "name", "''", "1 to 128 visible characters"),
+    Refused(ToolSpec, {"name": "two words"}, "name", "'two words'", "1 to 128 visible characters"),
+    Refused(ToolSpec, {"name": "line\n"}, "name", "'line\\n'", "1 to 128 visible characters"),
+    Refused(ToolSpec, {"name": "a\x00b"}, "name", "'a\\x00b'", "1 to 128 visible characters"),
+    Refused(ToolSpec, {"name": "n" * 129}, "name", "a str", "1 to 128 visible characters"),
+    Refused(ToolSpec, {"name": None}, "name", "None", "1 to 128 visible characters"),
     Refused(ToolSpec, spec(description=5), "description of tool 'f'", "5", "text"),
     Refused(ToolSpec, spec(parameter_schema=None), "parameterSchema of tool 'f'", "None", "object"),
     Refused(ToolSpec, spec(parameter_schema={"type": "array"}), "parameterSchema of tool 'f'", "'array'", "'object'"),

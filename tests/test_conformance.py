@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import ErrorCode, FinishReason, ModelError, TokenUsage, WireRequest
-from dragoman.request import ModelRequest
+from dragoman import ErrorCode, FinishReason, ModelError, TokenUsage
+from dragoman.request import ModelRequest, WireRequest
 from dragoman.stream import Codec, EventDecoder
 from dragoman.testing.conformance import (
     require_conformance,

@@ -4,20 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from dragoman import (
-    ErrorCode,
-    FileRef,
-    Image,
-    InvalidValue,
-    Message,
-    ModelInfo,
-    ModelInvocationDescriptor,
-    ProviderItem,
-    Role,
-    ToolCall,
-    ToolError,
-    ToolSpec,
-)
+from dragoman import ErrorCode, FileRef, Image, InvalidValue, Message, Role, ToolCall, ToolError, ToolSpec
 from dragoman.context import MARKER, RECALL_TOOL, ContextBuildInput, ContextManager, EstimateCounter, recall
 from dragoman.history import (
     HistoryToolCallResult,
@@ -28,7 +15,8 @@ from dragoman.history import (
     newest_live,
     to_messages,
 )
-from dragoman.request import ContextConfig
+from dragoman.message import ModelInvocationDescriptor, ProviderItem
+from dragoman.request import ContextConfig, ModelInfo
 from tests.context_cases import (
     START,
     Conversation,

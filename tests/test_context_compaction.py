@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman import InvalidValue, Message, ModelInvocationDescriptor, Role, Text, TokenUsage, ToolCall, ToolError
+from dragoman import InvalidValue, Message, Role, Text, TokenUsage, ToolCall, ToolError
 from dragoman.context import (
     MARKER,
     CompactionRequest,
@@ -12,7 +12,7 @@ from dragoman.context import (
     recall,
 )
 from dragoman.history import CompactionEntry, HistoryToolCallResult
-from dragoman.message import MessageMeta
+from dragoman.message import MessageMeta, ModelInvocationDescriptor
 from tests.context_cases import (
     Conversation,
     broken_pairs,

@@ -5,21 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman import (
-    ErrorCode,
-    Message,
-    MessageMeta,
-    ModelInvocationDescriptor,
-    Part,
-    Role,
-    Text,
-    Thinking,
-    TokenUsage,
-    ToolCall,
-)
+from dragoman import ErrorCode, Message, Role, Text, Thinking, TokenUsage, ToolCall
 from dragoman.context import ContextBuildResult, ContextManager, EstimateCounter, TokenCounter
 from dragoman.context.timeline import Aim
 from dragoman.history import InterruptionEntry, hand_off
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, Part
 from dragoman.target import TargetRules
 from dragoman.wire import find_dialect
 from tests.context_cases import COUNTERS, Conversation, file_text

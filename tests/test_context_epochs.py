@@ -7,24 +7,14 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    Message,
-    MessageMeta,
-    ModelInfo,
-    ModelInvocationDescriptor,
-    Part,
-    Prices,
-    Role,
-    Text,
-    TokenUsage,
-    ToolCall,
-    ToolSpec,
-    render_request,
-)
+from dragoman import Message, Role, Text, TokenUsage, ToolCall, ToolSpec, render_request
 from dragoman.context import ESTIMATE_KEY, MARKER, ContextBuildResult
 from dragoman.context.index import KINDS
 from dragoman.context.worth import BLOCK_FEATURES, LINE_FEATURES, NAME_FEATURES, load_weights
 from dragoman.history import EpochEntry, LevelOfDetail, NotebookEntry, WidgetRenderContext, WidgetResult
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, Part
+from dragoman.request import ModelInfo
+from dragoman.usage import Prices
 from tests.context_cases import (
     Conversation,
     broken_pairs,

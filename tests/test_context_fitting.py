@@ -12,7 +12,6 @@ from dragoman import (
     Message,
     Model,
     ModelConfig,
-    ProviderClient,
     Role,
     Text,
     Thinking,
@@ -21,6 +20,7 @@ from dragoman import (
 )
 from dragoman.context import INJECTED_KEY, MARKER, EstimateCounter, recall
 from dragoman.history import HistoryToolCallResult, InterruptionEntry, LevelOfDetail, ModelInputEntry
+from dragoman.models import ProviderClient
 from dragoman.testing.validators import validate_request
 from dragoman.wire import find_dialect
 from tests.context_cases import (

@@ -7,20 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from dragoman import (
-    ErrorCode,
-    Image,
-    InvalidValue,
-    Message,
-    MessageMeta,
-    ModelInvocationDescriptor,
-    Part,
-    Role,
-    Text,
-    TokenUsage,
-    ToolCall,
-    ToolResult,
-)
+from dragoman import ErrorCode, Image, InvalidValue, Message, Role, Text, TokenUsage, ToolCall, ToolResult
 from dragoman.history import (
     LIVE_SCREEN,
     AgentState,
@@ -48,6 +35,7 @@ from dragoman.history import (
     live_screen_of,
     to_messages,
 )
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, Part
 from dragoman.testing import histories
 from tests.history_cases import answer, call, fresh, output
 

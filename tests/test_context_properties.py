@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman import Message, ModelInfo, ModelInvocationDescriptor, Prices, Role
+from dragoman import Message, Role
 from dragoman.context import ContextBuildResult, ContextManager, ModelCompactor, TokenCounter, compaction_entry
 from dragoman.context.projection import PROJECTION_VERSION
 from dragoman.history import (
@@ -28,10 +28,12 @@ from dragoman.history import (
     entry_to_json,
     to_messages,
 )
-from dragoman.request import ContextConfig
+from dragoman.message import ModelInvocationDescriptor
+from dragoman.request import ContextConfig, ModelInfo
 from dragoman.target import TargetRules
 from dragoman.testing.histories import legal_histories, random_history
 from dragoman.testing.strategies import json_objects
+from dragoman.usage import Prices
 from tests.context_cases import (
     COUNTERS,
     Conversation,

@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from msgspec.structs import force_setattr
 
-from dragoman import (
-    ContractViolation,
-    DragomanError,
-    ErrorCode,
-    ErrorDelta,
-    MessageDelta,
-    StartDelta,
-    StreamContract,
-    ToolCallArgsDelta,
-    ToolCallStartDelta,
-    UnknownDelta,
-)
+from dragoman import DragomanError, ErrorCode, MessageDelta
+from dragoman.delta import ErrorDelta, StartDelta, ToolCallArgsDelta, ToolCallStartDelta, UnknownDelta
+from dragoman.errors import ContractViolation
+from dragoman.stream import StreamContract
 from tests.oracle import (
     KINDS,
     RUN,

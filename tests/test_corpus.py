@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from dragoman import Assembly, StreamContract, Thinking, TokenUsage, assemble
+from dragoman import Thinking, TokenUsage
+from dragoman.stream import Assembly, StreamContract, assemble
 from tests.corpus import PROTOCOLS, Record, all_records, decode, needs_corpus, records
 
 EXCEPTIONS = {

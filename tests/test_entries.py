@@ -16,15 +16,12 @@ from dragoman import (
     Image,
     InvalidValue,
     Message,
-    MessageMeta,
-    ModelInvocationDescriptor,
     Role,
     Text,
     Thinking,
     TokenUsage,
     ToolCall,
     ToolResult,
-    UnknownPart,
     UnreadableData,
 )
 from dragoman.errors import IllegalAppend
@@ -63,6 +60,7 @@ from dragoman.history import (
     entry_from_json,
     entry_to_json,
 )
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, UnknownPart
 from dragoman.testing import histories
 
 NOW = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)

@@ -14,10 +14,8 @@ import pytest
 
 import dragoman
 from dragoman import (
-    ContractViolation,
     DragomanError,
     ErrorCode,
-    ErrorDelta,
     InvalidValue,
     MissingExtra,
     ModelError,
@@ -28,7 +26,8 @@ from dragoman import (
     redact,
     to_json,
 )
-from dragoman.errors import PROVIDER_MESSAGE_LIMIT
+from dragoman.delta import ErrorDelta
+from dragoman.errors import PROVIDER_MESSAGE_LIMIT, ContractViolation
 
 NOW = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dragoman import ErrorCode, ErrorDelta
+from dragoman import ErrorCode
+from dragoman.delta import ErrorDelta
 from dragoman.errors import PROVIDER_MESSAGE_LIMIT
 from dragoman.testing import decode_recorded
 from dragoman.wire.failures import error_from_response

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from dragoman import DoneDelta, ErrorCode, ErrorDelta, Message, MessageDelta, ModelError, model
+from dragoman import ErrorCode, Message, MessageDelta, ModelError, model
+from dragoman.delta import DoneDelta, ErrorDelta
 from dragoman.transport import Timeouts
 from tests.loopback import (
     CLOSING,

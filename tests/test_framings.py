@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman import DoneDelta, ErrorCode, ErrorDelta, MessageDelta, ModelError, assemble
-from dragoman.stream import EventParser, EventStreamParser, ResponseReader, SseParser, WireEvent, encode_frame
+from dragoman import ErrorCode, MessageDelta, ModelError
+from dragoman.delta import DoneDelta, ErrorDelta
+from dragoman.stream import EventParser, EventStreamParser, ResponseReader, SseParser, WireEvent, assemble
+from dragoman.stream.eventstream import encode_frame
 from dragoman.wire import find_codec, find_dialect
 
 

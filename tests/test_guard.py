@@ -15,26 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman import (
-    ErrorCode,
-    ErrorDelta,
-    Guard,
-    InvalidValue,
-    Message,
-    MessageDelta,
-    ModelError,
-    StartDelta,
-    StreamContract,
-    Text,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallArgsDelta,
-    UnknownDelta,
-    assemble,
-    guard_deltas,
-    guard_stream,
-    to_json,
-)
+from dragoman import ErrorCode, InvalidValue, Message, MessageDelta, ModelError, Text, TextDelta, to_json
+from dragoman.delta import ErrorDelta, StartDelta, ThinkingDelta, ToolCallArgsDelta, UnknownDelta
+from dragoman.models import guard_stream
+from dragoman.stream import Guard, StreamContract, assemble, guard_deltas
 from tests.oracle import (
     RUN,
     STAMP,

@@ -12,20 +12,17 @@ from dragoman import (
     Image,
     InvalidValue,
     Message,
-    MessageMeta,
     ModelError,
-    ModelInvocationDescriptor,
-    ProviderItem,
     Role,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     ToolSpec,
-    UnknownPart,
 )
 from dragoman.history import HandedOff, hand_off
 from dragoman.history.handoff import CUT_OFF
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, ProviderItem, UnknownPart
 from dragoman.target import NameRule, TargetRules
 
 HERE = ModelInvocationDescriptor("here", "spec", "model-1")

@@ -5,15 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from dragoman import (
-    ErrorCode,
-    InvalidValue,
-    Message,
-    MessageMeta,
-    Role,
-    Text,
-    ToolCall,
-)
+from dragoman import ErrorCode, InvalidValue, Message, Role, Text, ToolCall
 from dragoman.errors import IllegalAppend
 from dragoman.history import (
     LIVE_SCREEN,
@@ -39,6 +31,7 @@ from dragoman.history import (
     rules,
 )
 from dragoman.history.entries import AnyEntry
+from dragoman.message import MessageMeta
 from tests.history_cases import answer, call, closed, denied, fresh, output, refused, with_calls
 
 # ---------------------------------------------------------------- what is illegal

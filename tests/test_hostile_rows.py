@@ -10,22 +10,14 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    ErrorCode,
-    HistoryEntry,
-    Message,
-    RunStatus,
-    StoreError,
-    ToolCall,
-    UnreadableData,
-    open_session,
-    start_session,
-)
+from dragoman import ErrorCode, Message, StoreError, ToolCall, UnreadableData, open_session, start_session
 from dragoman.errors import IllegalAppend
 from dragoman.history import (
     AbortRequestedEntry,
     DerivedState,
+    HistoryEntry,
     RunFinishedEntry,
+    RunStatus,
     SystemInstructionEntry,
     ToolStartedEntry,
     entry_from_json,

@@ -37,13 +37,13 @@ def test_asking_for_a_model_loads_the_handoff_and_nothing_of_the_record() -> Non
 
 
 def test_asking_for_a_name_of_the_record_loads_it() -> None:
-    assert "dragoman.history.state" in loaded_by("import dragoman; dragoman.AgentState")
+    assert "dragoman.history.state" in loaded_by("from dragoman.history import AgentState")
     assert "dragoman.history.entries" not in loaded_by("from dragoman.history import Section")
 
 
 def test_what_builds_contexts_is_loaded_when_it_is_asked_for() -> None:
     assert not {name for name in loaded_by("import dragoman") if name.startswith("dragoman.context")}
-    assert "dragoman.context.manager" in loaded_by("import dragoman; dragoman.ContextManager")
+    assert "dragoman.context.manager" in loaded_by("from dragoman.context import ContextManager")
 
 
 @pytest.mark.parametrize("module", ["dragoman", "dragoman.history"])

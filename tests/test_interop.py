@@ -10,28 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import (
-    AgentState,
     ErrorCode,
     FileRef,
-    HistoryToolCallResult,
-    IllegalAppend,
     Image,
     Message,
-    MessageMeta,
     ModelError,
-    ModelInputEntry,
-    ModelOutputEntry,
     Role,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
-    ToolResultsEntry,
-    UnknownPart,
     UnreadableData,
+)
+from dragoman.errors import IllegalAppend
+from dragoman.history import (
+    AgentState,
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    HistoryEntry,
+    HistoryToolCallResult,
+    ModelInputEntry,
+    ModelOutputEntry,
+    ToolResultsEntry,
     entry_to_json,
 )
-from dragoman.history import ApprovalAnsweredEntry, ApprovalAskedEntry, HistoryEntry
 from dragoman.interop import (
     Imported,
     append_imported,
@@ -43,6 +45,7 @@ from dragoman.interop import (
     read_jsonl,
     write_jsonl,
 )
+from dragoman.message import MessageMeta, UnknownPart
 from dragoman.testing.histories import legal_histories
 
 from .history_cases import call, fresh, with_calls

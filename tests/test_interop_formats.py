@@ -12,14 +12,12 @@ from dragoman import (
     Image,
     InvalidValue,
     Message,
-    ProviderItem,
     Role,
     Text,
     Thinking,
     TokenUsage,
     ToolResult,
     ToolSpec,
-    UnknownPart,
     render_request,
 )
 from dragoman.history import ModelInputEntry
@@ -30,6 +28,7 @@ from dragoman.interop import (
     import_openai_chat,
     import_openai_responses,
 )
+from dragoman.message import ProviderItem, UnknownPart
 from dragoman.testing.validators import validate_request
 
 from .interop_cases import ANTHROPIC, CHAT, FORMS, PIXEL, RESPONSES, messages_of, recorded

@@ -11,18 +11,14 @@ from dragoman import (
     FileRef,
     FinishReason,
     Image,
-    ModelInvocationDescriptor,
-    ProviderItem,
     Text,
     Thinking,
     TokenUsage,
     ToolCall,
-    ToolExecutionStatus,
     ToolResult,
-    ToolResultsEntry,
     UnreadableData,
 )
-from dragoman.history import ModelInputEntry
+from dragoman.history import ModelInputEntry, ToolExecutionStatus, ToolResultsEntry
 from dragoman.interop import (
     export_anthropic,
     import_agent_log,
@@ -30,6 +26,7 @@ from dragoman.interop import (
     import_pydantic_ai,
     import_vercel_ui,
 )
+from dragoman.message import ModelInvocationDescriptor, ProviderItem
 
 from .interop_cases import AGENT_LOG, PIXEL, messages_of, recorded, sample
 

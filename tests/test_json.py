@@ -11,42 +11,40 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman import (
-    DoneDelta,
     ErrorCode,
-    ErrorDelta,
     FileRef,
     FinishReason,
     Image,
-    ImageDelta,
     InvalidValue,
     Message,
     MessageDelta,
-    MessageMeta,
-    ModelInvocationDescriptor,
-    ProviderItem,
-    ProviderItemDelta,
     Role,
-    StartDelta,
     Text,
     TextDelta,
     Thinking,
-    ThinkingDelta,
     TokenUsage,
     ToolCall,
-    ToolCallArgsDelta,
-    ToolCallEndDelta,
-    ToolCallStartDelta,
     ToolResult,
-    UnknownDelta,
-    UnknownPart,
     UnreadableData,
-    UsageDelta,
     from_json,
     to_json,
 )
-from dragoman.delta import DELTA_CLASSES
-from dragoman.jsontext import MAX_DEPTH
-from dragoman.message import PART_CLASSES
+from dragoman._jsontext import MAX_DEPTH
+from dragoman.delta import (
+    DELTA_CLASSES,
+    DoneDelta,
+    ErrorDelta,
+    ImageDelta,
+    ProviderItemDelta,
+    StartDelta,
+    ThinkingDelta,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+    UnknownDelta,
+    UsageDelta,
+)
+from dragoman.message import PART_CLASSES, MessageMeta, ModelInvocationDescriptor, ProviderItem, UnknownPart
 from dragoman.testing import strategies
 
 NOW = datetime(2026, 11, 15, 8, 30, 0, 250_000, tzinfo=UTC)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import (
-    SCHEMA_VERSION,
     ErrorCode,
     InvalidValue,
     Message,
@@ -20,12 +19,13 @@ from dragoman import (
     TextDelta,
     ToolCall,
     ToolResult,
-    UnknownDelta,
     UnreadableData,
     from_json,
     to_json,
 )
-from dragoman.jsontext import DOCUMENT_DEPTH
+from dragoman._jsontext import DOCUMENT_DEPTH
+from dragoman.delta import UnknownDelta
+from dragoman.jsonform import SCHEMA_VERSION
 from dragoman.testing import strategies
 from tests.test_json import (
     CONTENT,

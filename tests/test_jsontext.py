@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman import InvalidValue, ToolCall, UnreadableData
-from dragoman.jsontext import (
+from dragoman._jsontext import (
     DOCUMENT_DEPTH,
     MAX_DEPTH,
     decode_json,

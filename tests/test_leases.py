@@ -17,18 +17,14 @@ from dragoman import (
     ErrorCode,
     LoopConfig,
     MemoryStore,
-    ModelInputEntry,
-    ModelOutputEntry,
-    RunStartedEntry,
     SessionBusy,
     SQLiteStore,
     StoreError,
-    ToolStartedEntry,
     open_session,
     start_session,
     tool,
 )
-from dragoman.history import HistoryToolCallResult
+from dragoman.history import HistoryToolCallResult, ModelInputEntry, ModelOutputEntry, RunStartedEntry, ToolStartedEntry
 from dragoman.message import Message, ToolCall
 from dragoman.store import Lease, LeaseLost, LeaseOwner, Session
 from dragoman.store.leases import HeldLease, StoreTime, is_gone, machine_time, this_process

@@ -20,24 +20,22 @@ import dragoman
 from dragoman import (
     AgentConfig,
     AgentStatus,
-    Assembly,
     ContextConfig,
     ErrorCode,
     FinishReason,
     Message,
     MessageDelta,
     Model,
-    ModelOutputEntry,
     Role,
     TextDelta,
-    ToolCallArgsDelta,
     ToolResult,
-    ToolResultsEntry,
     ToolSpec,
 )
 from dragoman.agent import Agent, DeltaEvent, Hooks, ModelCall, RunResult
+from dragoman.delta import ToolCallArgsDelta
+from dragoman.history import ModelOutputEntry, ToolResultsEntry
 from dragoman.store import MemoryStore, Session, SQLiteStore, start_session
-from dragoman.stream import ResponseReader, StreamContract
+from dragoman.stream import Assembly, ResponseReader, StreamContract
 from dragoman.testing.transports import RecordingTransport, ReplayTransport, read_recording
 from dragoman.tools import ToolContext, tool
 from dragoman.transport import AiohttpTransport, HttpxTransport, Transport

@@ -21,7 +21,6 @@ from dragoman import (
     MemoryStore,
     Message,
     ModelError,
-    ModelInvocationDescriptor,
     ProviderRouter,
     RuntimeConfig,
     Text,
@@ -34,6 +33,7 @@ from dragoman import (
 )
 from dragoman.agent import MediaNotShownEvent
 from dragoman.history import ModelInputEntry
+from dragoman.message import ModelInvocationDescriptor
 from dragoman.target import TargetRules
 from dragoman.testing import Call, ScriptedModel
 from tests.agent_cases import Gate, asks, kept, kinds, read, require_sound, result_codes, result_texts, run

@@ -17,17 +17,17 @@ from dragoman import (
     Message,
     Model,
     ModelError,
-    ModelInfo,
     Text,
     ToolCall,
     ToolResult,
-    UnknownPart,
     model,
     render_request,
 )
 from dragoman.catalogue import register_model
 from dragoman.history import entry_from_json, hand_off
 from dragoman.history.media import describe_unreadable
+from dragoman.message import UnknownPart
+from dragoman.request import ModelInfo
 from dragoman.wire import PROVIDERS, find_dialect
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"

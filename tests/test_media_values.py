@@ -7,24 +7,11 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    Agent,
-    ErrorCode,
-    FileRef,
-    Image,
-    ImageDelta,
-    InvalidValue,
-    Message,
-    ProviderItem,
-    UnreadableData,
-    assemble,
-    from_json,
-    to_json,
-    tool,
-)
+from dragoman import Agent, ErrorCode, FileRef, Image, InvalidValue, Message, UnreadableData, from_json, to_json, tool
+from dragoman.delta import ImageDelta
 from dragoman.history import ModelInputEntry, entry_from_json, entry_to_json
-from dragoman.message import UnknownPart
-from dragoman.stream import ResponseReader
+from dragoman.message import ProviderItem, UnknownPart
+from dragoman.stream import ResponseReader, assemble
 from dragoman.testing import Call, ScriptedModel
 from dragoman.wire import find_codec, find_dialect
 from tests.agent_cases import asks, kept, result_codes, result_texts, run

@@ -13,11 +13,8 @@ import msgspec
 import pytest
 
 from dragoman import (
-    AgentState,
     CacheConfig,
-    DoneDelta,
     ErrorCode,
-    ErrorDelta,
     FinishReason,
     Image,
     InvalidValue,
@@ -26,29 +23,29 @@ from dragoman import (
     Model,
     ModelConfig,
     ModelError,
-    ModelInvocationDescriptor,
     OneTool,
-    Prices,
-    ProviderClient,
     Reasoning,
-    StreamContract,
     Text,
     TokenUsage,
     ToolCall,
     ToolResult,
     ToolSpec,
-    WireRequest,
     model,
     render_request,
     to_json,
 )
 from dragoman.catalogue import register_model
-from dragoman.request import ModelInfo
+from dragoman.delta import DoneDelta, ErrorDelta
+from dragoman.history import AgentState
+from dragoman.message import ModelInvocationDescriptor
+from dragoman.models import ProviderClient
+from dragoman.request import ModelInfo, WireRequest
 from dragoman.router import LlmRequest
-from dragoman.stream import DeltaWriter, WireEvent
+from dragoman.stream import DeltaWriter, StreamContract, WireEvent
 from dragoman.target import Dialect
 from dragoman.testing import ReplayedResponse, ReplayTransport
 from dragoman.transport import HttpRequest, Timeouts
+from dragoman.usage import Prices
 from dragoman.wire import PROVIDERS, find_codec, find_dialect
 
 ANSWER = [

@@ -7,20 +7,10 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    Assembly,
-    DoneDelta,
-    ErrorCode,
-    ErrorDelta,
-    FinishReason,
-    Image,
-    MessageDelta,
-    ProviderItem,
-    Text,
-    Thinking,
-    assemble,
-)
-from dragoman.stream import ResponseReader
+from dragoman import ErrorCode, FinishReason, Image, MessageDelta, Text, Thinking
+from dragoman.delta import DoneDelta, ErrorDelta
+from dragoman.message import ProviderItem
+from dragoman.stream import Assembly, ResponseReader, assemble
 from dragoman.wire.openai_chat import CODEC, DIALECTS
 
 BY_NAME = {dialect.provider: dialect for dialect in DIALECTS}

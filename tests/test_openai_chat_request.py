@@ -14,7 +14,6 @@ from dragoman import (
     ModelConfig,
     ModelError,
     OneTool,
-    ProviderItem,
     Text,
     Thinking,
     ToolCall,
@@ -22,6 +21,7 @@ from dragoman import (
     ToolSpec,
     render_request,
 )
+from dragoman.message import ProviderItem
 from dragoman.request import HostedTool, ModelRequest, Reasoning
 from dragoman.wire.openai_chat import CODEC, DIALECTS
 

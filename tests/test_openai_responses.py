@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dragoman import Assembly, ErrorCode, FinishReason, Message, assemble
+from dragoman import ErrorCode, FinishReason, Message
 from dragoman.delta import MessageDelta
 from dragoman.message import Image, ProviderItem, Text, Thinking, ToolResult
 from dragoman.request import ModelConfig, ModelRequest
-from dragoman.stream import ResponseReader
+from dragoman.stream import Assembly, ResponseReader, assemble
 from dragoman.wire.openai_responses import CODEC, DIALECTS, ResponsesDialect
 
 BY_NAME = {dialect.provider: dialect for dialect in DIALECTS}

@@ -18,11 +18,8 @@ from dragoman import (
     FinishReason,
     Image,
     Message,
-    MessageMeta,
     Model,
     ModelError,
-    ModelInvocationDescriptor,
-    ProviderItem,
     Reasoning,
     Role,
     Text,
@@ -32,6 +29,7 @@ from dragoman import (
     ToolSpec,
 )
 from dragoman.history.handoff import Handoff, hand_off
+from dragoman.message import MessageMeta, ModelInvocationDescriptor, ProviderItem
 from dragoman.models.prefixes import KEPT, KEPT_BYTES, Prefix, PrefixCache
 from dragoman.request import ModelConfig, ModelRequest
 from dragoman.target import TargetRules

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dragoman import ErrorDelta
+from dragoman.delta import ErrorDelta
 from dragoman.testing.recorded import decode_recorded
 from dragoman.wire import PROVIDERS
 from tests.corpus import PROTOCOLS, Record, all_records, body_of, decode, needs_corpus

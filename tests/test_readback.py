@@ -12,37 +12,36 @@ from msgspec.structs import replace
 from dragoman import (
     Agent,
     AgentStatus,
-    DoneDelta,
     ErrorCode,
-    ErrorDelta,
     FinishReason,
-    ImageDelta,
     InvalidValue,
     Message,
     MessageDelta,
-    MessageMeta,
     ModelError,
-    Prices,
-    ProviderItemDelta,
-    StartDelta,
     Text,
     TextDelta,
-    ThinkingDelta,
     TokenUsage,
     ToolCall,
-    ToolCallArgsDelta,
-    ToolCallEndDelta,
-    ToolCallStartDelta,
-    UnknownDelta,
     UnreadableData,
-    UsageDelta,
-    assemble,
     blocks,
     from_json,
     model,
     to_json,
 )
-from dragoman.delta import DELTA_CLASSES
+from dragoman.delta import (
+    DELTA_CLASSES,
+    DoneDelta,
+    ErrorDelta,
+    ImageDelta,
+    ProviderItemDelta,
+    StartDelta,
+    ThinkingDelta,
+    ToolCallArgsDelta,
+    ToolCallEndDelta,
+    ToolCallStartDelta,
+    UnknownDelta,
+    UsageDelta,
+)
 from dragoman.history import (
     AgentState,
     ModelInputEntry,
@@ -54,15 +53,16 @@ from dragoman.history import (
     entryform,
 )
 from dragoman.history.entries import ENTRY_CLASSES
-from dragoman.message import PART_CLASSES
+from dragoman.message import PART_CLASSES, MessageMeta
 from dragoman.store import Head, MemoryStore, SessionStore, SQLiteStore, open_session, start_session
 from dragoman.store.chain import chained
 from dragoman.store.session import SNAPSHOT_EVERY
 from dragoman.store.sql import SQLStore
 from dragoman.store.sql_leases import Claim
+from dragoman.stream import assemble
 from dragoman.stream.guard import Guard
 from dragoman.testing import ReplayedResponse, ReplayTransport, decode_recorded
-from dragoman.usage import NUMBER_LIMIT, amount_of, count_of
+from dragoman.usage import NUMBER_LIMIT, Prices, amount_of, count_of
 from tests.extreme_values import ENTRIES, MESSAGE, NOW, PARTS, USAGE, Changed, changed, extreme_entries, nested
 from tests.postgres_server import Place
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dragoman import DoneDelta, InvalidValue, ModelError
+from dragoman import InvalidValue, ModelError
+from dragoman.delta import DoneDelta
 from dragoman.testing.transports import RecordingTransport, ReplayedResponse, ReplayTransport, read_recording
 from dragoman.transport import HttpRequest, Transport
 from tests.loopback import CLOSING, OPENING, QUICK, answering, call, post, serving, transport_of, whole

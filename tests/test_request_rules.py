@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman import Message, Reasoning, ToolCall, ToolResult, ToolSpec, render_request
-from dragoman.jsontext import MAX_DEPTH
+from dragoman._jsontext import MAX_DEPTH
 from dragoman.testing import validate_request
 from dragoman.wire import PROVIDERS
 

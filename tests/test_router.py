@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman import (
-    AgentConfig,
-    AgentStatus,
-    ErrorCode,
-    InvalidValue,
-    LoopConfig,
-    Message,
-    ModelError,
-    ModelInvocationDescriptor,
-)
+from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, LoopConfig, Message, ModelError
 from dragoman.agent import Agent
 from dragoman.history import InterruptionEntry
+from dragoman.message import ModelInvocationDescriptor
 from dragoman.router import AnyModel, LlmRequest, ProviderRouter, Route
 from dragoman.testing.scripted import ScriptedModel, Turn
 from tests.agent_cases import ROME, kept, require_sound, weather

@@ -11,26 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from dragoman import (
-    SCHEMA_VERSION,
-    AgentState,
-    ErrorCode,
-    FinishReason,
-    HistoryEntry,
-    Message,
-    MessageDelta,
-    Role,
-    UnreadableData,
-    entry_from_json,
-    entry_to_json,
-    from_json,
-    json_schema,
-    to_json,
-)
+from dragoman import ErrorCode, FinishReason, Message, MessageDelta, Role, UnreadableData, from_json, to_json
 from dragoman.cli import main
 from dragoman.delta import DELTA_CLASSES
+from dragoman.history import AgentState, HistoryEntry, entry_from_json, entry_to_json
 from dragoman.history.entries import ENTRY_CLASSES
+from dragoman.jsonform import SCHEMA_VERSION
 from dragoman.message import PART_CLASSES
+from dragoman.schema import json_schema
 from dragoman.testing import histories, strategies
 
 PUBLISHED = Path(__file__).parents[1] / "docs" / f"schema-v{SCHEMA_VERSION}.json"

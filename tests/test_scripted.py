@@ -8,20 +8,11 @@ import pytest
 from hypothesis import given
 
 import dragoman
-from dragoman import (
-    Assembly,
-    DoneDelta,
-    ErrorCode,
-    FinishReason,
-    InvalidValue,
-    Message,
-    MessageDelta,
-    ModelError,
-    TextDelta,
-)
+from dragoman import ErrorCode, FinishReason, InvalidValue, Message, MessageDelta, ModelError, TextDelta
 from dragoman.agent import Agent
+from dragoman.delta import DoneDelta
 from dragoman.router import AnyModel
-from dragoman.stream import StreamContract
+from dragoman.stream import Assembly, StreamContract
 from dragoman.testing import ReplayedResponse, ReplayTransport
 from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn, forbid_requests
 from dragoman.testing.strategies import legal_streams

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from dragoman import InvalidValue, ModelError, to_json
-from dragoman.stream import encode_frame
+from dragoman.stream.eventstream import encode_frame
 from dragoman.testing.transports import RecordingTransport, ReplayedResponse, ReplayTransport
 from dragoman.transport import (
     AiohttpTransport,

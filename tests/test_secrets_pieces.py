@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from dragoman import Agent, AgentConfig, LoopConfig, MemoryStore, Message, model, render_request, start_session, to_json
 from dragoman.errors import Secrets
-from dragoman.stream import EventStreamParser, encode_frame
+from dragoman.stream import EventStreamParser
+from dragoman.stream.eventstream import encode_frame
 from dragoman.testing.transports import RecordingTransport, ReplayedResponse, ReplayTransport, read_recording
 from tests.loopback import KEY
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from dragoman import HistoryEntry
+from dragoman.history import HistoryEntry
 from dragoman.store import AppendConflict, Head, Lease, MemoryStore, SessionStore, SQLiteStore
 from dragoman.testing.stores import SHARED_STORE_CHECKS, STORE_CHECKS, require_store_conformance
 from tests.postgres_server import Place

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import ErrorCode, HistoryEntry, StoreError
+from dragoman import ErrorCode, StoreError
+from dragoman.history import HistoryEntry
 from dragoman.store import Head, SQLiteStore
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
-from dragoman.history import ModelInputEntry
+from dragoman import ErrorCode, Image, InvalidValue, StoreError, Text
+from dragoman.history import HistoryEntry, ModelInputEntry
 from dragoman.store import PostgresStore
 from dragoman.store.postgres_schema import EARLIER_MARK, MIGRATIONS, migrate, require_current
 from dragoman.testing.stores import append_all, sample_entries

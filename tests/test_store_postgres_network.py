@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import pytest
 
-from dragoman import ErrorCode, HistoryEntry, InvalidValue, StoreError, Text
+from dragoman import ErrorCode, InvalidValue, StoreError, Text
+from dragoman.history import HistoryEntry
 from dragoman.store import PostgresStore, Snapshot, open_session
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place

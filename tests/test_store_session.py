@@ -10,30 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman import (
+from dragoman import AgentStatus, ErrorCode, InvalidValue, Message, StoreError, Text, ToolCall
+from dragoman._jsontext import encode_json
+from dragoman.errors import IllegalAppend
+from dragoman.history import (
     AgentState,
-    AgentStatus,
     ApprovalAskedEntry,
-    ErrorCode,
+    DerivedState,
     HistoryEntry,
     HistoryToolCallResult,
-    IllegalAppend,
-    InvalidValue,
     MemoryNotebookWidget,
-    Message,
     ModelInputEntry,
     RunFinishedEntry,
     RunStartedEntry,
     RunStatus,
-    StoreError,
-    Text,
-    ToolCall,
     ToolFinishedEntry,
     ToolStartedEntry,
     entry_to_json,
 )
-from dragoman.history import DerivedState
-from dragoman.jsontext import encode_json
 from dragoman.store import (
     AppendConflict,
     Head,
@@ -79,7 +73,7 @@ def test_a_session_has_what_it_was_given_and_what_was_appended() -> None:
         assert (started.serial, finished.serial, started.run_id) == (4, 5, "run-1")
         assert [message.role for message in session.messages] == ["user", "assistant", "tool"]
         await session.update_memory_notebook("A cat.")
-        await session.append(RunFinishedEntry(RunStatus.COMPLETED, run_id="run-1"))
+        await session.append(RunFinishedEntry(RunStatus.ABORTED, run_id="run-1"))
         await session.reset()
         await session.append_model_input("Again.")
         assert [message.text for message in session.messages if message.role == "user"] == ["Look.", "Again."]

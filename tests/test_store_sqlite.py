@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dragoman import ErrorCode, HistoryEntry, Image, InvalidValue, StoreError, Text
-from dragoman.history import ModelInputEntry
+from dragoman import ErrorCode, Image, InvalidValue, StoreError, Text
+from dragoman.history import HistoryEntry, ModelInputEntry
 from dragoman.store import AppendConflict, SQLiteStore, sqlite_schema
 from dragoman.store.sql_changes import erase_session
 from dragoman.store.sqlite_schema import EARLIER_ID, MIGRATIONS, connect, migrate, prepare_file

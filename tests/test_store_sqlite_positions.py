@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import HistoryEntry, StoreError, Text
-from dragoman.history import ModelInputEntry
+from dragoman import StoreError, Text
+from dragoman.history import HistoryEntry, ModelInputEntry
 from dragoman.store import SQLiteStore
 from dragoman.store.sqlite_schema import connect
 from dragoman.testing.stores import append_all

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dragoman import HistoryEntry
+from dragoman.history import HistoryEntry
 from dragoman.store import SQLiteStore, sqlite_writer
 from dragoman.testing.stores import sample_entries
 from tests.store_programs import entry_at

@@ -18,7 +18,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from dragoman import DoneDelta, InvalidValue, MissingExtra, ModelError
+from dragoman import InvalidValue, MissingExtra, ModelError
+from dragoman.delta import DoneDelta
 from dragoman.transport import (
     AiohttpTransport,
     AwsKeys,

@@ -8,18 +8,11 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from dragoman import (
-    MessageDelta,
-    Prices,
-    Role,
-    StreamContract,
-    TokenUsage,
-    UnknownDelta,
-    assemble,
-)
-from dragoman.delta import DELTA_CLASSES
+from dragoman import MessageDelta, Role, TokenUsage
+from dragoman.delta import DELTA_CLASSES, UnknownDelta
+from dragoman.stream import StreamContract, assemble
 from dragoman.testing import strategies
-from dragoman.usage import NUMBER_LIMIT
+from dragoman.usage import NUMBER_LIMIT, Prices
 from tests.test_values import Value, plain, refusal, unhurried
 
 # ---------------------------------------------------------------- usage and prices

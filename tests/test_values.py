@@ -11,37 +11,34 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from dragoman import (
-    DoneDelta,
-    ErrorDelta,
     FileRef,
     Image,
-    ImageDelta,
     InvalidValue,
     Message,
     MessageDelta,
-    MessageMeta,
-    ModelInvocationDescriptor,
-    Part,
-    ProviderItem,
-    ProviderItemDelta,
     Role,
-    StartDelta,
     Text,
     TextDelta,
     Thinking,
-    ThinkingDelta,
     TokenUsage,
     ToolCall,
+    ToolResult,
+)
+from dragoman.delta import (
+    DELTA_CLASSES,
+    DoneDelta,
+    ErrorDelta,
+    ImageDelta,
+    ProviderItemDelta,
+    StartDelta,
+    ThinkingDelta,
     ToolCallArgsDelta,
     ToolCallEndDelta,
     ToolCallStartDelta,
-    ToolResult,
     UnknownDelta,
-    UnknownPart,
     UsageDelta,
 )
-from dragoman.delta import DELTA_CLASSES
-from dragoman.message import PART_CLASSES
+from dragoman.message import PART_CLASSES, MessageMeta, ModelInvocationDescriptor, Part, ProviderItem, UnknownPart
 from dragoman.testing import strategies
 
 NOW = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)

@@ -5,20 +5,10 @@ from typing import Any
 
 import pytest
 
-from dragoman import (
-    Assembly,
-    DoneDelta,
-    ErrorCode,
-    FinishReason,
-    InvalidValue,
-    StartDelta,
-    Thinking,
-    ToolCallArgsDelta,
-    ToolCallEndDelta,
-    ToolCallStartDelta,
-    assemble,
-)
-from dragoman.stream import ResponseReader, encode_frame
+from dragoman import ErrorCode, FinishReason, InvalidValue, Thinking
+from dragoman.delta import DoneDelta, StartDelta, ToolCallArgsDelta, ToolCallEndDelta, ToolCallStartDelta
+from dragoman.stream import Assembly, ResponseReader, assemble
+from dragoman.stream.eventstream import encode_frame
 from dragoman.testing import decode_recorded
 from dragoman.wire import find_codec, find_dialect
 from tests.wire_streams import AWS, BOTH_FORMS, SSE, Object, block, frames, sse

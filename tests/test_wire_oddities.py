@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from dragoman import Assembly, ErrorCode, FinishReason, ProviderItem, Text, Thinking, TokenUsage, assemble
+from dragoman import ErrorCode, FinishReason, Text, Thinking, TokenUsage
+from dragoman.message import ProviderItem
+from dragoman.stream import Assembly, assemble
 from dragoman.stream.eventstream import encode_frame
 from dragoman.testing import decode_recorded
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from dragoman import ErrorCode, FinishReason, TokenUsage
-from dragoman.stream import encode_frame
+from dragoman.stream.eventstream import encode_frame
 from dragoman.testing.conformance import WireSample
 
 

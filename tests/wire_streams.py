@@ -7,7 +7,8 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from dragoman.stream import EventStreamParser, encode_frame
+from dragoman.stream import EventStreamParser
+from dragoman.stream.eventstream import encode_frame
 from tests.corpus import Record, body_of
 
 SSE = "text/event-stream"

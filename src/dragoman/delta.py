@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from ._jsontext import require_json, require_json_object
 from .errors import RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError, redact, redact_provider_message
-from .jsontext import require_json, require_json_object
 from .message import (
     FinishReason,
     as_word,

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
+from ._jsontext import decode_json, encode_json
 from .delta import DELTA_CLASSES, MessageDelta, UnknownDelta, UsageDelta, delta_shape
 from .errors import ErrorCode, InvalidValue, UnreadableData
-from .jsontext import decode_json, encode_json
 from .message import (
     MEDIA_KINDS,
     MESSAGE_SHAPE,

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
+from ._jsontext import encode_json, join_surrogates, parse_arguments, require_json_object, says_arguments
 from .errors import InvalidValue
-from .jsontext import encode_json, join_surrogates, parse_arguments, require_json_object, says_arguments
 from .usage import TokenUsage, require_count
 
 __all__ = [

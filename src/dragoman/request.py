@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import force_setattr
 
+from ._jsontext import require_json_object
 from .errors import InvalidValue
-from .jsontext import require_json_object
 from .message import Message, require_bool, require_name, require_text
 from .toolspec import ToolChoice, ToolSpec, require_tool_choice
 from .usage import Prices

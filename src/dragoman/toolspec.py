@@ -5,8 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ._jsontext import require_json_object
 from .errors import InvalidValue
-from .jsontext import require_json_object
 from .message import require_name
 
 __all__ = ["OneTool", "ToolChoice", "ToolSpec", "require_tool_choice"]

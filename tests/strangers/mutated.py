@@ -16,21 +16,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dragoman import (
-    ContractViolation,
-    ErrorCode,
-    ErrorDelta,
-    Message,
-    ModelConfig,
-    ModelInvocationDescriptor,
-    StreamContract,
-    ToolResult,
-    assemble,
-    from_json,
-    to_json,
-)
+from dragoman import ErrorCode, Message, ModelConfig, ToolResult, from_json, to_json
+from dragoman.delta import ErrorDelta
+from dragoman.errors import ContractViolation
 from dragoman.history import hand_off
+from dragoman.message import ModelInvocationDescriptor
 from dragoman.request import ModelRequest
+from dragoman.stream import StreamContract, assemble
 from dragoman.testing import decode_recorded
 from dragoman.wire import find_codec, find_dialect, find_recorded_dialect
 from tests.corpus import CORPUS, all_records, body_of

@@ -33,14 +33,10 @@ from typing import Any
 from dragoman import (
     Agent,
     AgentConfig,
-    ApprovalAskedEntry,
     DragomanError,
     LoopConfig,
     Message,
-    ModelInputEntry,
-    ModelOutputEntry,
     PostgresStore,
-    RunStartedEntry,
     SessionBusy,
     SQLiteStore,
     ToolCall,
@@ -48,6 +44,7 @@ from dragoman import (
     start_session,
     tool,
 )
+from dragoman.history import ApprovalAskedEntry, ModelInputEntry, ModelOutputEntry, RunStartedEntry
 from dragoman.testing import Call, ScriptedModel, Turn
 
 LEASE_SECONDS = 0.5

@@ -9,21 +9,23 @@ import pytest
 
 from dragoman import (
     Agent,
-    ApprovalAnsweredEntry,
-    ApprovalAskedEntry,
     DragomanError,
     MemoryStore,
     Message,
-    ModelInputEntry,
-    ModelOutputEntry,
-    RunStartedEntry,
     SessionStore,
     SQLiteStore,
     ToolCall,
-    ToolStartedEntry,
     open_session,
     start_session,
     tool,
+)
+from dragoman.history import (
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    RunStartedEntry,
+    ToolStartedEntry,
 )
 from dragoman.testing import Call, ScriptedModel, Turn
 from tests.postgres_server import Place

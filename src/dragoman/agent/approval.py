@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .._jsontext import require_json_object
 from ..errors import InvalidValue, report_raised
-from ..jsontext import require_json_object
 from ..message import ToolCall, require_text
 from ..tools import ToolDefinition
 from ..tools.containing import Containing

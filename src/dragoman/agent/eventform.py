@@ -9,10 +9,10 @@ from typing import Any, assert_never
 
 import msgspec
 
+from .._jsontext import decode_json, encode_json
 from ..errors import InvalidValue
 from ..history import HistoryToolCallResult, ToolFinishedEntry, entry_to_json
 from ..jsonform import message_to_object, to_json
-from ..jsontext import decode_json, encode_json
 from ..message import ToolCall
 from .actions import RunError
 from .events import (

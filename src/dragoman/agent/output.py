@@ -3,8 +3,8 @@
 import re
 from typing import Any, Generic, TypeVar
 
+from .._jsontext import decode_json, encode_json
 from ..errors import InvalidValue, UnreadableData
-from ..jsontext import decode_json, encode_json
 from ..message import Message
 from ..router import AnyModel
 from ..tools import TypeSchema

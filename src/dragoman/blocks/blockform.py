@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from .._jsontext import decode_json, encode_json
 from ..errors import InvalidValue, UnreadableData
 from ..jsonform import message_from_object, message_to_object
-from ..jsontext import decode_json, encode_json
 from .chunks import CHUNK_CLASSES, StreamChunk
 from .values import BLOCK_CLASSES, Block, Message, ModelResponse, TokenUsage
 

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from .._jsontext import join_surrogates
 from ..delta import (
     ImageDelta,
     MessageDelta,
@@ -25,7 +26,6 @@ from ..errors import (
     redact,
     redact_provider_message,
 )
-from ..jsontext import join_surrogates
 from ..message import FinishReason, as_word, finish_reason, require_text
 from ..usage import require_amount, require_count
 from .mapping import image_block

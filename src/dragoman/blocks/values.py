@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from .._jsontext import require_json_object
 from ..errors import InvalidValue
-from ..jsontext import require_json_object
 from ..message import FinishReason, finish_reason, picture_type, require_name, require_text
 from ..message import Message as CoreMessage
 from ..usage import require_count

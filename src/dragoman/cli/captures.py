@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .._jsontext import decode_json, encode_json
 from ..delta import MessageDelta
 from ..errors import InvalidValue, UnreadableData
 from ..files import LARGEST_FILE
-from ..jsontext import decode_json, encode_json
 from ..stream import ResponseReader
 from ..target import Dialect
 from ..wire import PROVIDERS, WIRE_APIS, find_codec, find_dialect, find_provider, find_recorded_dialect

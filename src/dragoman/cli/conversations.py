@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .._jsontext import decode_json, encode_json
 from ..errors import InvalidValue, UnreadableData
 from ..files import read_file, read_stream
 from ..history import AgentState, HistoryEntry
@@ -25,7 +26,6 @@ from ..interop import (
     read_jsonl,
 )
 from ..jsonform import from_json
-from ..jsontext import decode_json, encode_json
 from ..message import Message, Role
 
 __all__ = ["FORMATS", "Conversation", "detect_format", "read_conversations", "read_source"]

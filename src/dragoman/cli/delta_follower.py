@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
+from .._jsontext import join_surrogates
 from ..delta import (
     DoneDelta,
     ErrorDelta,
@@ -22,7 +23,6 @@ from ..delta import (
     UnknownDelta,
     UsageDelta,
 )
-from ..jsontext import join_surrogates
 from ..message import FinishReason
 from ..usage import TokenUsage
 from .output import one_line, printable

@@ -145,7 +145,7 @@ def _state_of(entries: "Sequence[HistoryEntry]", session_id: str, *, has_widgets
 
 
 def _read_tools(name: str | None) -> "tuple[ToolSpec, ...]":
-    from ..jsontext import decode_json
+    from .._jsontext import decode_json
     from ..toolspec import ToolSpec
     from .conversations import read_source
 

@@ -96,8 +96,8 @@ def _of_file(chosen: argparse.Namespace) -> "Iterator[list[Beat]]":
 
 def _read_deltas(data: bytes) -> "list[MessageDelta] | None":
     """The deltas of a file of JSON lines, bare or each inside a run's event; None if it is no such file."""
+    from .._jsontext import decode_json, encode_json
     from ..jsonform import from_json
-    from ..jsontext import decode_json, encode_json
     from ..message import Message
 
     deltas: list[MessageDelta] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..jsontext import encode_json
+from .._jsontext import encode_json
 from ..message import FileRef, Image, Message, Part, ResultPart, Role, Text, ToolCall, ToolResult
 from .ledger import MARKER
 from .limiting import HEAD_SHARE

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from ..jsontext import encode_json
+from .._jsontext import encode_json
 from ..message import FileRef, Image, ProviderItem, Text, ToolCall, ToolResult
 
 __all__ = ["PIECE_SIZE", "argument_lines", "file_text", "key_of", "line_spans", "names_in", "said_in", "split_lines"]

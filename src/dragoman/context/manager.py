@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from .._jsontext import encode_json
 from ..errors import InvalidValue, UnreadableData
 from ..history import (
     EpochEntry,
@@ -23,7 +24,6 @@ from ..history import (
     to_messages,
 )
 from ..history.entries import with_text_in_result
-from ..jsontext import encode_json
 from ..message import Message, ModelInvocationDescriptor, Role, utc_time
 from ..request import ContextConfig, ModelInfo
 from ..target import TargetRules

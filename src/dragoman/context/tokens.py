@@ -12,8 +12,8 @@ from typing import Protocol, assert_never
 
 import msgspec
 
+from .._jsontext import encode_json, join_surrogates
 from ..errors import InvalidValue
-from ..jsontext import encode_json, join_surrogates
 from ..message import FileRef, Image, Message, Part, ProviderItem, Text, Thinking, ToolCall, ToolResult, UnknownPart
 from .lines import file_text
 

@@ -5,7 +5,7 @@ The record is loaded when it is first asked for: who only calls models needs the
 
 from typing import TYPE_CHECKING
 
-from ..lazynames import lazy_names
+from .._lazynames import lazy_names
 from .handoff import HandedOff, hand_off
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import msgspec
 from msgspec.structs import force_setattr
 
+from .._jsontext import join_surrogates, require_json_object
 from ..errors import ErrorCode, IllegalAppend, InvalidValue, redact_provider_message
-from ..jsontext import join_surrogates, require_json_object
 from ..message import (
     ROLE_PARTS,
     FileRef,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import force_setattr
 
-from ..jsontext import join_surrogates
+from .._jsontext import join_surrogates
 from ..message import Message, require_extra, require_text, shape_of, utc_time
 from ..usage import require_count
 from .metadata import NO_METADATA, Metadata

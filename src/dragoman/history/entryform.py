@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .._jsontext import decode_json, encode_json
 from ..errors import InvalidValue, UnreadableData
 from ..jsonform import (
     JsonObject,
@@ -23,7 +24,6 @@ from ..jsonform import (
     recorded_part_from_object,
     take_version,
 )
-from ..jsontext import decode_json, encode_json
 from ..message import Message, ModelInvocationDescriptor, Part, Text
 from ..usage import TokenUsage
 from .entries import (

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._jsontext import encode_json, join_surrogates, require_json_object
 from ..errors import IllegalAppend, InvalidValue
-from ..jsontext import encode_json, join_surrogates, require_json_object
 
 __all__ = ["METADATA_LIMIT", "NO_METADATA", "Metadata"]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from .._jsontext import join_surrogates
 from ..errors import InvalidValue
-from ..jsontext import join_surrogates
 
 __all__ = [
     "LIVE_SCREEN",

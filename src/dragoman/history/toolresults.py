@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from .._jsontext import encode_json
 from ..errors import ErrorCode, InvalidValue
-from ..jsontext import encode_json
 from ..message import (
     MEDIA_KINDS,
     FileRef,

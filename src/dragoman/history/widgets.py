@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from msgspec.structs import force_setattr
 
+from .._jsontext import join_surrogates
 from ..errors import ErrorCode, InvalidValue, is_interrupt, redact, report_raised, type_name
-from ..jsontext import join_surrogates
 from ..message import require_name, require_text
 from ..toolspec import ToolSpec
 from .derived import DerivedState

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .._jsontext import decode_json
 from ..history import hand_off
-from ..jsontext import decode_json
 from ..message import Message, ModelInvocationDescriptor, Role
 from ..request import ModelConfig, ModelRequest
 from ..target import Dialect

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .._jsontext import encode_json
 from ..errors import UnreadableData
-from ..jsontext import encode_json
 from ..message import (
     FinishReason,
     Image,

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from .._jsontext import encode_json
 from ..context import INJECTED_KEY
 from ..errors import ErrorCode, UnreadableData
-from ..jsontext import encode_json
 from ..message import (
     FileRef,
     FinishReason,

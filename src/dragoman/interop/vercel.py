@@ -7,8 +7,8 @@ results of its calls.
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from .._jsontext import encode_json
 from ..errors import ErrorCode, UnreadableData
-from ..jsontext import encode_json
 from ..message import (
     FileRef,
     Image,

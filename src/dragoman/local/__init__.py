@@ -8,7 +8,7 @@ Needs the extra `local`; nothing is loaded before it is used. Knows no wire API 
 
 from typing import TYPE_CHECKING
 
-from ..lazynames import lazy_names
+from .._lazynames import lazy_names
 
 if TYPE_CHECKING:
     from .server import LocalServer

@@ -6,7 +6,7 @@ Everything is loaded when it is first asked for, SQLite and psycopg when they ar
 
 from typing import TYPE_CHECKING
 
-from ..lazynames import lazy_names
+from .._lazynames import lazy_names
 
 if TYPE_CHECKING:
     from .holding import SessionHold

@@ -7,11 +7,11 @@ from hashlib import sha256
 
 import msgspec
 
+from .._jsontext import encode_json
 from ..errors import UnreadableData
 from ..history import DerivedState, LastError, RunStatus, SystemInstructionEntry, entry_from_json, entry_to_json
 from ..history.derived import AnswerEnd
 from ..history.growing import GrowingIds
-from ..jsontext import encode_json
 from ..usage import TokenUsage
 from .protocol import Snapshot
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from .._jsontext import encode_json
 from ..errors import ErrorCode, InvalidValue, StoreError
 from ..history import Metadata
-from ..jsontext import encode_json
 from .chain import digest_of
 from .database import Database
 from .leases import require_not_leased

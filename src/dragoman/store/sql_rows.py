@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from .._jsontext import decode_json
 from ..errors import ErrorCode, StoreError
 from ..history import DerivedState, Metadata
-from ..jsontext import decode_json
 from .blobs import Piece, put_back
 from .chain import checked, digest_of, follow_json, is_end_of
 from .database import Database

@@ -4,7 +4,7 @@ from .assembler import Assembler, Assembly, assemble
 from .contract import TERMINAL_STATES, TRANSITIONS, StreamContract
 from .encoder import ConversationEncoder
 from .events import EventParser, WireEvent
-from .eventstream import EventStreamParser, encode_frame
+from .eventstream import EventStreamParser
 from .guard import Guard, guard_deltas
 from .reader import Codec, EventDecoder, ResponseReader, TypedJson
 from .sse import SseParser
@@ -28,6 +28,5 @@ __all__ = [
     "TypedJson",
     "WireEvent",
     "assemble",
-    "encode_frame",
     "guard_deltas",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .._jsontext import join_surrogates
 from ..delta import (
     DoneDelta,
     ErrorDelta,
@@ -24,7 +25,6 @@ from ..delta import (
     ToolCallStartDelta,
     UsageDelta,
 )
-from ..jsontext import join_surrogates
 from ..message import (
     FinishReason,
     Image,

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .._jsontext import decode_json, require_json
 from ..errors import InvalidValue, UnreadableData
-from ..jsontext import decode_json, require_json
 from .events import WireEvent
 from .writer import DeltaWriter
 

@@ -10,9 +10,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from .._jsontext import decode_keeping_surrogates
 from ..delta import MessageDelta
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError
-from ..jsontext import decode_keeping_surrogates
 from ..request import ModelRequest, WireRequest
 from ..target import Dialect
 from .encoder import ConversationEncoder

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .._jsontext import decode_json, encode_json, join_surrogates
 from ..delta import (
     DoneDelta,
     ErrorDelta,
@@ -22,7 +23,6 @@ from ..delta import (
     UsageDelta,
 )
 from ..errors import UnreadableData
-from ..jsontext import decode_json, encode_json, join_surrogates
 from ..message import FinishReason
 from ..toolspec import ToolSpec
 

@@ -6,8 +6,8 @@ Only for those who ask for content. Bytes are never written, only that they were
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .._jsontext import encode_json
 from ..errors import REDACTED, redact
-from ..jsontext import encode_json
 from ..message import (
     FileRef,
     FinishReason,

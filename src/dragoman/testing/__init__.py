@@ -7,7 +7,7 @@ needs either.
 
 from typing import TYPE_CHECKING
 
-from ..lazynames import lazy_names
+from .._lazynames import lazy_names
 
 __all__ = [
     "Call",

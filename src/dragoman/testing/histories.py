@@ -419,7 +419,7 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         kinds.MODEL_OUTPUT: (ModelOutputEntry, (outputs,)),
         kinds.TOOL_RESULT: (
             ToolResultsEntry,
-            (st.lists(_results(text), min_size=1, max_size=2).map(tuple), st.none() | names),
+            (st.lists(_results(text), min_size=1, max_size=2).map(tuple), st.none() | names.filter(str.strip)),
         ),
         kinds.SYSTEM_INSTRUCTION: (SystemInstructionEntry, (text,)),
         kinds.NOTEBOOK: (NotebookEntry, (text, st.sampled_from(NotebookOperation))),

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .._jsontext import encode_json
 from ..delta import MessageDelta
 from ..errors import InvalidValue, ModelError
-from ..jsontext import encode_json
 from ..message import FinishReason, Message, ModelInvocationDescriptor
 from ..models import ModelStream
 from ..request import ModelInfo, WireRequest

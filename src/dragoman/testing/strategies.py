@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
+from .._jsontext import encode_json
 from ..delta import (
     DELTA_CLASSES,
     SEQ_LIMIT,
@@ -26,7 +27,6 @@ from ..delta import (
     UsageDelta,
 )
 from ..errors import ErrorCode, InvalidValue, MissingExtra
-from ..jsontext import encode_json
 from ..message import (
     PART_CLASSES,
     RESULT_PARTS,

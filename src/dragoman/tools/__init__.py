@@ -5,7 +5,7 @@ Everything is loaded when it is first asked for.
 
 from typing import TYPE_CHECKING
 
-from ..lazynames import lazy_names
+from .._lazynames import lazy_names
 
 if TYPE_CHECKING:
     from .arguments import ToolArgumentParser, check_arguments, coerce_arguments

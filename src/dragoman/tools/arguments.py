@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
+from .._jsontext import decode_json
 from ..errors import ErrorCode, InvalidValue, ToolError, UnreadableData
-from ..jsontext import decode_json
 from ..message import ToolCall
 from .checking import problem_line
 from .coercion import coerce_arguments, coerce_value

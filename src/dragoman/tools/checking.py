@@ -8,8 +8,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .._jsontext import require_json
 from ..errors import InvalidValue
-from ..jsontext import require_json
 from .mismatch import NAMES, quote, shown_name
 from .subschemas import Schema, forms_of, inner_schema, looks_like, map_schemas, same_json, type_fits, types_of
 

@@ -6,8 +6,8 @@ Arguments that fit are not changed. Each change gives a warning, which never quo
 from collections.abc import Iterator
 from typing import Any
 
+from .._jsontext import decode_json
 from ..errors import UnreadableData
-from ..jsontext import decode_json
 from .mismatch import shown_name
 from .subschemas import Schema, forms_of, inner_schema, json_type, looks_like, same_json, type_fits, types_of
 

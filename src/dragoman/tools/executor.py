@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from .._jsontext import require_json_object
 from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_name
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolExecutionStatus
 from ..history.widgets import describe_failure
-from ..jsontext import require_json_object
 from ..message import ToolCall
 from .batches import Batch, MakeContext, OnFinished, OnStarted, ReadyCall
 from .coercion import coerce_arguments

@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
+from .._jsontext import decode_json, encode_json
 from ..errors import DragomanError, ErrorCode, MissingExtra, ToolError
-from ..jsontext import decode_json, encode_json
 from .mcp_endpoints import Endpoint
 from .mcp_wire import EXCHANGE, UNREADABLE, Exchange, Link, raw_tools
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from .._jsontext import encode_json, require_json_object
 from ..errors import InvalidValue
-from ..jsontext import encode_json, require_json_object
 from .definition import Approval, Execute, ToolDefinition
 from .mismatch import quote
 

@@ -5,9 +5,9 @@ import binascii
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._jsontext import decode_json, encode_json
 from ..errors import ErrorCode, InvalidValue, ToolError, UnreadableData
 from ..history.sections import Section, to_plain_text
-from ..jsontext import decode_json, encode_json
 from ..message import Image
 from .definition import ToolOutput
 from .results import shorten

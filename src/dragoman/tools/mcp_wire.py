@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .._jsontext import decode_json, encode_json
 from ..errors import UnreadableData
-from ..jsontext import decode_json, encode_json
 
 if TYPE_CHECKING:
     from mcp import types

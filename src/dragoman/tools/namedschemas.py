@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
 from typing import Any
 
-from ..jsontext import encode_json
+from .._jsontext import encode_json
 from .subschemas import Schema, inner_schemas, map_schemas, pointer_token
 
 __all__ = ["Definitions"]

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .._jsontext import encode_json
 from ..errors import InvalidValue, is_interrupt, report_raised
 from ..history.widgets import describe_failure
-from ..jsontext import encode_json
 from .checking import SchemaChecker, bound_reason, size_reason
 from .jsonvalues import copy_json
 from .mismatch import Mismatch, quote

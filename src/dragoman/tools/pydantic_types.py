@@ -3,8 +3,8 @@
 import sys
 from typing import Any
 
+from .._jsontext import encode_json
 from ..errors import InvalidValue, redact
-from ..jsontext import encode_json
 from .mismatch import Mismatch
 from .namedschemas import Definitions
 from .nodes import Node, Seen, is_hashable, report_refusal

@@ -15,8 +15,8 @@ from uuid import UUID
 
 import msgspec
 
+from .._jsontext import require_json
 from ..errors import InvalidValue
-from ..jsontext import require_json
 from .classes import RawField, class_fields, is_named_tuple, is_typed_dict, strip_qualifiers, substitute
 from .docstrings import class_docstring
 from .jsonvalues import NotJson, to_json_value

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .._jsontext import encode_json, join_surrogates
 from ..history.sections import LevelOfDetailSections, Section
 from ..history.toolresults import Attachment
-from ..jsontext import encode_json, join_surrogates
 from ..message import FileRef, Image, Text, UnknownPart
 from .definition import ToolOutput
 from .jsonvalues import NotJson, to_json_value

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazynames import lazy_names
+from .._lazynames import lazy_names
 from .protocol import HttpRequest, HttpResponse, Timeouts, Transport
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Hosts repeat ids, or give none: here each call has an id of its own. The same id
 
 import msgspec
 
-from ..jsontext import parse_arguments
+from .._jsontext import parse_arguments
 from .wholeness import contradicted
 
 __all__ = ["CallIds"]

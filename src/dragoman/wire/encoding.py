@@ -5,8 +5,8 @@ import hashlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from .._jsontext import encode_json, is_deeper
 from ..errors import ErrorCode, ModelError
-from ..jsontext import encode_json, is_deeper
 from ..message import Part, ToolCall
 from ..request import ModelRequest, WireRequest
 from ..target import Dialect

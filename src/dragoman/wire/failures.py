@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Any
 
+from .._jsontext import decode_json, encode_json
 from ..errors import ErrorCode, ModelError
-from ..jsontext import decode_json, encode_json
 
 __all__ = [
     "error_from_event",

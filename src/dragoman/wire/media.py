@@ -4,9 +4,9 @@ import base64
 import binascii
 from typing import Any
 
+from .._jsontext import encode_json
 from ..errors import UnreadableData
 from ..history.media import ANY_TYPE, DATA_URL
-from ..jsontext import encode_json
 from ..message import FileRef, Image
 from .reading import Node, reading
 

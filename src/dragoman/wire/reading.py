@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .._jsontext import decode_json, encode_json, require_json
 from ..errors import InvalidValue, ModelError, UnreadableData
-from ..jsontext import decode_json, encode_json, require_json
 from ..message import utc_time
 
 __all__ = ["JsonSource", "Node", "Notes", "reading", "require_new_id", "take_json"]

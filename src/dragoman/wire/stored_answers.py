@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .._jsontext import encode_json
 from ..delta import DoneDelta
 from ..errors import InvalidValue, UnreadableData
-from ..jsontext import encode_json
 from ..message import FinishReason, Message, MessageMeta, ModelInvocationDescriptor
 from ..stream import Assembler, ResponseReader
 from . import find_codec, find_dialect, find_provider

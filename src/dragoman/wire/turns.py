@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..jsontext import decode_json, encode_json
+from .._jsontext import decode_json, encode_json
 from ..stream import ConversationEncoder
 
 __all__ = ["Turns", "as_json", "read_back"]

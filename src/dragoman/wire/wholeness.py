@@ -6,8 +6,8 @@ A finish word alone is not enough: a provider may finish with a call still open,
 from collections.abc import Callable, Sized
 from typing import Any
 
+from .._jsontext import parse_arguments
 from ..errors import ErrorCode, ModelError
-from ..jsontext import parse_arguments
 from ..message import FinishReason
 
 __all__ = [

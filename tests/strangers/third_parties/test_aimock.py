@@ -10,7 +10,6 @@ import pytest
 from dragoman import (
     Agent,
     AgentConfig,
-    Assembly,
     ErrorCode,
     FinishReason,
     LoopConfig,
@@ -24,6 +23,7 @@ from dragoman import (
     tool,
 )
 from dragoman.agent import DeltaEvent
+from dragoman.stream import Assembly
 
 from .aimock import KEY, NAMES, Aimock, aimock
 

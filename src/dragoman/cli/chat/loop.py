@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+from ..._jsontext import decode_json, encode_json
 from ...agent import AgentRun, RunResult
 from ...errors import DragomanError, InvalidValue, redact
 from ...history import AgentStatus, OpenCall
-from ...jsontext import decode_json, encode_json
 from ...message import ToolCall
 from ...store import SessionBusy
 from ..advice import advice_after, with_advice

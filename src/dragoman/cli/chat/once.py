@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..._jsontext import encode_json
 from ...agent import AgentRun, RunResult
 from ...agent.eventform import event_to_json
 from ...errors import DragomanError
 from ...history import AgentStatus
-from ...jsontext import encode_json
 from ...message import FinishReason, ToolCall
 from ..advice import ANSWER_ADVICE, advice_after, failure_words, with_advice
 from ..output import Output, one_line, warn

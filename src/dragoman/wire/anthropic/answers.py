@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ..._jsontext import encode_json
 from ...errors import ErrorCode, ModelError
-from ...jsontext import encode_json
 from ...message import FinishReason
 from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...target import Dialect

@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
+from ..._jsontext import encode_json
 from ...errors import UnreadableData
-from ...jsontext import encode_json
 from ...message import (
     FileRef,
     Image,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...jsontext import encode_json
+from ..._jsontext import encode_json
 from ...message import FinishReason
 from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...target import Dialect

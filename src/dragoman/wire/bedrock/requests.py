@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ...jsontext import encode_json
+from ..._jsontext import encode_json
 from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
 from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...toolspec import OneTool, ToolSpec

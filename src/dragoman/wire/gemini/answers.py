@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
+from ..._jsontext import decode_json, encode_json
 from ...errors import ModelError
-from ...jsontext import decode_json, encode_json
 from ...message import FinishReason
 from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import NUMBER_LIMIT, TokenUsage

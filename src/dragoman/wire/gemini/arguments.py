@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ...jsontext import MAX_DEPTH
+from ..._jsontext import MAX_DEPTH
 from ..lenient import broken
 
 __all__ = ["FunctionCall", "StreamedCall"]

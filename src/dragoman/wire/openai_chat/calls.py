@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..._jsontext import encode_json, parse_arguments
 from ...errors import ErrorCode, ModelError
-from ...jsontext import encode_json, parse_arguments
 from ...stream import DeltaWriter
 from ..callids import CallIds
 from ..wholeness import PIECE_LOST

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from ..._jsontext import encode_json
 from ...errors import ModelError, UnreadableData
-from ...jsontext import encode_json
 from ...message import (
     FileRef,
     Image,

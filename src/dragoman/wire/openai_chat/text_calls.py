@@ -8,7 +8,7 @@ reads the answers.
 from collections.abc import Sequence
 from typing import Literal
 
-from ...jsontext import encode_json
+from ..._jsontext import encode_json
 from ...message import Part, Text, ToolCall
 from ...toolspec import ToolSpec
 from ..encoding import argument_object

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from ..._jsontext import encode_json, join_surrogates
 from ...errors import ErrorCode, ModelError
-from ...jsontext import encode_json, join_surrogates
 from ...message import FinishReason
 from ...stream import DeltaWriter, WireEvent
 from ..callids import CallIds

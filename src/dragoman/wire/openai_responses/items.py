@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypeAlias
 
-from ...jsontext import encode_json, join_surrogates, parse_arguments
+from ..._jsontext import encode_json, join_surrogates, parse_arguments
 from ...usage import TokenUsage, count_of
 from ..wholeness import contradicted, lost
 from ..wholeness import says_the_same as same_arguments

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from ..._jsontext import encode_json
 from ...errors import UnreadableData
-from ...jsontext import encode_json
 from ...message import (
     FileRef,
     Image,
