@@ -27,6 +27,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 import dragoman
+from dragoman.stream import Assembly
 
 __all__ = [
     "MODELS",
@@ -234,7 +235,7 @@ class Ours:
     async def open(self) -> None:
         """Nothing: the first request opens the session."""
 
-    async def ask(self, first: Callable[[], None] | None = None) -> dragoman.stream.Assembly:
+    async def ask(self, first: Callable[[], None] | None = None) -> Assembly:
         """Read one answer to its end."""
         async with self._model.stream(self._messages) as stream:
             if first is not None:
@@ -249,7 +250,7 @@ class Ours:
     async def close(self) -> None:
         """Nothing: the session is shared, and closes with the event loop."""
 
-    def said(self, assembly: dragoman.stream.Assembly) -> Answer:
+    def said(self, assembly: Assembly) -> Answer:
         """Return the answer as text and calls."""
         message = assembly.message
         assert message is not None, assembly.error
