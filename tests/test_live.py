@@ -231,7 +231,7 @@ def test_leaving_a_stream_stops_the_server_too(server: str, api: str) -> None:
 
     async def leave_then_ask() -> Answer:
         question = Message.user("Write a very long story about a ship.")
-        async with model.stream([question], max_tokens=limit, ignore_eos=True) as answer:
+        async with model.stream([question], max_tokens=limit, extensions={"ignore_eos": True}) as answer:
             async for delta in answer:
                 if delta.kind == "text":
                     break
@@ -288,12 +288,12 @@ def test_calls_in_the_text_of_a_server_that_reads_none_are_found(server: str, fo
     call = f'"<tool_call>\\n" {WRITTEN_CALLS[form]} "\\n</tool_call>"'
     grammar = f'root ::= "So: " call "\\n" call\ncall ::= {call}\ncity ::= [a-zA-Z] [a-z]{{2,9}}'
     grammar += '\nunit ::= "<parameter=unit>\\nc\\n</parameter>"'
-    answer = ask(written, [QUESTION], [WEATHER], grammar=grammar)
+    answer = ask(written, [QUESTION], [WEATHER], extensions={"grammar": grammar})
     assert answer.assembly.finish_reason is FinishReason.TOOL_CALLS
     assert [part.kind for part in answer.message.parts] == ["text", "tool_call", "tool_call"]
     for found in answer.message.tool_calls:
         jsonschema.validate(found.arguments, WEATHER.parameter_schema)
-    cut = ask(written, [QUESTION], [WEATHER], grammar=grammar, max_tokens=12)
+    cut = ask(written, [QUESTION], [WEATHER], extensions={"grammar": grammar}, max_tokens=12)
     assert cut.message.text.startswith("So: <tool_call>\n")
     assert not cut.message.tool_calls
     results = [Message.tool(ToolResult(found.tool_call_id, "21 degrees")) for found in answer.message.tool_calls]
