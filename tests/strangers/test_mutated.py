@@ -6,6 +6,7 @@ from tests.strangers.mutated import CHANGES, STREAM_CHANGES, Fault, require_lega
 from tests.wire_streams import STREAMS, WireStream
 
 
+@pytest.mark.slow
 def test_a_changed_answer_ends_legally_and_in_a_documented_way() -> None:
     faults = []
     for number in range(10_000):
