@@ -386,7 +386,7 @@ _BEFORE = -1  # the index of a call that stands before the messages that were lo
 def _find_results(
     messages: Sequence[Message], begin: int, open_calls: Iterable[str]
 ) -> tuple[dict[int, _Results], int]:
-    """Return which messages answer the calls of which message, from `begin` on, and how many messages are settled.
+    """Return the messages that answer calls, by the index of the calling message, and how many messages are settled.
 
     `open_calls` are calls from before `begin`; what answers those stands under the index `_BEFORE`.
     """

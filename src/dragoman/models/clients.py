@@ -161,14 +161,7 @@ class ProviderClient:
                 if finished:
                     await _read_out(chunks)
                     return
-                if reader.has_read:
-                    idle_since = None
-                elif idle_since is None:
-                    idle_since = time.monotonic()
-                elif time.monotonic() - idle_since > self._timeouts.idle:
-                    from ..transport.watch import timeout_error
-
-                    raise timeout_error("idle", host_of(self._host), self._timeouts)
+                idle_since = None if reader.has_read else self._require_answering(idle_since)
         except Exception as error:  # noqa: BLE001  # whatever happens, the stream ends legally
             cause = error
         finally:
@@ -184,6 +177,15 @@ class ProviderClient:
         if cause is not None and not isinstance(cause, DragomanError):
             log_bug(cause)
         yield _without_secrets(last, told)
+
+    def _require_answering(self, idle_since: float | None) -> float:
+        """Return since when the server has sent nothing of its answer; raise the timeout if that is too long."""
+        now = time.monotonic()
+        if idle_since is not None and now - idle_since > self._timeouts.idle:
+            from ..transport.watch import timeout_error
+
+            raise timeout_error("idle", host_of(self._host), self._timeouts)
+        return now if idle_since is None else idle_since
 
     def _reader(
         self,

@@ -384,9 +384,13 @@ def _results(text: Texts) -> st.SearchStrategy[HistoryToolCallResult]:
     )
 
 
+def _is_no_text(part: object) -> bool:
+    return not isinstance(part, Text)
+
+
 def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
     names, objects, kinds = text.filter(bool), json_objects(text=text), HistoryEntryKind
-    place: dict[str, st.SearchStrategy[Any]] = {
+    envelope: dict[str, st.SearchStrategy[Any]] = {
         "serial": st.integers(-1, 2**40),
         "entry_id": text,
         "timestamp": st.none() | timestamps(),
@@ -395,9 +399,7 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
     }
     outputs = messages(Role.ASSISTANT, text=text)
     codes, words = st.sampled_from(ErrorCode), st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
-    shown = words.filter(str.strip).map(Text) | parts(Role.USER, text=text).filter(
-        lambda part: not isinstance(part, Text)
-    )
+    shown = words.filter(str.strip).map(Text) | parts(Role.USER, text=text).filter(_is_no_text)
     inputs = st.tuples(shown, st.lists(parts(Role.USER, text=text), max_size=2)).map(lambda said: (said[0], *said[1]))
     invocations = st.just(MODELS[0])
     ends = st.tuples(st.integers(0, 99), st.integers(0, 99)).map(sorted)
@@ -444,4 +446,4 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         kinds.RESET: (ResetEntry, ()),
         UNKNOWN: (UnknownEntry, (unknown_kinds, objects)),
     }
-    return {kind: st.builds(make, *fields, **place) for kind, (make, fields) in makers.items()}
+    return {kind: st.builds(make, *fields, **envelope) for kind, (make, fields) in makers.items()}

@@ -30,7 +30,7 @@ __all__ = [
 CACHE_KEY_LIMIT = 64
 UNREAD_FILE = "a file by its path must be read before it is sent"  # an encoder reads no files
 
-# Greatest depth of a value in a request. Servers parse 200 levels, some of which the request itself needs.
+# Greatest depth of a value in a request. Servers parse 200 levels, and the request itself needs some of them.
 REQUEST_DEPTH = 180
 
 

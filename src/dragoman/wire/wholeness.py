@@ -48,7 +48,7 @@ _BADNESS = {
 
 
 def lost(what: str) -> ModelError:
-    """Return the error for an answer of which a part did not arrive; sent again, the request may get all of it."""
+    """Return the error for an answer that lacks a part; sent again, the request may get all of it."""
     return ModelError(f"part of the answer did not arrive: {what}", code=ErrorCode.STREAM_TRUNCATED)
 
 

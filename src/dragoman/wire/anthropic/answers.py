@@ -244,7 +244,7 @@ class Decoder:
                 self._damage(count_of(value.get("index")))
 
     def _damage(self, index: int | None) -> None:
-        """Skip something for a content block that is not known. A call that it is for is not used.
+        """Skip something unknown for a content block. A call that it belongs to is not used.
 
         Without an index it may be for any call that is open.
         """

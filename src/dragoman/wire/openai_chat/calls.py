@@ -195,7 +195,7 @@ class ToolCallJoiner:
         return call
 
     def _damage(self, index: int | None) -> None:
-        """Skip an entry of which nothing is known. The calls that it may be for are not used."""
+        """Skip an unknown entry. The calls that it may belong to are not used."""
         for call in self._calls:
             call.damaged = call.damaged or index is None or call.index == index
 
