@@ -4,7 +4,7 @@ Knows no store. What is in no known format is refused with a line that says what
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -167,29 +167,52 @@ def _format_of(value: Any) -> str | None:
     return _format_of_messages(value)
 
 
+class _Features(msgspec.Struct, frozen=True):
+    """What tells formats apart."""
+
+    first: dict[str, Any]
+    fields: frozenset[str]  # of any message
+    types: frozenset[str]  # of messages and items
+    content_types: frozenset[str]
+    part_fields: frozenset[str]
+    has_parts: bool
+    has_items_only: bool
+    has_roles: bool
+
+
+# The first rule that holds names the format.
+_RULES: tuple[tuple[str | None, Callable[[_Features], Any]], ...] = (
+    ("pydantic-ai", lambda seen: seen.first.get("kind") in ("request", "response")),
+    ("langchain", lambda seen: "lc" in seen.first or isinstance(seen.first.get("data"), dict)),
+    ("openai-responses", lambda seen: seen.has_items_only and seen.types & _RESPONSE_ITEMS),
+    (None, lambda seen: seen.has_items_only),
+    ("messages", lambda seen: seen.part_fields >= {"kind", "payload"}),
+    ("agent-log", lambda seen: "kind" in seen.part_fields),
+    ("vercel", lambda seen: seen.has_parts or seen.fields & {"toolInvocations", "createdAt"}),
+    ("openai-responses", lambda seen: seen.types & {"function_call", "function_call_output", "reasoning"}),
+    ("openai-responses", lambda seen: seen.content_types & {"input_text", "output_text"}),
+    ("anthropic", lambda seen: seen.content_types & _ANTHROPIC_BLOCKS),
+    ("openai", lambda seen: seen.has_roles),
+)
+
+
 def _format_of_messages(messages: list[dict[str, Any]]) -> str | None:
-    first = messages[0]
-    if first.get("kind") in ("request", "response"):
-        return "pydantic-ai"
-    if "lc" in first or isinstance(first.get("data"), dict):
-        return "langchain"
-    if all("role" not in each or each.get("type") == "message" for each in messages):
-        kinds = {each.get("type") for each in messages}
-        return "openai-responses" if kinds & _RESPONSE_ITEMS else None
-    parts = [part for each in messages for part in _dicts(each.get("parts"))]
-    if any("kind" in part for part in parts):
-        return "messages" if any("payload" in part for part in parts) else "agent-log"
-    if parts or any("toolInvocations" in each or "createdAt" in each for each in messages):
-        return "vercel"
-    if any(each.get("type") in ("function_call", "function_call_output", "reasoning") for each in messages):
-        return "openai-responses"
-    blocks = {part.get("type") for each in messages for part in _dicts(each.get("content"))}
-    if blocks & {"input_text", "output_text"}:
-        return "openai-responses"
-    if blocks & _ANTHROPIC_BLOCKS:
-        return "anthropic"
-    is_spoken = all(isinstance(each.get("role"), str) for each in messages)
-    return "openai" if is_spoken else None
+    parts = [part for message in messages for part in _dicts(message.get("parts"))]
+    seen = _Features(
+        first=messages[0],
+        fields=frozenset().union(*messages),
+        types=_types(messages),
+        content_types=_types(part for message in messages for part in _dicts(message.get("content"))),
+        part_fields=frozenset().union(*parts),
+        has_parts=bool(parts),
+        has_items_only=all("role" not in each or each.get("type") == "message" for each in messages),
+        has_roles=all(isinstance(each.get("role"), str) for each in messages),
+    )
+    return next((name for name, holds in _RULES if holds(seen)), None)
+
+
+def _types(values: Iterable[dict[str, Any]]) -> frozenset[str]:
+    return frozenset(value["type"] for value in values if isinstance(value.get("type"), str))
 
 
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:

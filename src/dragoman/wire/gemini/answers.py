@@ -327,31 +327,31 @@ class Decoder:
 
     def _write_call(self, part: dict[str, Any], call: FunctionCall) -> None:
         data = {name: part[name] for name in part if name != "functionCall"}
-        if self._streamed_call is not None:
-            self._streamed_call.add(call)
-            self._streamed_call.provider_data.update(data)
-            if not _CALL_FIELDS.issuperset(part["functionCall"]):
-                self._streamed_call.is_damaged = True
-            if not call.will_continue:
-                self._close_streamed_call(self._streamed_call.is_whole)
-            return
+        further = {name: value for name, value in part["functionCall"].items() if name not in _CALL_FIELDS}
+        streamed = self._streamed_call
+        if streamed is not None:
+            streamed.add(call)
+            streamed.provider_data.update(data)
+            streamed.is_damaged = streamed.is_damaged or bool(further)
+        else:
+            self._start_call(call, {**data, "functionCall": further} if further else data)
+        if self._streamed_call is not None and not call.will_continue:
+            self._close_streamed_call(self._streamed_call.is_whole)
+
+    def _start_call(self, call: FunctionCall, data: dict[str, Any]) -> None:
+        """Write a call that is whole, or keep one that comes in pieces. A call that is sent again is skipped."""
         if not call.name:
             raise lost("a function call has no name")
         arguments = "" if call.args is None else encode_json(call.args).decode()
         if call.id and self._call_ids.has(call.id):
             self._call_ids.require_repeat(call.id, call.name, arguments)
             return
-        further = {name: value for name, value in part["functionCall"].items() if name not in _CALL_FIELDS}
-        if further:
-            data["functionCall"] = further
         call_id = self._call_ids.claim(call.id or "", self._response_id)
         if call_id != call.id:
             data["id"] = call.id or ""
         self._writer.call_start(call_id, call.name, data or None)
         if call.will_continue or call.partial_args is not None:
             self._streamed_call = StreamedCall(call_id, call)
-            if not call.will_continue:
-                self._close_streamed_call(self._streamed_call.is_whole)
             return
         if arguments:
             self._writer.call_args(call_id, arguments)

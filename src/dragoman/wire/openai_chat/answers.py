@@ -81,6 +81,19 @@ class _Delta(msgspec.Struct, gc=False):
     extra_content: Any = None
     thought_signature: Any = None
 
+    def has_rare_fields(self) -> bool:
+        """Whether there is more than text, thinking and calls."""
+        return (
+            self.refusal is not None
+            or self.function_call is not None
+            or self.annotations is not None
+            or self.images is not None
+            or self.audio is not None
+            or self.executed_tools is not None
+            or self.extra_content is not None
+            or self.thought_signature is not None
+        )
+
 
 class _Choice(msgspec.Struct, gc=False):
     index: int | None = None
@@ -242,9 +255,8 @@ class Decoder:
             return
         whole, chunk = read_object(body), _CHUNK.read(body)
         if not any(choice.message is not None for choice in chunk.choices or ()):
-            failure = whole.get("error") or _failure_of_minimax(whole)
-            if failure or whole.get("object") == "error":
-                raise _error_inside({"error": failure or whole})
+            if failure := _failure_of(whole, has_choices=False):
+                raise _error_inside({"error": failure})
             raise not_an_answer("the answer is not a completion of this API", whole)
         self._note_whole(chunk, whole)
         for choice in chunk.choices or ():
@@ -273,31 +285,28 @@ class Decoder:
             self._writer.start(text_of(whole.get("model")), text_of(whole.get("id")))
             self._watching = self._reason is not None
         self._note_usage(chunk.usage)
-        if chunk.error or whole.get("object") == "error":
-            self._note_error(whole.get("error") or whole)
-            return
-        if not chunk.choices and (failure := _failure_of_minimax(whole)):
+        if failure := _failure_of(whole, has_choices=bool(chunk.choices)):
             self._note_error(failure)
             return
         if not chunk.choices and chunk.usage is None and "choices" not in whole:
             self.unknown_events += 1
             return
-        further = {name: value for name, value in whole.items() if name not in _OWN_FIELDS}
+        self._message_data.update(_further(whole, _OWN_FIELDS))
         choices = whole.get("choices")
         for choice in choices if isinstance(choices, list) else ():
-            if not isinstance(choice, dict) or choice.get("index") not in (0, None, "0"):
-                continue
-            self._note_usage(choice.get("usage"))  # Moonshot
-            self._note_error(choice.get("error"))  # OpenRouter
-            self._note_native_finish(choice)
-            further.update({name: value for name, value in choice.items() if name not in _CHOICE_FIELDS})
-            message = choice.get("message") or choice.get("delta")
-            if isinstance(message, dict):
-                further.update({name: value for name, value in message.items() if name not in _MESSAGE_FIELDS})
-        # Snowflake sends every field with a zero value: only values count.
-        self._message_data.update({name: value for name, value in further.items() if value})
+            if isinstance(choice, dict) and choice.get("index") in (0, None, "0"):
+                self._note_choice(choice)
         if isinstance(x_groq := whole.get("x_groq"), dict) and chunk.usage is None:
             self._note_usage(x_groq.get("usage"))
+
+    def _note_choice(self, choice: dict[str, Any]) -> None:
+        self._note_usage(choice.get("usage"))  # Moonshot
+        self._note_error(choice.get("error"))  # OpenRouter
+        self._note_native_finish(choice)
+        self._message_data.update(_further(choice, _CHOICE_FIELDS))
+        message = choice.get("message") or choice.get("delta")
+        if isinstance(message, dict):
+            self._message_data.update(_further(message, _MESSAGE_FIELDS))
 
     def _decode_error(self, data: bytes) -> None:
         try:
@@ -359,27 +368,12 @@ class Decoder:
                 self._add_thinking(thought, delta.reasoning_details or ())
             content = delta.content
             if content:
-                if isinstance(content, str):
-                    if self._open != "text":
-                        self._close_part("text")
-                    self._writer.text(content)
-                else:
-                    self._add_content_parts(content)
+                self._add_content([content] if isinstance(content, str) else content)
             if delta.tool_calls:
-                if self._open:
-                    self._close_part("")
+                self._close_part("")
                 self._listed = True
                 self._calls.add(delta.tool_calls, are_whole=choice.delta is None)
-            if (
-                delta.refusal
-                or delta.function_call is not None
-                or delta.annotations
-                or delta.images
-                or delta.audio
-                or delta.executed_tools
-                or delta.extra_content is not None
-                or delta.thought_signature is not None
-            ):
+            if delta.has_rare_fields():
                 self._add_rare(delta)
         if choice.finish_reason or choice.logprobs is not None:
             self._note_finish(choice.finish_reason, choice.logprobs)
@@ -407,8 +401,8 @@ class Decoder:
             if not 0 < known == len(self._details) or not _continue_detail(self._details, detail):
                 self._details.append(detail)
 
-    def _add_content_parts(self, parts: list[Any]) -> None:
-        """Content as a list, as Mistral sends it: thinking stands among it, and citations between the texts."""
+    def _add_content(self, parts: list[Any]) -> None:
+        """Write content. Mistral sends a list, with thinking among the texts and citations between them."""
         for part in parts:
             kind = part.get("type") if isinstance(part, dict) else None
             if kind == "thinking":
@@ -571,10 +565,18 @@ def _count(counts: Any, name: str) -> int | None:
     return count_of(counts.get(name)) if isinstance(counts, dict) else None
 
 
-def _failure_of_minimax(whole: dict[str, Any]) -> dict[str, Any] | None:
-    """MiniMax answers a failed request with a good status, no choices and its own code."""
+def _further(fields: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """Return the fields that are not known. Snowflake sends every field with a zero value: only values count."""
+    return {name: value for name, value in fields.items() if value and name not in known}
+
+
+def _failure_of(whole: dict[str, Any], *, has_choices: bool) -> Any:
+    """Return the error that stands in place of an answer; None where there is none."""
+    if whole.get("error") or whole.get("object") == "error":
+        return whole.get("error") or whole
+    # MiniMax answers a failed request with a good status, no choices and its own code.
     result = whole.get("base_resp")
-    if not isinstance(result, dict) or not result.get("status_code"):
+    if has_choices or not isinstance(result, dict) or not result.get("status_code"):
         return None
     return {"code": text_of(result["status_code"]), "message": text_of(result.get("status_msg"))}
 

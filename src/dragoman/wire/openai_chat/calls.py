@@ -83,6 +83,31 @@ class _Call:
         """Whether the piece repeats all arguments, as some hosts send them at the end."""
         return self._has_ended() and "".join(self.pieces).strip() == arguments.strip() and self.is_whole()
 
+    def take_head(self, piece: CallPiece, name: str | None) -> None:
+        """Take the id, the type and the next piece of the name, while the call is not open."""
+        self.wire_id = self.wire_id or piece.id or None
+        if piece.type == "custom":
+            self.data["type"] = "custom"
+        if name:
+            self.name = name if name.startswith(self.name) else self.name + name
+
+    def is_begun_anew(self, piece: CallPiece, name: str, arguments: str | None) -> bool:
+        """Whether a piece with a name, sent to this call, begins another call; raise ModelError where neither fits.
+
+        A name without a new id continues the call. Only where all ids are missing, it begins one after a complete call.
+        """
+        if not self.name:
+            return False
+        if piece.id and self.wire_id:
+            return piece.id != self.wire_id
+        if not self.id:
+            return False  # it has no arguments yet: another piece of its name
+        if name == self.name and not (arguments and arguments.lstrip().startswith("{") and self.is_whole()):
+            return False
+        if self.wire_id or not self.is_whole():
+            raise ModelError("two names came for one tool call", code=ErrorCode.PROTOCOL_VIOLATION)
+        return True
+
     def _has_ended(self) -> bool:
         """Whether the arguments so far may be one whole object. Reads each piece once, however often it is asked.
 
@@ -167,8 +192,8 @@ class ToolCallJoiner:
             if not name and not piece.id and piece.extra_content is None:
                 self._damage(piece.index)
                 return None
-        call = self._find_call(piece, name, arguments)
-        if call is None or (name and call in closed):
+        call = self._find_call(piece, name)
+        if call is None or (name and (call.is_begun_anew(piece, name, arguments) or call in closed)):
             if not (name or piece.id or arguments):
                 return None
             call = _Call(piece.index, piece.id or None)
@@ -179,31 +204,31 @@ class ToolCallJoiner:
         if piece.extra_content is not None:
             call.data["extra_content"] = piece.extra_content
         if not call.id:
-            call.wire_id = call.wire_id or piece.id or None
-            if piece.type == "custom":
-                call.data["type"] = "custom"
+            call.take_head(piece, name)
             if name:
-                call.name = name if name.startswith(call.name) else call.name + name
                 self._waiting = call
-            if arguments and self._waiting is call:
-                self.open_waiting()
-        is_same = piece.index in (None, call.index) or call.index is None
-        if arguments and not (is_same and arguments[0] == "{" and call.is_repeated_by(arguments)):
+        if arguments:
+            self._add_arguments(call, piece.index, arguments)
+        return call
+
+    def _add_arguments(self, call: _Call, index: int | None, arguments: str) -> None:
+        if self._waiting is call:
+            self.open_waiting()
+        is_same = index in (None, call.index) or call.index is None
+        if not (is_same and arguments[0] == "{" and call.is_repeated_by(arguments)):
             call.pieces.append(arguments)
             if call.id:
                 self._writer.call_args(call.id, arguments)
-        return call
 
     def _damage(self, index: int | None) -> None:
         """Skip an unknown entry. The calls that it may belong to are not used."""
         for call in self._calls:
             call.damaged = call.damaged or index is None or call.index == index
 
-    def _find_call(self, piece: CallPiece, name: str | None, arguments: str | None) -> _Call | None:
-        """Return the call that a piece continues; None where it begins one.
+    def _find_call(self, piece: CallPiece, name: str | None) -> _Call | None:
+        """Return the call that the id or the index of a piece names; None where there is none.
 
         Only a name begins a call: ids may be missing, empty or new on every piece; an index may be missing or always 0.
-        A name without a new id continues the call. Only where all ids are missing, it begins one after a complete call.
         """
         last = self._calls[-1] if self._calls else None
         call = last if piece.index is None else self._calls_by_index.get(piece.index)
@@ -212,17 +237,7 @@ class ToolCallJoiner:
             call = next((known for known in self._calls if known.wire_id == piece.id), None if is_other else call)
         if call is None and not name and not piece.id:
             call = last  # its first piece had no index, or another one
-        if call is None or not name or not call.name:
-            return call
-        if piece.id and call.wire_id:
-            return call if piece.id == call.wire_id else None
-        if not call.id:
-            return call  # it has no arguments yet: another piece of its name
-        if name == call.name and not (arguments and arguments.lstrip().startswith("{") and call.is_whole()):
-            return call
-        if call.wire_id or not call.is_whole():
-            raise ModelError("two names came for one tool call", code=ErrorCode.PROTOCOL_VIOLATION)
-        return None
+        return call
 
     def _open_call(self, call: _Call) -> None:
         """Open a call. One with the id of an earlier call waits for the finish: it may be that call once more."""

@@ -6,7 +6,7 @@ import msgspec
 
 from ...target import Dialect, NameRule, TargetRules
 
-__all__ = ["AUDIO_FORMATS", "DIALECTS", "SPECIFICATION", "ChatDialect", "HostedForm"]
+__all__ = ["AUDIO_FORMATS", "DIALECTS", "SPECIFICATION", "ChatDialect", "HostedForm", "MediaForm"]
 
 SPECIFICATION = "openai-chat"
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}

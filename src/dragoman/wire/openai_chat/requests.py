@@ -6,7 +6,7 @@ The fields of `ChatDialect` say what a vendor takes, and under which names.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -46,12 +46,13 @@ from ..media import decoded, media_by_url, media_of_bytes, openai_file
 from ..reading import JsonSource, Node, require_new_id, take_json
 from ..stored_answers import invocation_of, read_answer
 from ..turns import as_json, read_back
-from .dialects import AUDIO_FORMATS, SPECIFICATION, ChatDialect
+from .dialects import AUDIO_FORMATS, SPECIFICATION, ChatDialect, MediaForm
 from .text_calls import describe_tools, write_calls, write_result
 
 __all__ = ["Encoder", "import_openai_chat"]
 
 CACHE_BREAKPOINTS = 4
+_SIGNATURES = ("extra_content", "thought_signature")
 _SCHEMA_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -272,35 +273,40 @@ def _encode_result_content(result: ToolResult, dialect: ChatDialect) -> str:
 
 def _encode_media(part: Image | FileRef, dialect: ChatDialect) -> dict[str, Any]:
     mime_type = part.mime_type or ("image/*" if isinstance(part, Image) else "application/octet-stream")
-    matching = (form for prefix, form in dialect.media.items() if mime_type == prefix or _is_kind(mime_type, prefix))
-    form = next(matching, None)
-    file_id = part.file_id if isinstance(part, FileRef) else None
+    name, file_id = (part.name, part.file_id) if isinstance(part, FileRef) else (None, None)
     if file_id is not None and "file" in dialect.media.values():
         return {"type": "file", "file": {"file_id": file_id}}
-    if form is None or file_id is not None or (part.url is None and part.data is None):
+    form = _media_form(part, mime_type, dialect)
+    data = part.data or b""
+    url = part.url if part.url is not None else data_url(mime_type, data)
+    match form:
+        case "text":
+            text = data.decode("utf-8", "replace")
+            return {"type": "text", "text": f"{name}:\n\n{text}" if name else text}
+        case "input_audio":
+            return {
+                "type": "input_audio",
+                "input_audio": {"data": base64_text(data), "format": AUDIO_FORMATS[mime_type]},
+            }
+        case "file":
+            return {"type": "file", "file": {"filename": name or "document.pdf", "file_data": url}}
+        case "document_url":
+            return {"type": "document_url", "document_url": url, **({"document_name": name} if name else {})}
+        case "image_url" | "video_url":
+            return {"type": form, form: {"url": url}}
+
+
+def _media_form(part: Image | FileRef, mime_type: str, dialect: ChatDialect) -> MediaForm:
+    """Return how the vendor takes media of this type from this source; raise ModelError where it cannot take it."""
+    fitting = (kind for kind in dialect.media if mime_type == kind or (kind[-1] == "/" and mime_type.startswith(kind)))
+    form = dialect.media.get(next(fitting, ""))
+    if form is None or (part.url is None and part.data is None):
         raise _unsupported(dialect, f"this {part.kind} of type {mime_type!r}")
     if part.url is not None and (form in ("input_audio", "text") or not dialect.media_urls):
         raise _unsupported(dialect, f"a {part.kind} of type {mime_type!r} by its URL")
-    name = part.name if isinstance(part, FileRef) else None
-    if form == "text":
-        assert part.data is not None
-        text = part.data.decode("utf-8", "replace")
-        return {"type": "text", "text": f"{name}:\n\n{text}" if name else text}
-    data = part.data or b""
-    url = part.url if part.url is not None else data_url(mime_type, data)
-    if form == "input_audio":
-        if mime_type not in AUDIO_FORMATS:
-            raise _unsupported(dialect, f"sound of type {mime_type!r}; it takes wav and mp3")
-        return {"type": "input_audio", "input_audio": {"data": base64_text(data), "format": AUDIO_FORMATS[mime_type]}}
-    if form == "file":
-        return {"type": "file", "file": {"filename": name or "document.pdf", "file_data": url}}
-    if form == "document_url":
-        return {"type": "document_url", "document_url": url, **({"document_name": name} if name else {})}
-    return {"type": form, form: {"url": url}}
-
-
-def _is_kind(mime_type: str, prefix: str) -> bool:
-    return prefix.endswith("/") and mime_type.startswith(prefix)
+    if form == "input_audio" and mime_type not in AUDIO_FORMATS:
+        raise _unsupported(dialect, f"sound of type {mime_type!r}; it takes wav and mp3")
+    return form
 
 
 # ---------------------------------------------------------------- assistant turns
@@ -332,32 +338,40 @@ def _is_refusal(part: Any) -> bool:
 
 
 def _encode_further(parts: Sequence[Any], dialect: ChatDialect, *, has_calls: bool) -> dict[str, Any]:
-    """What stands beside the content of the turn: thinking, signatures, a refusal, a spoken answer."""
+    """Return the fields beside the content of the turn: thinking, signatures, a refusal, a spoken answer."""
+    thoughts = [part for part in parts if isinstance(part, Thinking)]
     further: dict[str, Any] = {}
-    details: list[Any] = []
+    for part in thoughts:
+        further.update({name: data_of(part)[name] for name in _SIGNATURES if name in data_of(part)})
+    if dialect.file_annotations and (files := list(_file_annotations(parts))):
+        further["annotations"] = files
     for part in parts:
-        data = data_of(part)
-        if isinstance(part, Thinking):
-            details.extend(data.get("reasoning_details") or ())
-            further.update({name: data[name] for name in ("extra_content", "thought_signature") if name in data})
-        elif isinstance(part, Text) and dialect.file_annotations:
-            # OpenRouter: with them it need not read the same file again.
-            files = [note for note in data.get("annotations") or () if isinstance(note, dict) and note.get("file")]
-            if files:
-                further.setdefault("annotations", []).extend(files)
-        elif isinstance(part, ProviderItem) and part.item_type == "audio" and part.item.get("id"):
+        if isinstance(part, ProviderItem) and part.item_type == "audio" and part.item.get("id"):
             further["audio"] = {"id": part.item["id"]}
     if dialect.refusals and (refusal := _joined_text(filter(_is_refusal, parts), "")):
         further["refusal"] = refusal
-    thought = "".join(part.text for part in parts if isinstance(part, Thinking))
+    return {**further, **_encode_thinking(thoughts, dialect, has_calls=has_calls)}
+
+
+def _file_annotations(parts: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Yield OpenRouter's notes on files that it has read. With them it need not read the same file again."""
+    for part in parts:
+        if isinstance(part, Text):
+            notes = data_of(part).get("annotations") or ()
+            yield from (note for note in notes if isinstance(note, dict) and note.get("file"))
+
+
+def _encode_thinking(thoughts: Sequence[Thinking], dialect: ChatDialect, *, has_calls: bool) -> dict[str, Any]:
+    """Return the field that holds the turn's thinking; empty where the vendor takes none back."""
+    details = [detail for part in thoughts for detail in data_of(part).get("reasoning_details") or ()]
     if details and dialect.reasoning_details:
-        further["reasoning_details"] = details
-    elif dialect.thinking_field is not None:
-        if thought and (has_calls or not dialect.thinking_with_calls_only):
-            further[dialect.thinking_field] = thought
-        elif has_calls and dialect.thinking_stand_in is not None:
-            further[dialect.thinking_field] = dialect.thinking_stand_in
-    return further
+        return {"reasoning_details": details}
+    if dialect.thinking_field is None:
+        return {}
+    thought: str | None = "".join(part.text for part in thoughts)
+    if not thought or (dialect.thinking_with_calls_only and not has_calls):
+        thought = dialect.thinking_stand_in if has_calls else None
+    return {} if thought is None else {dialect.thinking_field: thought}
 
 
 def _encode_content_parts(parts: Sequence[Any]) -> list[dict[str, Any]] | None:
