@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated
+from .rules import Body, Call, Request, Rule, Turn, name_rules, pairing_rules
 from .vendor_types import check_published
 
 __all__ = ["RULES", "check_types", "read_turns"]
@@ -68,17 +68,6 @@ def _thinks(request: Request) -> bool:
 
 def _declared(request: Request) -> list[str]:
     return [tool["name"] for tool in request.body.get("tools") or () if "name" in tool]
-
-
-def names_are_legal(request: Request) -> Iterator[str]:
-    called = ((turn.place, call.name) for turn in request.turns for call in turn.calls)
-    for place, name in [*(("tools", name) for name in _declared(request)), *called]:
-        if not TOOL_NAME.fullmatch(name):
-            yield f"{place}: the tool name {name!r} does not match {TOOL_NAME.pattern}"
-
-
-def declared_names_are_unique(request: Request) -> Iterator[str]:
-    yield from (f"tools: {name!r} is declared twice" for name in repeated(_declared(request)))
 
 
 def somebody_speaks(request: Request) -> Iterator[str]:
@@ -201,8 +190,7 @@ def schemas_are_objects(request: Request) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     *pairing_rules("A", lambda _: CALL_ID, reused=True),
-    Rule("A6", "tool names are of 1 to 128 letters, digits, _ and -", names_are_legal),
-    Rule("A7", "no tool is declared twice", declared_names_are_unique),
+    *name_rules("A", "1 to 128 letters, digits, _ and -", TOOL_NAME, _declared),
     Rule("A8", "there are messages, and each side has its own tool blocks", somebody_speaks),
     Rule("A9", "no text is blank, no user turn is empty", nothing_is_blank),
     Rule("A10", "tool results are the first blocks of their message", results_come_first),

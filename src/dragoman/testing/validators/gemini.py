@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NotRequired
 
-from .rules import Body, Call, Request, Rule, Turn, repeated, with_next
+from .rules import Body, Call, Request, Rule, Turn, name_rules, with_next
 from .vendor_types import check_published
 
 __all__ = ["RULES", "check_types", "read_turns"]
@@ -126,17 +126,6 @@ def calls_follow_the_user(request: Request) -> Iterator[str]:
         before = turn
 
 
-def names_are_legal(request: Request) -> Iterator[str]:
-    called = ((turn.place, call.name) for turn in request.turns for call in turn.calls)
-    for place, name in [*(("tools", name) for name in _declared(request)), *called]:
-        if not TOOL_NAME.fullmatch(name):
-            yield f"{place}: the function name {name!r} does not match {TOOL_NAME.pattern}"
-
-
-def declared_names_are_unique(request: Request) -> Iterator[str]:
-    yield from (f"tools: {name!r} is declared twice" for name in repeated(_declared(request)))
-
-
 def there_are_parts(request: Request) -> Iterator[str]:
     if not request.body["contents"]:
         yield "contents: empty"
@@ -201,8 +190,7 @@ RULES: tuple[Rule, ...] = (
     Rule("G3", "function responses follow function calls", responses_answer_calls),
     Rule("G4", "function responses are alone in their content", responses_are_alone),
     Rule("G5", "a function call follows the user or a function response", calls_follow_the_user),
-    Rule("G6", "function names begin with a letter or _ and have at most 128 characters", names_are_legal),
-    Rule("G7", "no function is declared twice", declared_names_are_unique),
+    *name_rules("G", "1 to 128 letters, digits, _ . : and -, the first a letter or _", TOOL_NAME, _declared),
     Rule("G8", "there are contents, with parts, of the user or the model", there_are_parts),
     Rule("G9", "a part holds one thing", parts_have_one_content),
     Rule("G10", "Gemini 3: the first call of each step has a thought signature", calls_are_signed),

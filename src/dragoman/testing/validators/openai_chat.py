@@ -1,6 +1,5 @@
 """What Chat Completions hosts refuse though the types allow it. The vendors' own demands are in the table below."""
 
-import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated
+from .rules import Body, Call, Request, Rule, Turn, is_object_text, name_rules, pairing_rules
 from .vendor_types import check_published
 
 __all__ = ["RULES", "check_types", "read_turns"]
 
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}|\$.*", re.DOTALL)  # $: Moonshot's own tools
 CACHE_MARKS = 4
 
 # Mistral: the roles that may follow each (its code 3230 otherwise).
@@ -106,17 +105,6 @@ def _declared(request: Request) -> list[str]:
     return [_function(tool)["name"] for tool in request.body.get("tools") or () if _function(tool)]
 
 
-def names_are_legal(request: Request) -> Iterator[str]:
-    called = ((turn.place, call.name) for turn in request.turns for call in turn.calls)
-    for place, name in [*(("tools", name) for name in _declared(request)), *called]:
-        if not TOOL_NAME.fullmatch(name) and not name.startswith("$"):  # Moonshot's own tools
-            yield f"{place}: the tool name {name!r} does not match {TOOL_NAME.pattern}"
-
-
-def declared_names_are_unique(request: Request) -> Iterator[str]:
-    yield from (f"tools: {name!r} is declared twice" for name in repeated(_declared(request)))
-
-
 def nothing_is_empty(request: Request) -> Iterator[str]:
     if not request.body["messages"]:
         yield "messages: an empty list"
@@ -144,15 +132,8 @@ def arguments_are_objects(request: Request) -> Iterator[str]:
         return
     for place, message in _messages(request, "assistant"):
         for call in message.get("tool_calls") or ():
-            if "function" in call and not _is_object(call["function"]["arguments"]):
+            if "function" in call and not is_object_text(call["function"]["arguments"]):
                 yield f"{place}: the arguments of {call['id']!r} are no JSON object"
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
 
 
 def choices_have_tools(request: Request) -> Iterator[str]:
@@ -231,8 +212,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 RULES: tuple[Rule, ...] = (
     *pairing_rules("C", lambda request: _vendor(request).ids),
-    Rule("C6", "tool names are of 1 to 64 letters, digits, _ and -", names_are_legal),
-    Rule("C7", "no tool is declared twice", declared_names_are_unique),
+    *name_rules("C", "1 to 64 letters, digits, _ and -", TOOL_NAME, _declared),
     Rule("C8", "no list of messages, tools, calls or parts is empty", nothing_is_empty),
     Rule("C9", "an assistant turn says or calls something", assistants_say_something),
     Rule("C10", "argument text is a JSON object, but for OpenAI and Azure", arguments_are_objects),

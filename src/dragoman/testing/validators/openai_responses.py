@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from .rules import Body, Call, Request, Rule, Turn, pairing_rules, repeated, with_next
+from .rules import Body, Call, Request, Rule, Turn, is_object_text, name_rules, pairing_rules, repeated, with_next
 from .vendor_types import check_published
 
 __all__ = ["RULES", "check_types", "read_turns"]
@@ -71,17 +71,6 @@ def _side(item: dict[str, Any]) -> str:
 
 def _declared(request: Request) -> list[str]:
     return [tool["name"] for tool in request.body.get("tools") or () if tool["type"] in ("function", "custom")]
-
-
-def names_are_legal(request: Request) -> Iterator[str]:
-    called = ((turn.place, call.name) for turn in request.turns for call in turn.calls)
-    for place, name in [*(("tools", name) for name in _declared(request)), *called]:
-        if not TOOL_NAME.fullmatch(name):
-            yield f"{place}: the tool name {name!r} does not match {TOOL_NAME.pattern}"
-
-
-def declared_names_are_unique(request: Request) -> Iterator[str]:
-    yield from (f"tools: {name!r} is declared twice" for name in repeated(_declared(request)))
 
 
 def there_is_input(request: Request) -> Iterator[str]:
@@ -177,13 +166,8 @@ def arguments_are_objects(request: Request) -> Iterator[str]:
     if request.provider in OPENAI:
         return
     for place, item in _items(request.body):
-        if _kind(item) == "function_call":
-            try:
-                is_object = isinstance(json.loads(item["arguments"]), dict)
-            except ValueError:
-                is_object = False
-            if not is_object:
-                yield f"{place}: the arguments are no JSON object"
+        if _kind(item) == "function_call" and not is_object_text(item["arguments"]):
+            yield f"{place}: the arguments are no JSON object"
 
 
 def outputs_come_at_once(request: Request) -> Iterator[str]:
@@ -197,8 +181,7 @@ def outputs_come_at_once(request: Request) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     *pairing_rules("R", lambda _: CALL_ID),
-    Rule("R6", "tool names are of 1 to 128 letters, digits, _ and -", names_are_legal),
-    Rule("R7", "no tool is declared twice", declared_names_are_unique),
+    *name_rules("R", "1 to 128 letters, digits, _ and -", TOOL_NAME, _declared),
     Rule("R8", "there is input, and no message is an empty list", there_is_input),
     Rule("R9", "an item's id begins with its kind (msg_, fc_, ctc_, rs_), and is there once", item_ids_are_legal),
     Rule("R10", "a reasoning item is followed by what it led to", reasoning_is_followed),

@@ -3,6 +3,7 @@
 A wire API's own file reads its conversation into turns; the rules on ids and pairing are the same for all.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,18 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-__all__ = ["Body", "Call", "Request", "Rule", "Turn", "pairing_rules", "repeated", "with_next"]
+__all__ = [
+    "Body",
+    "Call",
+    "Request",
+    "Rule",
+    "Turn",
+    "is_object_text",
+    "name_rules",
+    "pairing_rules",
+    "repeated",
+    "with_next",
+]
 
 Body: TypeAlias = dict[str, Any]
 Value = TypeVar("Value")
@@ -86,6 +98,26 @@ def pairing_rules(
     )
 
 
+def name_rules(
+    letter: str, says: str, legal_name: re.Pattern[str], declared: Callable[[Request], list[str]]
+) -> tuple[Rule, ...]:
+    """The rules on the names of tools, numbered 6 and 7; `declared` returns the names that a request declares."""
+
+    def names_are_legal(request: Request) -> Iterator[str]:
+        called = ((turn.place, call.name) for turn in request.turns for call in turn.calls)
+        for place, name in [*(("tools", name) for name in declared(request)), *called]:
+            if not legal_name.fullmatch(name):
+                yield f"{place}: the tool name {name!r} does not match {legal_name.pattern}"
+
+    def names_are_unique(request: Request) -> Iterator[str]:
+        yield from (f"tools: {name!r} is declared twice" for name in repeated(declared(request)))
+
+    return (
+        Rule(f"{letter}6", f"tool names are of {says}", names_are_legal),
+        Rule(f"{letter}7", "no tool is declared twice", names_are_unique),
+    )
+
+
 def _calls_are_answered(request: Request) -> Iterator[str]:
     for turn, after in with_next(request.turns):
         answered = set(after.results) if after is not None else set()
@@ -115,6 +147,14 @@ def _results_are_single(request: Request) -> Iterator[str]:
 def with_next(values: Sequence[Value]) -> Iterator[tuple[Value, Value | None]]:
     """Yield each value with the one after it; the last with None."""
     yield from zip_longest(values, values[1:])
+
+
+def is_object_text(text: str) -> bool:
+    """Whether the text is a JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def repeated(names: Iterable[str]) -> list[str]:
