@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dragoman import ErrorCode, InvalidValue, ToolCall, ToolError
 from dragoman.history import ToolStartedEntry
-from dragoman.tools import ToolArgumentParser, ToolDefinition, check_arguments, coerce_arguments, tool
+from dragoman.tools import ToolArgumentParser, ToolDefinition, coerce_arguments, tool
 from dragoman.tools.checking import SchemaChecker
 from dragoman.tools.subschemas import forms_of
 from tests.tool_cases import SIGNATURES, any_json, fitting, near_misses
@@ -127,14 +127,14 @@ def test_references_into_the_document_are_followed(reference: str) -> None:
     schema["properties"]["a/b"] = INTEGER
     schema["$defs"] = {"N": INTEGER, "all": {"allOf": [True, INTEGER, {"minimum": 3}]}}
     assert coerce_arguments({"x": "5"}, schema)[0] == {"x": 5}
-    assert check_arguments(definition(schema), {"x": "five"}) == ["x: must be a whole number, got 'five'"]
+    assert definition(schema).find_problems({"x": "five"}) == ["x: must be a whole number, got 'five'"]
 
 
 def test_what_all_parts_of_a_schema_say_counts() -> None:
     both = {"allOf": [parameters(("b",), b=INTEGER), {"properties": {"c": TEXT}, "required": ["c"]}]}
     del both["allOf"][0]["additionalProperties"]
     assert coerced({"b": "1", "c": 2}, both)[0] == {"b": 1, "c": "2"}
-    assert check_arguments(definition(parameters(a=both)), {"a": {}}) == [
+    assert definition(parameters(a=both)).find_problems({"a": {}}) == [
         "a.b: is missing: give a whole number",
         "a.c: is missing: give text",
     ]
@@ -263,18 +263,18 @@ def test_coercion_never_turns_what_fits_into_what_does_not(function: Callable[..
     ],
 )  # fmt: skip
 def test_a_problem_says_where_what_and_what_is_allowed(schema: Any, arguments: Any, says: str) -> None:
-    assert check_arguments(definition(schema), arguments) == [says]
+    assert definition(schema).find_problems(arguments) == [says]
 
 
 def test_there_are_at_most_five_problems() -> None:
     schema = parameters(tuple("abcdefgh"))
-    assert len(check_arguments(definition(schema), {})) == 5
+    assert len(definition(schema).find_problems({})) == 5
 
 
 def test_a_value_that_fits_another_choice_is_not_blamed() -> None:
     either = {"anyOf": [parameters(("x",), x=INTEGER, y=INTEGER), parameters(("x",), x=INTEGER, y=TEXT)]}
     schema = parameters(a=either, b=INTEGER)
-    assert check_arguments(definition(schema), {"a": {"x": 1, "y": "t"}, "b": "x"}) == [
+    assert definition(schema).find_problems({"a": {"x": 1, "y": "t"}, "b": "x"}) == [
         "b: must be a whole number, got 'x'"
     ]
 
@@ -319,7 +319,7 @@ def test_a_deep_value_in_an_ambiguous_recursive_schema_is_judged_at_once() -> No
     value: Any = "bad"
     for _ in range(100):
         value = {"left": value}
-    problems = check_arguments(definition(schema), {"e": value})
+    problems = definition(schema).find_problems({"e": value})
     assert problems
     assert problems[0].startswith("e.left.left")
 
@@ -329,15 +329,15 @@ def test_hostile_arguments_are_problems_and_no_crash() -> None:
     deep: Any = 1
     for _ in range(100_000):
         deep = [deep]
-    assert check_arguments(wide, {"a": deep}) == ["the value is nested deeper than 200 levels"]
-    assert check_arguments(wide, {"a": float("nan")}) == ["the value holds nan: JSON has no such number"]
+    assert wide.find_problems({"a": deep}) == ["the value is nested deeper than 200 levels"]
+    assert wide.find_problems({"a": float("nan")}) == ["the value holds nan: JSON has no such number"]
     halves = definition(parameters(a={"type": "string", "pattern": "^x"}))
-    assert check_arguments(halves, {"a": "\ud800"}) == [
+    assert halves.find_problems({"a": "\ud800"}) == [
         "arguments: cannot be checked against the schema: text in it is not Unicode or too intricate"
     ]
-    assert check_arguments(wide, {"a": object()}) != []
-    assert check_arguments(wide, {"a": "x" * 5_000_000}) == []
-    assert check_arguments(definition(parameters(a=INTEGER)), {"a": "x" * 5_000_000}) == [
+    assert wide.find_problems({"a": object()}) != []
+    assert wide.find_problems({"a": "x" * 5_000_000}) == []
+    assert definition(parameters(a=INTEGER)).find_problems({"a": "x" * 5_000_000}) == [
         "a: must be a whole number, got text of 5000000 characters"
     ]
     while isinstance(deep, list) and deep:  # taken apart level by level: the interpreter would do it recursively
@@ -345,19 +345,19 @@ def test_hostile_arguments_are_problems_and_no_crash() -> None:
 
 
 def test_a_name_that_is_very_long_is_cut_in_the_message() -> None:
-    (problem,) = check_arguments(definition(parameters()), {"x" * 10_000: 1})
+    (problem,) = definition(parameters()).find_problems({"x" * 10_000: 1})
     assert len(problem) < 200
 
 
 def test_format_is_left_to_the_tool() -> None:
     foreign = definition(parameters(when={"type": "string", "format": "date"}))
-    assert check_arguments(foreign, {"when": "tomorrow"}) == []
+    assert foreign.find_problems({"when": "tomorrow"}) == []
 
     @tool
     def look(when: date) -> str:
         return ""
 
-    assert check_arguments(look, {"when": "tomorrow"}) == ["when: must be a date like 2026-01-31, got 'tomorrow'"]
+    assert look.find_problems({"when": "tomorrow"}) == ["when: must be a date like 2026-01-31, got 'tomorrow'"]
 
 
 # ---------------------------------------------------------------- schemas from elsewhere
@@ -402,19 +402,19 @@ def test_a_schema_of_draft_7_is_understood() -> None:
         "properties": {"a": {"type": "array", "items": [{"$ref": "#/definitions/n"}], "additionalItems": False}},
     }
     foreign = definition(schema)
-    assert check_arguments(foreign, {"a": [1]}) == []
-    assert check_arguments(foreign, {"a": [1, 2]}) != []
+    assert foreign.find_problems({"a": [1]}) == []
+    assert foreign.find_problems({"a": [1, 2]}) != []
 
 
 def test_a_draft_that_nobody_knows_is_read_as_the_newest() -> None:
     foreign = definition(parameters(a=INTEGER) | {"$schema": "https://example.com/our-own"})
-    assert check_arguments(foreign, {"a": 1}) == []
-    assert check_arguments(foreign, {"a": "x"}) != []
+    assert foreign.find_problems({"a": 1}) == []
+    assert foreign.find_problems({"a": "x"}) != []
 
 
 def test_a_pattern_that_takes_for_ever_is_cut_off() -> None:
     evil = definition(parameters(a={"type": "string", "pattern": r"^(a+)+\1b$"}))
-    assert check_arguments(evil, {"a": "a" * 40}) != []
+    assert evil.find_problems({"a": "a" * 40}) != []
 
 
 # ---------------------------------------------------------------- the parser for raw arguments

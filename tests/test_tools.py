@@ -20,7 +20,6 @@ from dragoman.tools import (
     ToolDefinition,
     ToolOutput,
     ToolRegistry,
-    check_arguments,
     tool,
 )
 
@@ -185,7 +184,7 @@ def test_more_names_are_taken_where_the_function_takes_them() -> None:
 
     assert any_number.parameter_schema["additionalProperties"] == {"type": "integer"}
     assert any_number.execute({"first": 1, "second": 2}, CONTEXT) == "1 {'second': 2}"
-    assert check_arguments(any_number, {"first": 1, "second": "x"}) == ["second: must be a whole number, got 'x'"]
+    assert any_number.find_problems({"first": 1, "second": "x"}) == ["second: must be a whole number, got 'x'"]
 
     @tool
     def named(first: int, **rest: Unpack[More]) -> str:
@@ -216,7 +215,7 @@ def test_what_pydantic_says_of_a_parameter_counts() -> None:
     assert "theTag" in properties
     assert meet.execute({"person": {"name": "A", "age": 3}}, CONTEXT) == "A 1 x"
     assert meet.execute({"person": {"name": "A", "age": 3}, "theTag": "y"}, CONTEXT) == "A 1 y"
-    assert check_arguments(meet, {"person": {"name": "A", "age": -1}}) == ["person.age: must be at least 0, got -1"]
+    assert meet.find_problems({"person": {"name": "A", "age": -1}}) == ["person.age: must be at least 0, got -1"]
 
 
 class Street(BaseModel):
@@ -243,10 +242,10 @@ def test_a_model_that_several_others_hold_is_defined_once() -> None:
     assert sorted(move.parameter_schema["$defs"]) == ["Office", "Street"]
     street = {"name": "x", "crossing": [{"name": "y"}]}
     arguments: dict[str, Any] = {"home": {"street": street}, "office": {"street": street, "floor": 1, "opens": "9"}}
-    assert check_arguments(move, arguments) == []
+    assert move.find_problems(arguments) == []
     assert move.execute(arguments, CONTEXT) == "StreetOffice"
     arguments["office"]["floor"] = "x"
-    assert check_arguments(move, arguments) == ["office.floor: must be a whole number, got 'x'"]
+    assert move.find_problems(arguments) == ["office.floor: must be a whole number, got 'x'"]
 
 
 def test_a_model_of_the_same_name_that_says_something_else_is_another() -> None:
@@ -305,8 +304,8 @@ def test_a_model_cannot_give_the_context_itself() -> None:
     def opened(context: ToolContext[Deps], **rest: Any) -> str:
         return type(context).__name__
 
-    assert check_arguments(closed, {"x": 1, "context": {}}) == ["context: is not known here: allowed are x"]
-    assert check_arguments(opened, {"context": {}}) == ["context: is not known here"]
+    assert closed.find_problems({"x": 1, "context": {}}) == ["context: is not known here: allowed are x"]
+    assert opened.find_problems({"context": {}}) == ["context: is not known here"]
     with pytest.raises(ToolError, match="context: is not known here"):
         opened.execute({"context": {}}, CONTEXT)
 
@@ -415,8 +414,8 @@ def test_approval_cannot_be_asked_of_a_coroutine() -> None:
 def test_a_definition_made_by_hand_is_checked_against_its_schema_only() -> None:
     made = ToolDefinition(name="x", execute=nothing, parameter_schema={"type": "object", "required": ["a"]})
     assert made.spec == ToolSpec("x", None, {"type": "object", "required": ["a"]})
-    assert check_arguments(made, {}) == ["a: is missing: give a value"]
-    assert check_arguments(made, {"a": object}) != []
+    assert made.find_problems({}) == ["a: is missing: give a value"]
+    assert made.find_problems({"a": object}) != []
     assert not made.is_async
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from .._lazynames import lazy_names
 
 if TYPE_CHECKING:
-    from .arguments import ToolArgumentParser, check_arguments, coerce_arguments
+    from .arguments import ToolArgumentParser
     from .batches import ReadyCall
+    from .coercion import coerce_arguments
     from .definition import Approval, FunctionTool, ToolDefinition, ToolOutput, tool
     from .executor import ToolExecutor
     from .mcp import McpServer
@@ -30,7 +31,6 @@ __all__ = [
     "ToolOutput",
     "ToolRegistry",
     "TypeSchema",
-    "check_arguments",
     "coerce_arguments",
     "tool",
 ]
@@ -39,5 +39,6 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
+        homes={"coerce_arguments": "coercion"},
         modules=("toolcontext", "definition", "registry", "schema", "arguments", "batches", "executor", "mcp"),
     )

@@ -1,4 +1,4 @@
-"""Checks the arguments of calls, and parses them for tools that take them as JSON."""
+"""Parses the arguments of a call, for tools that take them as JSON."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
@@ -7,23 +7,13 @@ from .._jsontext import decode_json
 from ..errors import ErrorCode, InvalidValue, ToolError, UnreadableData
 from ..message import ToolCall
 from .checking import problem_line
-from .coercion import coerce_arguments, coerce_value
-from .definition import ToolDefinition
+from .coercion import coerce_value
 from .schema import TypeSchema
 
-__all__ = ["ToolArgumentParser", "check_arguments", "coerce_arguments"]
+__all__ = ["ToolArgumentParser"]
 
 T = TypeVar("T")
 D = TypeVar("D")
-
-
-def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the arguments of a call: at most five lines that a model can act on, or none.
-
-    Any draft 7 or 2020-12 schema is understood; references to other documents are never followed. `format` is not
-    checked: what a text means is the tool's to say, and tools made of functions do say it here.
-    """
-    return definition.find_problems(arguments)
 
 
 class ToolArgumentParser:

@@ -123,7 +123,11 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=T
         return True  # in doubt a person is asked
 
     def find_problems(self, arguments: dict[str, Any]) -> list[str]:
-        """Return what is wrong with the arguments, at most five lines that a model can act on."""
+        """Return what is wrong with the arguments of a call: at most five lines that a model can act on, or none.
+
+        Any draft 7 or 2020-12 schema is understood; references to other documents are never followed. `format` is not
+        checked: the tool decides what a text means, and a tool made of a function does so here.
+        """
         return self.checker.problems(arguments)
 
     def bind(self, arguments: dict[str, Any]) -> Start:
