@@ -3,8 +3,8 @@
 A finish word alone is not enough: a provider may finish with a call still open, or announce a call and send none.
 """
 
-from collections.abc import Callable, Sized
-from typing import Any
+from collections.abc import Callable, Iterable, Sized
+from typing import Any, Protocol
 
 from .._jsontext import parse_arguments
 from ..errors import ErrorCode, ModelError
@@ -14,10 +14,12 @@ __all__ = [
     "NOT_CLOSED",
     "PIECE_LOST",
     "WHOLE_FINISHES",
+    "call_problem",
     "contradicted",
+    "finish_of",
     "input_of",
     "lost",
-    "require_call",
+    "mark_damaged",
     "says_the_same",
     "worst_word",
 ]
@@ -57,10 +59,33 @@ def contradicted(what: str) -> ModelError:
     return ModelError(f"the answer contradicts itself: {what}", code=ErrorCode.PROTOCOL_VIOLATION)
 
 
-def require_call(reason: FinishReason, calls: Sized) -> None:
-    """Raise ModelError where the provider says that it finished for a tool call and there is none."""
+class _Damageable(Protocol):
+    damaged: bool
+
+
+def mark_damaged(calls: Iterable[tuple[int | None, _Damageable]], index: int | None) -> None:
+    """Mark the calls that something unknown may belong to: that of the index, or without one all that are open."""
+    for known, call in calls:
+        call.damaged = call.damaged or index is None or known == index
+
+
+def call_problem(*, is_closed: bool, is_damaged: bool) -> str | None:
+    """Return the `parse_error` of a call that may lack a piece; None for a whole one."""
+    return NOT_CLOSED if not is_closed else PIECE_LOST if is_damaged else None
+
+
+def finish_of(reason: FinishReason, calls: Sized, *, is_input_cut: bool = False) -> FinishReason:
+    """Return why the answer finished; raise ModelError where it lacks what that promises.
+
+    Several vendors say `stop` beside a call. `is_input_cut`: the input of a server tool does not parse.
+    """
+    if calls and reason is FinishReason.STOP:
+        reason = FinishReason.TOOL_CALLS
+    if reason in WHOLE_FINISHES and is_input_cut:
+        raise lost("the input of a server tool does not parse")
     if reason is FinishReason.TOOL_CALLS and not calls:
         raise lost("the provider finished for a tool call, and none came")
+    return reason
 
 
 def worst_word(before: str | None, word: str | None, reason_of: Callable[[str], FinishReason]) -> str | None:

@@ -20,17 +20,7 @@ from ...usage import TokenUsage, count_of
 from ..callids import CallIds
 from ..failures import error_from_event, error_from_words, error_words, not_an_answer
 from ..lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, read_object, required_object, text_of
-from ..wholeness import (
-    NOT_CLOSED,
-    PIECE_LOST,
-    WHOLE_FINISHES,
-    contradicted,
-    input_of,
-    lost,
-    require_call,
-    says_the_same,
-    worst_word,
-)
+from ..wholeness import call_problem, contradicted, finish_of, input_of, lost, mark_damaged, says_the_same, worst_word
 
 __all__ = ["Decoder"]
 
@@ -244,13 +234,9 @@ class Decoder:
                 self._damage(count_of(value.get("index")))
 
     def _damage(self, index: int | None) -> None:
-        """Skip something unknown for a content block. A call that it belongs to is not used.
-
-        Without an index it may be for any call that is open.
-        """
+        """Skip something unknown for a content block. A call that it belongs to is not used."""
         self.unknown_events += 1
-        for known, block in self._blocks.items():
-            block.damaged = block.damaged or index is None or known == index
+        mark_damaged(self._blocks.items(), index)
 
     def _begin(self, message: dict[str, Any]) -> None:
         """Take the first event. Kimi repeats it. One with another id is a second try after a broken first."""
@@ -381,8 +367,7 @@ class Decoder:
         if whole and not written:
             self._writer.call_args(block.call_id, whole)
         self._call_ids.note(wire_id, name, written or whole or "")
-        problem = NOT_CLOSED if not ended else PIECE_LOST if block.damaged else None
-        self._writer.call_end(block.call_id, None, problem)
+        self._writer.call_end(block.call_id, None, call_problem(is_closed=ended, is_damaged=block.damaged))
 
     def _note_message(self, message: dict[str, Any], usage: Any) -> None:
         self._note_usage(usage)
@@ -415,12 +400,7 @@ class Decoder:
         )
 
     def _finish(self) -> None:
-        reason = _reason_of(self._reason or "")
-        if self._call_ids and reason is FinishReason.STOP:  # hosts of other models say so beside a call
-            reason = FinishReason.TOOL_CALLS
-        if reason in WHOLE_FINISHES and self._cut_input:
-            raise lost("the input of a server tool does not parse")
-        require_call(reason, self._call_ids)
+        reason = finish_of(_reason_of(self._reason or ""), self._call_ids, is_input_cut=self._cut_input)
         data = {**self._message_data, **({"usage": self._usage} if self._usage else {})}
         self._writer.done(reason, self._reason, data or None)
 

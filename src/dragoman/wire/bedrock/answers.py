@@ -19,7 +19,7 @@ from ...usage import TokenUsage, count_of
 from ..callids import CallIds
 from ..failures import error_from_event, not_an_answer
 from ..lenient import LenientJson, broken, read_object, required_object, text_of
-from ..wholeness import NOT_CLOSED, PIECE_LOST, WHOLE_FINISHES, input_of, lost, require_call, worst_word
+from ..wholeness import call_problem, finish_of, input_of, lost, mark_damaged, worst_word
 
 __all__ = ["Decoder"]
 
@@ -181,13 +181,9 @@ class Decoder:
                 self._damage(count_of(value.get("contentBlockIndex")))
 
     def _damage(self, index: int | None) -> None:
-        """Skip something unknown for a content block. A call that it belongs to is not used.
-
-        Without an index it may be for any call that is open.
-        """
+        """Skip something unknown for a content block. A call that it belongs to is not used."""
         self.unknown_events += 1
-        for known, block in self._blocks.items():
-            block.damaged = block.damaged or index is None or known == index
+        mark_damaged(self._blocks.items(), index)
 
     def _open_words(self, index: int) -> None:
         """Open a block of text or reasoning, which has no start event of its own."""
@@ -276,8 +272,7 @@ class Decoder:
             self._start_call(block, wire_id, tool_name)
             self._writer.call_args(block.call_id, written)
         self._call_ids.note(wire_id, tool_name, written)
-        problem = NOT_CLOSED if not ended else PIECE_LOST if block.damaged else None
-        self._writer.call_end(block.call_id, None, problem)
+        self._writer.call_end(block.call_id, None, call_problem(is_closed=ended, is_damaged=block.damaged))
 
     def _end_block(self, index: int) -> None:
         """Take the end of an open block."""
@@ -380,12 +375,7 @@ class Decoder:
         self._done = True
         for index in tuple(self._blocks):
             self._close_block(index, ended=False)
-        reason = _reason_of(self._reason or "")
-        if self._call_ids and reason is FinishReason.STOP:  # some families say so beside a call
-            reason = FinishReason.TOOL_CALLS
-        if reason in WHOLE_FINISHES and self._cut_input:
-            raise lost("the input of a server tool does not parse")
-        require_call(reason, self._call_ids)
+        reason = finish_of(_reason_of(self._reason or ""), self._call_ids, is_input_cut=self._cut_input)
         self._writer.done(reason, self._reason or None, self._message_data or None)
 
 

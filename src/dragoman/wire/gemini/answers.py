@@ -27,7 +27,7 @@ from ..failures import (
     not_an_answer,
 )
 from ..lenient import broken, decode_unlabelled, repaired
-from ..wholeness import NOT_CLOSED, PIECE_LOST, lost, require_call, worst_word
+from ..wholeness import call_problem, finish_of, lost, worst_word
 from .arguments import FunctionCall, StreamedCall
 from .dialects import GeminiDialect
 
@@ -364,7 +364,7 @@ class Decoder:
             arguments = encode_json(call.arguments).decode()
             self._writer.call_args(call.call_id, arguments)
             self._call_ids.note(call.wire_id, call.name, arguments)
-            problem = NOT_CLOSED if not is_whole else PIECE_LOST if call.is_damaged else None
+            problem = call_problem(is_closed=is_whole, is_damaged=call.is_damaged)
             self._writer.call_end(call.call_id, call.provider_data or None, problem)
 
     def _write_blob(self, part: dict[str, Any], blob: _Blob) -> None:
@@ -395,16 +395,12 @@ class Decoder:
         self._close_streamed_call(is_whole=False)
         if self._totals.reports > 1:
             self._writer.usage(self._totals.usage())
-        raw = self._reason
-        reason = _reason_of(raw or "")
-        if reason is FinishReason.STOP and self._call_ids:  # the API has no finish reason of its own for calls
-            reason = FinishReason.TOOL_CALLS
-        require_call(reason, self._call_ids)
+        reason = finish_of(_reason_of(self._reason or ""), self._call_ids)
         usage = self._raw_usage
         if isinstance(usage, bytes):
             usage = _read(_ANY_CHUNK, usage)["usageMetadata"]
         data = {**self._data, **({"usage": usage} if usage else {})}
-        self._writer.done(reason, raw, data or None)
+        self._writer.done(reason, self._reason, data or None)
 
 
 def _reason_of(word: str) -> FinishReason:

@@ -19,7 +19,7 @@ from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import TokenUsage, count_of
 from ..failures import error_from_event, error_from_words, error_words, not_an_answer
 from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, read_object, text_of
-from ..wholeness import WHOLE_FINISHES, contradicted, require_call, worst_word
+from ..wholeness import WHOLE_FINISHES, contradicted, finish_of, worst_word
 from .calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .dialects import ChatDialect
 
@@ -503,18 +503,15 @@ class Decoder:
             data["logprobs"] = self._logprobs
         if self._usage:
             data["usage"] = self._usage
-        reason = self._finish_reason()
-        require_call(reason, self._calls)
-        self._writer.done(reason, self._reason, data or None)
+        self._writer.done(self._finish_reason(), self._reason, data or None)
 
     def _finish_reason(self) -> FinishReason:
-        """Ours for the provider's word. Several vendors say `stop`, or nothing, after tool calls and refusals."""
+        """Return our reason for the provider's word. Several vendors say `stop`, or nothing, after a refusal."""
         if self._reason:
             reason = _reason_of(self._reason)
         else:
             reason = FinishReason.STOP if self._dialect.finish_optional else FinishReason.OTHER
-        if self._calls and reason is FinishReason.STOP:
-            return FinishReason.TOOL_CALLS
+        reason = finish_of(reason, self._calls)
         return FinishReason.REFUSAL if self._refused and reason is FinishReason.STOP else reason
 
 

@@ -14,7 +14,7 @@ from ..._jsontext import encode_json, parse_arguments
 from ...errors import ErrorCode, ModelError
 from ...stream import DeltaWriter
 from ..callids import CallIds
-from ..wholeness import PIECE_LOST
+from ..wholeness import call_problem, mark_damaged
 
 __all__ = ["CallPiece", "CalledFunction", "FurtherPiece", "ToolCallJoiner"]
 
@@ -183,14 +183,14 @@ class ToolCallJoiner:
                     continue
                 self._start_call(call)  # another call: some hosts give all of them the same id
             self._ids.note(wire_id, call.name, arguments)
-            self._writer.call_end(call.id, call.data or None, PIECE_LOST if call.damaged else None)
+            self._writer.call_end(call.id, call.data or None, call_problem(is_closed=True, is_damaged=call.damaged))
 
     def _add_piece(self, piece: CallPiece, closed: Sequence[_Call]) -> _Call | None:
         name, arguments = _called(piece)
         if arguments is msgspec.UNSET:
             arguments = None
             if not name and not piece.id and piece.extra_content is None:
-                self._damage(piece.index)
+                mark_damaged(((call.index, call) for call in self._calls), piece.index)
                 return None
         call = self._find_call(piece, name)
         if call is None or (name and (call.is_begun_anew(piece, name, arguments) or call in closed)):
@@ -219,11 +219,6 @@ class ToolCallJoiner:
             call.pieces.append(arguments)
             if call.id:
                 self._writer.call_args(call.id, arguments)
-
-    def _damage(self, index: int | None) -> None:
-        """Skip an unknown entry. The calls that it may belong to are not used."""
-        for call in self._calls:
-            call.damaged = call.damaged or index is None or call.index == index
 
     def _find_call(self, piece: CallPiece, name: str | None) -> _Call | None:
         """Return the call that the id or the index of a piece names; None where there is none.
