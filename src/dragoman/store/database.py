@@ -38,6 +38,10 @@ class Database(Protocol):
         """Carry out one statement."""
         ...
 
+    def close(self) -> None:
+        """Close the connection; may be called again."""
+        ...
+
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
         """Carry out one statement for each of the rows."""
         ...

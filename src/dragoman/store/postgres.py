@@ -4,10 +4,7 @@ This module has the connections and threads; `sql` is the face, `postgres_schema
 the transactions and errors, `postgres_listening` hears what others append.
 """
 
-import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -46,7 +43,7 @@ TRIES = 4  # of a change that others interfere with
 _Result = TypeVar("_Result")
 
 
-class PostgresStore(SQLStore):
+class PostgresStore(SQLStore[PostgresDatabase]):
     """A `SessionStore` in a schema of a PostgreSQL database, which `migrate` creates. Connects when it is first used.
 
     `connections` is how many transactions may go on at once; one more connection listens while anybody follows.
@@ -74,17 +71,13 @@ class PostgresStore(SQLStore):
             raise InvalidValue.of("connections", connections, "a whole number from 1 up")
         require_seconds(lock_seconds, "lock_seconds", 0.001)
         require_seconds(statement_seconds, "statement_seconds", 0.001)
-        super().__init__(clock, poll_seconds)
+        super().__init__(clock, poll_seconds, connections)
         self._conninfo = conninfo
         self._schema = schema
-        self._connections = connections
         self._lock_seconds = lock_seconds
         self._statement_seconds = statement_seconds
         self._listener = Listener(self._connect, channel_of(schema), self._notices)
         self._address: Address | None = None
-        self._executor: ThreadPoolExecutor | None = None
-        self._idle: list[PostgresDatabase] = []
-        self._lock = threading.Lock()
 
     async def migrate(self) -> int:
         """Create the schema, or bring it to the number that this version needs, and return that number.
@@ -136,24 +129,9 @@ class PostgresStore(SQLStore):
 
     def _close(self) -> None:
         self._listener.close()
-        with self._lock:
-            executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown()
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for database in idle:
-            database.connection.close()
+        super()._close()
 
-    # ------------------------------------------------------------ threads and connections
-
-    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
-        with self._lock:
-            self._require_usable()
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(self._connections, "dragoman-store")
-            future = asyncio.get_running_loop().run_in_executor(self._executor, work)
-        return await future
+    # ------------------------------------------------------------ connections
 
     def _perform(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
         """Do `work` with a connection. It is repeated if others were faster, or if an idle connection was lost.
@@ -163,8 +141,7 @@ class PostgresStore(SQLStore):
         require_psycopg()
         import psycopg
 
-        with self._lock:
-            database = self._idle.pop() if self._idle else None
+        database = self._take_idle()
         was_idle = database is not None
         tries = TRIES
         while True:
@@ -177,26 +154,16 @@ class PostgresStore(SQLStore):
                 is_usable = database.roll_back()
                 may_repeat = is_contention(error) if is_usable else was_idle and not is_open_question
                 if not (may_repeat and tries):
-                    self._put_back(database)
+                    self._put_back(database, is_open=not database.connection.closed)
                     raise (lost_answer() if is_open_question and not is_usable else store_error(error)) from None
                 database, was_idle = database if is_usable else None, False
             except BaseException:
                 database.roll_back()
-                self._put_back(database)
+                self._put_back(database, is_open=not database.connection.closed)
                 raise
             else:
-                self._put_back(database)
+                self._put_back(database, is_open=not database.connection.closed)
                 return result
-
-    def _put_back(self, database: PostgresDatabase) -> None:
-        with self._lock:
-            is_kept = not (
-                database.connection.closed or self._notices.is_closed or len(self._idle) >= self._connections
-            )
-            if is_kept:
-                self._idle.append(database)
-        if not is_kept:
-            database.connection.close()
 
     def _connect(self) -> "psycopg.Connection":
         connection = self._connect_unchecked()

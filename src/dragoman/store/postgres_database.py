@@ -141,6 +141,10 @@ class PostgresDatabase:
         self.is_committing = False
         return True
 
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
     @contextmanager
     def patient(self, seconds: float) -> Iterator[None]:
         """Let statements take that long meanwhile."""

@@ -1,15 +1,17 @@
 """The asynchronous face of a store that keeps sessions as rows, whatever the database is.
 
-`sql_rows` and `sql_changes` have the SQL. How a function of a `Database` is carried out, in which thread and in which
-transaction, is the business of each store.
+`sql_rows` and `sql_changes` have the SQL. Each store decides in which transaction a function of a `Database` is
+carried out.
 """
 
 import asyncio
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from os import getpid
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import InvalidValue
 from ..history import HistoryEntry, Metadata, entry_to_json
@@ -31,14 +33,22 @@ from .sql_leases import Claim
 __all__ = ["SQLStore"]
 
 _Result = TypeVar("_Result")
+_Connection = TypeVar("_Connection", bound=Database)
 
 
-class SQLStore(BaseStore):
-    """A `SessionStore` of rows. It checks the arguments and says what is to be done with a database."""
+class SQLStore(BaseStore, Generic[_Connection]):
+    """A `SessionStore` of rows. It checks the arguments and says what is to be done with a database.
 
-    def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float) -> None:
+    It has `threads` threads, which start when they are first needed, and keeps as many idle connections.
+    """
+
+    def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float, threads: int) -> None:
         super().__init__(clock, poll_seconds)
         self._process = getpid()
+        self._threads = threads
+        self._executor: ThreadPoolExecutor | None = None
+        self._idle: list[_Connection] = []
+        self._lock = threading.Lock()
 
     # ------------------------------------------------------------ changes
 
@@ -199,6 +209,39 @@ class SQLStore(BaseStore):
     async def _list(self, query: ListQuery) -> SessionPage:
         return await self._read(lambda database: rows.list_sessions(database, query))
 
+    # ------------------------------------------------------------ threads and connections
+
+    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
+        with self._lock:
+            self._require_usable()
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._threads, "dragoman-store")
+            future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return await future
+
+    def _take_idle(self) -> _Connection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _put_back(self, connection: _Connection, *, is_open: bool = True) -> None:
+        with self._lock:
+            is_kept = is_open and not self._notices.is_closed and len(self._idle) < self._threads
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+
+    def _close(self) -> None:
+        """Finish what was begun and close every connection. Blocks; may be called again."""
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
     # ------------------------------------------------------------ what each database does in its own way
 
     @abstractmethod
@@ -220,10 +263,6 @@ class SQLStore(BaseStore):
     @abstractmethod
     def _read_now(self, work: Callable[[Database], _Result]) -> _Result:
         """Do the same in this thread."""
-
-    @abstractmethod
-    def _close(self) -> None:
-        """Finish what was begun and close every connection. Blocks; may be called again."""
 
     def _require_usable(self) -> None:
         super()._require_usable()

@@ -3,11 +3,8 @@
 This module has the connections; `sql` is the face, `sqlite_schema` has the tables, `sqlite_writer` writes.
 """
 
-import asyncio
 import os
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -32,7 +29,7 @@ READERS = 4
 _Result = TypeVar("_Result")
 
 
-class SQLiteStore(SQLStore):
+class SQLiteStore(SQLStore["SQLiteDatabase"]):
     """A `SessionStore` in one file, which is created, for its owner alone, when it is first used.
 
     `busy_seconds` is how long to wait for other processes' locks, `poll_seconds` how often `follow` looks for what
@@ -47,15 +44,12 @@ class SQLiteStore(SQLStore):
         busy_seconds: float = 60.0,
         poll_seconds: float = 0.1,
     ) -> None:
-        super().__init__(clock, poll_seconds)
+        super().__init__(clock, poll_seconds, READERS)
         # Absolute, because a program may change its working folder.
         self._path = Path(require_path("SQLiteStore: the path", path)).absolute()
         self._busy_seconds = busy_seconds
         self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
         self._is_prepared = False
-        self._executor: ThreadPoolExecutor | None = None
-        self._idle: list[SQLiteDatabase] = []
-        self._lock = threading.Lock()
 
     async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
         return await self._writer.append(session_id, entries, serial, claim)
@@ -79,18 +73,13 @@ class SQLiteStore(SQLStore):
         self._require_usable()
         if not self._is_prepared:
             await self._writer.run(lambda _connection: None, alone=True)
-        with self._lock:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(READERS, "dragoman-store-reader")
-            executor = self._executor
-        return await asyncio.get_running_loop().run_in_executor(executor, self._read_now, work)
+        return await self._in_thread(lambda: self._read_now(work))
 
     def _read_now(self, work: Callable[[Database], _Result]) -> _Result:
         """Do `work` in a transaction of its own, so that it sees one state of the file."""
         self._require_usable()
         with translated(self._path):
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
+            connection = self._take_idle()
             if connection is None:
                 connection = connect(self._path, busy_seconds=self._busy_seconds)
                 connection.execute("PRAGMA query_only = ON")
@@ -101,12 +90,7 @@ class SQLiteStore(SQLStore):
             except BaseException:
                 connection.close()
                 raise
-        with self._lock:
-            is_kept = not self._notices.is_closed
-            if is_kept:
-                self._idle.append(connection)
-        if not is_kept:
-            connection.close()
+        self._put_back(connection)
         return result
 
     def _connect_writer(self) -> "tuple[SQLiteDatabase, FileWatch]":
@@ -150,14 +134,7 @@ class SQLiteStore(SQLStore):
         connection.execute("DELETE FROM cleanings")
 
     def _close(self) -> None:
-        with self._lock:
-            executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown()
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        super()._close()
         self._writer.close()  # last, so that it empties the log
 
     def _translate(self, error: Exception) -> Exception:
