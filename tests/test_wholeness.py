@@ -9,31 +9,29 @@ from dragoman import ErrorCode, FinishReason, InvalidValue, Thinking
 from dragoman.delta import DoneDelta, StartDelta, ToolCallArgsDelta, ToolCallEndDelta, ToolCallStartDelta
 from dragoman.stream import Assembly, ResponseReader, assemble
 from dragoman.stream.eventstream import encode_frame
-from dragoman.testing import decode_recorded
 from dragoman.wire import find_codec, find_dialect
+from tests.wire_answers import (
+    BEGUN,
+    PLACE,
+    STOPPED,
+    TOOL_USE,
+    anthropic,
+    bedrock,
+    call_item,
+    call_of,
+    candidate,
+    chat,
+    chunk,
+    completed,
+    ended,
+    error_of,
+    gemini,
+    item_done,
+    read,
+    read_body,
+    responses,
+)
 from tests.wire_streams import AWS, BOTH_FORMS, SSE, Object, block, frames, sse
-
-
-def read(protocol: str, events: list[bytes], vendor: str = "") -> Assembly:
-    kind = AWS if protocol == "bedrock-converse" else SSE
-    return assemble(decode_recorded(protocol, events, vendor=vendor, content_type=kind))
-
-
-def read_body(protocol: str, value: Object, vendor: str = "") -> Assembly:
-    body = json.dumps(value).encode()
-    return assemble(decode_recorded(protocol, body, vendor=vendor, content_type="application/json"))
-
-
-def error_of(assembly: Assembly) -> ErrorCode:
-    assert assembly.error is not None
-    return assembly.error.error_code
-
-
-def call_of(assembly: Assembly) -> Any:
-    assert assembly.message is not None, assembly.error
-    (call,) = assembly.message.tool_calls
-    return call
-
 
 # ---------------------------------------------------------------- deltas
 
@@ -60,18 +58,6 @@ def test_the_end_of_a_call_refuses_an_empty_reason() -> None:
 
 
 # ---------------------------------------------------------------- Anthropic Messages
-
-BEGUN: Object = {"type": "message_start", "message": {"id": "m", "model": "c", "content": []}}
-TOOL_USE: Object = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
-STOPPED: Object = {"type": "message_stop"}
-
-
-def ended(reason: str | None) -> list[Object]:
-    return [{"type": "message_delta", "delta": {"stop_reason": reason}}, STOPPED]
-
-
-def anthropic(*events: Object) -> Assembly:
-    return read("anthropic-messages", sse(*events))
 
 
 def test_a_call_that_was_not_closed_before_the_message_ended_is_not_used() -> None:
@@ -135,10 +121,6 @@ def test_a_message_without_its_start_is_lost() -> None:
 
 
 # ---------------------------------------------------------------- Bedrock Converse
-
-
-def bedrock(*events: tuple[str, Object]) -> Assembly:
-    return read("bedrock-converse", frames(*events))
 
 
 STARTED_CALL: tuple[str, Object] = (
@@ -212,14 +194,6 @@ def test_a_message_of_bedrock_without_a_stop_reason_is_cut_short() -> None:
 # ---------------------------------------------------------------- Chat Completions
 
 
-def chunk(delta: Object, finish: str | None = None) -> Object:
-    return {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-
-def chat(*chunks: Object) -> Assembly:
-    return read("openai-compatible", sse(*chunks, "[DONE]"))
-
-
 def test_a_call_in_both_forms_is_one_call() -> None:
     call = call_of(read("openai-compatible", BOTH_FORMS))
     assert (call.tool_name, call.arguments) == ("look_up", {"city": "Zürich"})
@@ -250,11 +224,6 @@ def test_a_call_without_its_first_piece_never_counts_as_repeated() -> None:
 # ---------------------------------------------------------------- Gemini
 
 
-def gemini(*parts: Object, finish: str = "STOP") -> Assembly:
-    chunks = [{"candidates": [{"content": {"parts": [part]}}]} for part in parts]
-    return read("gemini", sse(*chunks, {"candidates": [{"content": {}, "finishReason": finish}]}))
-
-
 def test_pieces_of_a_call_whose_beginning_is_lost_are_an_error() -> None:
     piece = {"jsonPath": "$.at", "numberValue": 1}
     assert error_of(gemini({"functionCall": {"partialArgs": [piece]}})) is ErrorCode.STREAM_TRUNCATED
@@ -267,209 +236,7 @@ def test_a_string_that_another_argument_cuts_off_makes_the_call_unusable() -> No
     assert call_of(gemini({"functionCall": call})).parse_error
 
 
-# ---------------------------------------------------------------- Responses
-
-
-def text_item(text: str, **fields: Any) -> Object:
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content, **fields}
-
-
-def call_item(**fields: Any) -> Object:
-    call = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'}
-    return {**call, "status": "completed", **fields}
-
-
-def completed(*output: Object, **fields: Any) -> Object:
-    response = {"id": "r", "status": "completed", "output": list(output), **fields}
-    return {"type": "response.completed", "response": response}
-
-
-def text_piece(delta: str) -> Object:
-    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-    return {"type": "response.output_text.delta", **place, "delta": delta}
-
-
-def responses(*events: Object) -> Assembly:
-    return read("openai-responses", sse({"type": "response.created", "response": {"id": "r"}}, *events))
-
-
-def item_done(item: Object) -> Object:
-    return {"type": "response.output_item.done", "output_index": 0, "item": item}
-
-
-@pytest.mark.parametrize("response", [None, {}, "x", []])
-def test_a_last_event_without_a_response_is_no_finish(response: Any) -> None:
-    last = {"type": "response.completed", "response": response}
-    answer = responses(text_piece("hi"), item_done(text_item("hi")), last)
-    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
-
-
-def test_text_that_is_not_the_sum_of_its_pieces_is_an_error() -> None:
-    answer = responses(text_piece("He"), text_piece("o"), item_done(text_item("Hello")), completed(text_item("Hello")))
-    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
-
-
-def test_arguments_that_are_not_the_sum_of_their_pieces_are_an_error() -> None:
-    place = {"item_id": "fc_1", "output_index": 0}
-    piece = {"type": "response.function_call_arguments.delta", **place, "delta": '{"to": '}
-    opened = {"type": "response.output_item.added", "output_index": 0, "item": call_item(arguments="")}
-    answer = responses(opened, piece, item_done(call_item()), completed(call_item()))
-    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
-
-
-def test_a_last_event_that_says_otherwise_than_an_item_is_an_error() -> None:
-    answer = responses(item_done(call_item()), completed(call_item(arguments='{"at": 2}')))
-    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
-
-
-def test_a_last_event_without_output_leaves_what_the_items_said() -> None:
-    answer = responses(text_piece("hi"), item_done(text_item("hi")), completed())
-    assert answer.message is not None
-    assert (answer.message.text, answer.finish_reason) == ("hi", FinishReason.STOP)
-
-
-@pytest.mark.parametrize("status", ["incomplete", "in_progress"])
-@pytest.mark.parametrize("arguments", ['{"at": 1}', ""])
-def test_a_call_that_its_provider_calls_unfinished_is_not_used(status: str, arguments: str) -> None:
-    item = call_item(status=status, arguments=arguments)
-    call = call_of(responses(item_done(item), completed(item)))
-    assert call.arguments is None
-    assert status in call.parse_error
-    assert call_of(read_body("openai-responses", {"status": "completed", "output": [item]})).parse_error
-
-
-def test_a_call_that_nothing_closed_is_not_used() -> None:
-    opened = {"type": "response.output_item.added", "output_index": 0, "item": call_item(arguments="")}
-    assert call_of(responses(opened, completed())).parse_error
-
-
-def test_a_call_that_nothing_closed_is_not_used_with_a_whole_object_either() -> None:
-    opened = {
-        "type": "response.output_item.added",
-        "output_index": 0,
-        "item": call_item(arguments="", status="in_progress"),
-    }
-    place = {"item_id": "fc_1", "output_index": 0}
-    piece = {"type": "response.function_call_arguments.delta", **place, "delta": '{"at": 1}'}
-    call = call_of(responses(opened, piece, completed()))
-    assert (call.arguments, call.raw_args_text) == (None, '{"at": 1}')
-    assert call.parse_error
-
-
-@pytest.mark.parametrize("kind", ["response.completed", "response.incomplete", "response.failed"])
-def test_a_response_with_an_error_has_failed(kind: str) -> None:
-    last = completed(text_item("hi"), error={"code": "server_error", "message": "x"})
-    answer = responses(text_piece("hi"), item_done(text_item("hi")), {**last, "type": kind})
-    assert error_of(answer) is ErrorCode.SERVER_ERROR
-    assert error_of(read_body("openai-responses", last["response"])) is ErrorCode.SERVER_ERROR
-
-
-def test_a_message_that_its_provider_calls_unfinished_finishes_no_answer() -> None:
-    cut = text_item("Hel", status="incomplete")
-    answer = responses(text_piece("Hel"), item_done(cut), completed(cut))
-    assert answer.finish_reason is FinishReason.OTHER
-
-
-PLACE = {"item_id": "fc_1", "output_index": 0, "content_index": 0, "summary_index": 0}
-
-
-def repeats(kind: str, field: str, whole: Any, **place: Any) -> Object:
-    return {"type": f"response.{kind}.done", **PLACE, **place, field: whole}
-
-
-def reasoning_item(text: str) -> Object:
-    return {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
-
-
-CUSTOM: Object = {"id": "ct_1", "type": "custom_tool_call", "call_id": "c", "name": "look", "input": "here"}
-MCP: Object = {"id": "mcp_1", "type": "mcp_call", "name": "look", "arguments": "{}", "status": "completed"}
-
-
-@pytest.mark.parametrize(
-    ("item", "event"),
-    [
-        (call_item(), repeats("function_call_arguments", "arguments", '{"at": 2}')),
-        (text_item("hi"), repeats("output_text", "text", "ho", item_id="msg_1")),
-        (text_item("hi"), repeats("content_part", "part", {"type": "output_text", "text": "ho"}, item_id="msg_1")),
-        (reasoning_item("so"), repeats("reasoning_summary_text", "text", "then", item_id="rs_1")),
-        (CUSTOM, repeats("custom_tool_call_input", "input", "there", item_id="ct_1")),
-        (MCP, repeats("mcp_call_arguments", "arguments", '{"a": 1}', item_id="mcp_1")),
-    ],
-)
-@pytest.mark.parametrize("late", [False, True])
-def test_a_whole_that_an_event_repeats_otherwise_is_an_error(item: Object, event: Object, late: bool) -> None:
-    opened = {"type": "response.output_item.added", "output_index": 0, "item": item}
-    ending = [item_done(item), event] if late else [event, item_done(item)]
-    assert error_of(responses(opened, *ending, completed(item))) is ErrorCode.STREAM_TRUNCATED
-    assert responses(opened, item_done(item), completed(item)).error is None
-
-
-def test_pieces_of_a_custom_call_are_compared_with_its_input() -> None:
-    opened = {"type": "response.output_item.added", "output_index": 0, "item": {**CUSTOM, "input": ""}}
-    piece = {"type": "response.custom_tool_call_input.delta", **PLACE, "item_id": "ct_1", "delta": "th"}
-    answer = responses(opened, piece, item_done(CUSTOM), completed(CUSTOM))
-    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
-
-
-@pytest.mark.parametrize("change", [{"name": "erase"}, {"call_id": "d"}])
-def test_a_call_that_comes_again_with_another_name_or_id_is_an_error(change: Object) -> None:
-    opened = {"type": "response.output_item.added", "output_index": 0, "item": call_item(arguments="")}
-    other = call_item(**change)
-    for events in (
-        [opened, item_done(other), completed()],
-        [opened, {**opened, "item": other}, item_done(call_item()), completed()],
-        [item_done(call_item()), item_done(other), completed()],
-        [item_done(call_item()), completed(other)],
-        [opened, completed(other)],
-    ):
-        assert error_of(responses(*events)) is ErrorCode.PROTOCOL_VIOLATION
-
-
-@pytest.mark.parametrize("item", [call_item(), text_item("hi")])
-def test_an_item_that_had_ended_is_not_called_unfinished_later(item: Object) -> None:
-    answer = responses(item_done(item), completed({**item, "status": "incomplete"}))
-    assert error_of(answer) is ErrorCode.PROTOCOL_VIOLATION
-
-
-def test_a_last_event_that_does_not_list_a_call_is_an_error() -> None:
-    answer = responses({**item_done(call_item()), "output_index": 1}, completed(text_item("hi")))
-    assert error_of(answer) is ErrorCode.PROTOCOL_VIOLATION
-
-
-def test_a_vllm_call_has_another_call_id_each_time_and_is_one_call() -> None:
-    opened = {"type": "response.output_item.added", "output_index": 0, "item": call_item(arguments="")}
-    events = sse(opened, item_done(call_item(call_id="d")), completed(call_item(id="fc_9", call_id="e")))
-    call = call_of(read("openai-responses", events, vendor="openai-responses-compatible"))
-    assert (call.tool_call_id, call.arguments) == ("c", {"at": 1})
-
-
-@pytest.mark.parametrize("wrong", [[], {}, {"x": 1}, 5, True])
-@pytest.mark.parametrize("item", [text_item("hi"), reasoning_item("so"), call_item(), MCP])
-def test_an_id_that_is_not_text_is_not_kept(item: Object, wrong: Any) -> None:
-    item = {**item, "id": wrong}
-    message = responses(item_done(item), completed(item)).message
-    assert message is not None
-    kept = [getattr(part, "provider_data", None) or getattr(part, "item", None) or {} for part in message.parts]
-    assert kept
-    assert all("id" not in data for data in kept)
-
-
 # ---------------------------------------------------------------- one call
-
-
-def test_an_item_that_the_last_event_lists_twice_is_one_item() -> None:
-    assert call_of(responses(item_done(call_item()), completed(call_item(), call_item()))).arguments == {"at": 1}
-    again = call_item(id="fc_2", arguments='{"at":1}')
-    assert call_of(responses(item_done(call_item()), completed(call_item(), again))).arguments == {"at": 1}
-    message = responses(completed(text_item("hi"), text_item("hi"))).message
-    assert message is not None
-    assert message.text == "hi"
-
-
-def test_two_calls_of_responses_with_one_id_are_an_error() -> None:
-    answer = responses(completed(call_item(), call_item(id="fc_2", arguments='{"at": 2}')))
-    assert error_of(answer) is ErrorCode.PROTOCOL_VIOLATION
 
 
 def anthropic_calls(*texts: str) -> Assembly:
@@ -645,153 +412,3 @@ def test_text_beside_a_call_of_gemini_is_read() -> None:
     assert answer.message is not None
     assert answer.message.text == "so"
     assert call_of(answer).provider_data["thoughtSignature"] == "s"
-
-
-def candidate(part: Object, finish: str | None = None) -> Object:
-    return {"candidates": [{"content": {"parts": [part]}, "finishReason": finish}]}
-
-
-# ---------------------------------------------------------------- events that are called errors
-
-
-@pytest.mark.parametrize(
-    ("protocol", "good"),
-    [
-        ("anthropic-messages", [BEGUN, *block(0, {"type": "text", "text": "hi"}), *ended("end_turn")]),
-        ("openai-compatible", [chunk({"content": "hi"}), chunk({"content": "hi"}), chunk({}, "stop")]),
-        ("gemini", [candidate({"text": "hi"}), candidate({"text": "hi"}), candidate({"text": ""}, "STOP")]),
-        (
-            "openai-responses",
-            [{"type": "response.created", "response": {}}, text_piece("hi"), item_done(text_item("hi")), completed()],
-        ),
-    ],
-)
-def test_an_event_that_is_called_error_is_one_whatever_its_data_says(protocol: str, good: list[Object]) -> None:
-    events = sse(*good)
-    assert read(protocol, events).error is None
-    for place in range(len(events)):
-        named = [*events[:place], b"event: error\n" + events[place], *events[place + 1 :]]
-        assert read(protocol, named).error is not None
-
-
-# ---------------------------------------------------------------- finish words
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        chat(chunk({"content": "hi"}), chunk({}, "tool_calls")),
-        anthropic(BEGUN, *block(0, {"type": "text", "text": "hi"}), *ended("tool_use")),
-        bedrock(("messageStart", {}), ("messageStop", {"stopReason": "tool_use"})),
-    ],
-    ids=["chat", "anthropic", "bedrock"],
-)
-def test_an_answer_that_finished_for_a_call_and_has_none_is_an_error(answer: Assembly) -> None:
-    assert error_of(answer) is ErrorCode.STREAM_TRUNCATED
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        gemini({"text": "hi"}, finish="MALFORMED_FUNCTION_CALL"),
-        gemini({"text": "hi"}, finish="A_NEW_WORD"),
-        bedrock(("messageStart", {}), ("messageStop", {"stopReason": "malformed_model_output"})),
-        anthropic(BEGUN, *ended("a_new_word")),
-        chat(chunk({"content": "hi"}), chunk({}, "a_new_word")),
-        *(responses(completed(status=status)) for status in ("cancelled", "queued", "in_progress", "a_new_word")),
-        read_body("openai-chat", {"choices": [{"message": {"content": "hi"}, "finish_reason": None}]}),
-        read_body("gemini", {"candidates": [{"content": {"parts": [{"text": "hi"}]}}]}),
-    ],
-)
-def test_a_finish_word_that_is_not_known_to_be_good_is_other(answer: Assembly) -> None:
-    assert answer.finish_reason is FinishReason.OTHER
-
-
-def gemini_finishes(*words: str) -> Assembly:
-    return read("gemini", sse(*({"candidates": [{"content": {}, "finishReason": word}]} for word in words)))
-
-
-def anthropic_finishes(*words: str) -> Assembly:
-    return anthropic(BEGUN, *(ended(word)[0] for word in words), STOPPED)
-
-
-def bedrock_finishes(*words: str) -> Assembly:
-    return bedrock(("messageStart", {}), *(("messageStop", {"stopReason": word}) for word in words))
-
-
-def chat_finishes(*words: str) -> Assembly:
-    return chat(chunk({"content": "hi"}), *(chunk({}, word) for word in words))
-
-
-def native_finishes(*words: str) -> Assembly:
-    good, bad = sorted(words, key=str.isupper)  # the second is the word of the provider behind the gateway
-    last = chunk({}, good)
-    last["choices"][0]["native_finish_reason"] = bad
-    return chat(chunk({"content": "hi"}), last)
-
-
-CUT, FILTERED, OTHER = FinishReason.LENGTH, FinishReason.CONTENT_FILTER, FinishReason.OTHER
-
-
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize(
-    ("finishes", "good", "bad", "reason"),
-    [
-        (chat_finishes, "stop", "length", CUT),
-        (chat_finishes, "tool_calls", "length", CUT),
-        (chat_finishes, "stop", "content_filter", FILTERED),
-        (chat_finishes, "length", "content_filter", FILTERED),
-        (chat_finishes, "stop", "refusal", FinishReason.REFUSAL),
-        (chat_finishes, "stop", "a_new_word", OTHER),
-        (native_finishes, "stop", "MAX_TOKENS", CUT),
-        (native_finishes, "stop", "SAFETY", FILTERED),
-        (anthropic_finishes, "end_turn", "max_tokens", CUT),
-        (anthropic_finishes, "tool_use", "max_tokens", CUT),
-        (anthropic_finishes, "end_turn", "pause_turn", FinishReason.PAUSE),
-        (bedrock_finishes, "end_turn", "max_tokens", CUT),
-        (bedrock_finishes, "end_turn", "guardrail_intervened", FILTERED),
-        (gemini_finishes, "STOP", "MAX_TOKENS", CUT),
-        (gemini_finishes, "STOP", "SAFETY", FILTERED),
-    ],
-)
-def test_of_two_finish_words_the_worse_one_counts(
-    finishes: Any, good: str, bad: str, reason: FinishReason, order: int
-) -> None:
-    answer = finishes(*(good, bad)[::order])
-    assert (answer.finish_reason, answer.raw_finish_reason) == (reason, bad)
-
-
-@pytest.mark.parametrize("words", [("error", "stop"), ("stop", "error")])
-def test_a_word_that_says_failure_is_an_error_beside_a_good_one(words: tuple[str, str]) -> None:
-    assert error_of(chat_finishes(*words)) is ErrorCode.SERVER_ERROR
-
-
-def test_a_blocked_prompt_of_gemini_is_not_taken_back() -> None:
-    blocked = {"promptFeedback": {"blockReason": "SAFETY"}}
-    answer = read("gemini", sse(blocked, {"candidates": [{"content": {}, "finishReason": "STOP"}]}))
-    assert answer.finish_reason is FILTERED
-
-
-@pytest.mark.parametrize(
-    ("kind", "status", "details", "reason"),
-    [
-        ("completed", "completed", "max_output_tokens", CUT),
-        ("completed", None, "max_output_tokens", CUT),
-        ("completed", "completed", "content_filter", FILTERED),
-        ("completed", "completed", "a_new_word", OTHER),
-        ("incomplete", "completed", None, OTHER),
-        ("incomplete", "completed", "max_output_tokens", CUT),
-        ("completed", "incomplete", "max_output_tokens", CUT),
-        ("cancelled", "completed", None, OTHER),
-    ],
-)
-def test_a_response_is_as_good_as_the_worst_that_its_end_says(
-    kind: str, status: str | None, details: str | None, reason: FinishReason
-) -> None:
-    last = completed(text_item("hi"), status=status, incomplete_details=details and {"reason": details})
-    answer = responses(text_piece("hi"), item_done(text_item("hi")), {**last, "type": f"response.{kind}"})
-    assert answer.finish_reason is reason
-
-
-def test_a_call_without_argument_text_in_an_answer_that_ended_otherwise_is_not_used() -> None:
-    assert call_of(anthropic(BEGUN, *block(0, TOOL_USE), *ended("a_new_word"))).parse_error

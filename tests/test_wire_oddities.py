@@ -10,9 +10,8 @@ from dragoman.message import ProviderItem
 from dragoman.stream import Assembly, assemble
 from dragoman.stream.eventstream import encode_frame
 from dragoman.testing import decode_recorded
-
-AWS = "application/vnd.amazon.eventstream"
-Object = dict[str, Any]
+from tests.wire_answers import error_of
+from tests.wire_streams import AWS, Object
 
 
 def sse(*events: Object | bytes) -> bytes:
@@ -44,11 +43,6 @@ def data_of(assembly: Assembly) -> Object:
     assert assembly.message is not None, assembly.error
     assert assembly.message.meta is not None
     return assembly.message.meta.provider_data or {}
-
-
-def error_of(assembly: Assembly) -> ErrorCode:
-    assert assembly.error is not None
-    return assembly.error.error_code
 
 
 # ---------------------------------------------------------------- Chat Completions
