@@ -50,4 +50,4 @@ def default_transport() -> "AiohttpTransport":
 
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, __all__, modules=("signing", "aiohttp_transport", "httpx_transport"))
+    __getattr__, __dir__ = lazy_names(__name__, __all__, modules=("signing", "httpx_transport", "aiohttp_transport"))

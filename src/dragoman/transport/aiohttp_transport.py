@@ -1,24 +1,23 @@
-"""The default transport, on aiohttp. aiohttp is imported with the first request, a session opened per event loop."""
+"""The default transport, on aiohttp: one session per event loop. The first request of a model imports this module."""
 
 import asyncio
 import os
 import select
+import socket
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextvars import ContextVar
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments
 from .body import readable_chunks
 from .protocol import NETWORK, HttpRequest, Timeouts, host_of, require_headers
 from .watch import BodyWatch, HeadWatch
-
-if TYPE_CHECKING:
-    import ssl
-
-    import aiohttp
-    from aiohttp.client_proto import ResponseHandler
 
 __all__ = ["AiohttpTransport"]
 
@@ -42,6 +41,28 @@ class _Attempt:
 _attempt_of_task: ContextVar[_Attempt] = ContextVar("attempt_of_task")  # of the request that the task is sending
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Gives no pooled connection that the server has closed, and tells the watch when one stands.
+
+    aiohttp learns of the close only when the event loop gets to read it. (Its traces would tell the watch too,
+    for a tenth of the time that a request takes.)
+    """
+
+    async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
+        attempt = _attempt_of_task.get()
+        attempt.is_new = False
+        while True:
+            connection = await super().connect(*arguments, **options)
+            if attempt.is_new or not (attempt.must_be_new or _is_stale(connection)):
+                attempt.watch.enter("first_byte")
+                return connection
+            connection.close()
+
+    async def _create_connection(self, *arguments: Any, **options: Any) -> ResponseHandler:
+        _attempt_of_task.get().is_new = True
+        return await super()._create_connection(*arguments, **options)
+
+
 class AiohttpTransport:
     """Sends requests over a pool of connections that all models of an event loop share.
 
@@ -58,7 +79,7 @@ class AiohttpTransport:
         proxy: str | None = None,
         trust_env: bool = True,
         headers: Mapping[str, str] | None = None,
-        ssl_context: "ssl.SSLContext | None" = None,
+        ssl_context: ssl.SSLContext | None = None,
         ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
         if proxy is not None:
@@ -83,8 +104,6 @@ class AiohttpTransport:
         NETWORK.require_allowed()
         pool = self._pools.get(asyncio.get_running_loop())
         session = await self._open_pool() if pool is None or pool[0].closed else pool[0]
-        import aiohttp
-
         # No local variable of this function holds a secret: error reporters collect them.
         host = host_of(request.url)
         watch = HeadWatch(host, timeouts)
@@ -107,8 +126,8 @@ class AiohttpTransport:
             failure = watch.failure() if watch.expired else self._explained(error, request.url)
         raise failure
 
-    async def _answered(self, session: "aiohttp.ClientSession", request: HttpRequest) -> "aiohttp.ClientResponse":
-        import yarl
+    async def _answered(self, session: aiohttp.ClientSession, request: HttpRequest) -> aiohttp.ClientResponse:
+        import yarl  # comes with aiohttp
 
         return await session.request(
             request.method,
@@ -125,7 +144,7 @@ class AiohttpTransport:
         if pool is not None:
             await pool[1].aclose()
 
-    async def _open_pool(self) -> "aiohttp.ClientSession":
+    async def _open_pool(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         _forget_closed_loops(self._pools)
         self._found_proxies.clear()
@@ -134,32 +153,9 @@ class AiohttpTransport:
         self._pools[loop] = (session, keeper)
         return session
 
-    def _open_session(self) -> "aiohttp.ClientSession":
-        import aiohttp
-
-        class Connector(aiohttp.TCPConnector):
-            """Gives no pooled connection that the server has closed, and tells the watch when one stands.
-
-            aiohttp learns of the close only when the event loop gets to read it. (Its traces would tell the watch too,
-            for a tenth of the time that a request takes.)
-            """
-
-            async def connect(self, *arguments: Any, **options: Any) -> "aiohttp.connector.Connection":
-                attempt = _attempt_of_task.get()
-                attempt.is_new = False
-                while True:
-                    connection = await super().connect(*arguments, **options)
-                    if attempt.is_new or not (attempt.must_be_new or _is_stale(connection)):
-                        attempt.watch.enter("first_byte")
-                        return connection
-                    connection.close()
-
-            async def _create_connection(self, *arguments: Any, **options: Any) -> "ResponseHandler":
-                _attempt_of_task.get().is_new = True
-                return await super()._create_connection(*arguments, **options)
-
+    def _open_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=Connector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=self._verified_context() or True),
+            connector=_Connector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=self._verified_context() or True),
             # All limits are ours (HeadWatch, BodyWatch): aiohttp rounds its own up to whole seconds.
             timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -171,11 +167,9 @@ class AiohttpTransport:
             max_field_size=HEAD_LIMIT,
         )
 
-    def _verified_context(self) -> "ssl.SSLContext | None":
+    def _verified_context(self) -> ssl.SSLContext | None:
         if self._ca_file is None:
             return self._ssl_context
-        import ssl
-
         self._ssl_context = ssl.create_default_context(cafile=self._ca_file)
         self._ca_file = None
         return self._ssl_context
@@ -202,7 +196,7 @@ class AiohttpResponse:
 
     __slots__ = ("_host", "_response", "_watch", "headers", "status")
 
-    def __init__(self, response: "aiohttp.ClientResponse", host: str, watch: BodyWatch) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, host: str, watch: BodyWatch) -> None:
         self._response = response
         self._host = host
         self._watch = watch
@@ -222,8 +216,6 @@ class AiohttpResponse:
         self._response.close()
 
     async def _raw(self) -> AsyncGenerator[bytes, None]:
-        import aiohttp
-
         watch, content = self._watch, self._response.content
         clock, read = watch.clock, content.readany
         failure: ModelError
@@ -257,12 +249,12 @@ class AiohttpResponse:
         raise failure
 
 
-_Pools = dict[asyncio.AbstractEventLoop, tuple["aiohttp.ClientSession", AsyncGenerator["aiohttp.ClientSession", None]]]
+_Pools = dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[aiohttp.ClientSession, None]]]
 
 
 async def _keep_open(
-    pools: _Pools, loop: asyncio.AbstractEventLoop, session: "aiohttp.ClientSession"
-) -> AsyncGenerator["aiohttp.ClientSession", None]:
+    pools: _Pools, loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession
+) -> AsyncGenerator[aiohttp.ClientSession, None]:
     """Hold a session open until this generator is closed: by the transport, or by the event loop when it shuts down."""
     try:
         yield session
@@ -282,7 +274,7 @@ def _forget_closed_loops(pools: _Pools) -> None:
                 pass
 
 
-def _is_stale(connection: "aiohttp.connector.Connection") -> bool:
+def _is_stale(connection: aiohttp.connector.Connection) -> bool:
     """Whether a pooled connection has something to read: the server's close, or words that answer no request."""
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None or protocol.should_close:
@@ -330,9 +322,6 @@ def _require_proxy(proxy: object, field: str) -> None:
 
 def _translated(error: Exception, host: str, proxy_host: str = "") -> ModelError:
     """The one place where aiohttp's errors become ours. Their texts hold addresses and headers, so none is quoted."""
-    import socket
-
-    import aiohttp
 
     def failed(what: str, *, retryable: bool | None = None) -> ModelError:
         return ModelError(what, code=ErrorCode.CONNECTION, retryable=retryable)
