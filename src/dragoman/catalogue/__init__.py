@@ -93,6 +93,7 @@ class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _registered: dict[tuple[str, str], ModelInfo] = {}
 
 
+@lru_cache(maxsize=512)  # every request of a model asks
 def find_model_info(provider: str, model_id: str) -> ModelInfo | None:
     """Return what is known of a model, None if nothing is; its `model_id` is the one it is known by.
 
@@ -112,6 +113,7 @@ def register_model(info: ModelInfo) -> None:
     if not isinstance(info, ModelInfo):
         raise InvalidValue.of("info", info, "a ModelInfo")
     _registered[info.provider, info.model_id] = info
+    find_model_info.cache_clear()
 
 
 def list_models(provider: str | None = None) -> list[ModelInfo]:
@@ -133,7 +135,6 @@ def catalogue_date() -> date:
     return _catalogue().date
 
 
-@lru_cache(maxsize=512)  # every request of a model asks
 def _readings(model_id: str) -> tuple[_Reading, ...]:
     readings = [reading := _Reading(model_id)]
     for wrapping in _WRAPPINGS:
@@ -160,7 +161,6 @@ def _ids(provider: str) -> set[str]:
     return own | _ids(catalogue.resellers[provider].like) if provider in catalogue.resellers else own
 
 
-@lru_cache(maxsize=512)
 def _known(provider: str, reading: _Reading) -> ModelInfo | None:
     entry = _entry(provider, reading.model_id)
     if entry is None:
