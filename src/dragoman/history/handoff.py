@@ -6,7 +6,7 @@ targets; where they differ, `TargetRules` says how. Knows no wire format.
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from operator import is_, ne
+from operator import attrgetter, is_
 from typing import Any, TypeAlias
 
 import msgspec
@@ -40,6 +40,8 @@ BLANK = "."
 CUT_OFF = "[cut off: this answer broke off here]"
 GO_ON = "Continue."
 UNDERSTOOD = "OK."
+
+_name_of = attrgetter("name")
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_SIZE = 8
@@ -103,7 +105,7 @@ class Handoff(msgspec.Struct):
     @classmethod
     def to(cls, target: ModelInvocationDescriptor, rules: TargetRules, tools: Sequence[ToolSpec] = ()) -> "Handoff":
         """Return the handoff of an empty conversation to this target; the tools' names are the first to be fitted."""
-        declared = tuple(tool.name for tool in tools)
+        declared = tuple(map(_name_of, tools))
         handoff = cls(target, rules, _Names(rules.tool_names), _Names(rules.tool_ids), declared=declared)
         for name in declared:
             handoff.names.fit(name)
@@ -117,11 +119,9 @@ class Handoff(msgspec.Struct):
         without an answer, or the conversation was cut so short that a settled user turn is its newest.
         """
         begin, newest = len(self.given), _newest_user_turn(messages)
-        if newest < begin or not all(map(is_, self.given, messages)):
+        if newest < begin or not all(map(is_, self.given, messages)) or tuple(map(_name_of, tools)) != self.declared:
             return None
-        if len(tools) != len(self.declared) or any(map(ne, (tool.name for tool in tools), self.declared)):
-            return None
-        results, settled = _find_results(messages, begin, self.open_calls)
+        results, settled = _find_results(messages, begin, newest, self.open_calls)
         if _BEFORE in results:
             return None
         for index in range(begin, settled):
@@ -166,14 +166,14 @@ class Handoff(msgspec.Struct):
             fitted.append(Message.user(BLANK))  # every API refuses a conversation of nothing
         if fitted[-1].role is Role.ASSISTANT and not self._may_end(fitted[-1]):
             self._put(Message.user(GO_ON))
-        names = self.names
-        fitted_tools = tuple(
-            tool if (name := names.fit(tool.name)) == tool.name else msgspec.structs.replace(tool, name=name)
-            for tool in tools
-        )
+        fitted_tools = tuple(map(self._fitted_tool, tools))
         if self.rules.tools_for_history and not tools:
-            fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in names.fitted.values())
-        return HandedOff(tuple(fitted), fitted_tools, names.changed, self.positions, settled)
+            fitted_tools = tuple(ToolSpec(name, "Not available now.") for name in self.names.fitted.values())
+        return HandedOff(tuple(fitted), fitted_tools, self.names.changed, self.positions, settled)
+
+    def _fitted_tool(self, tool: ToolSpec) -> ToolSpec:
+        name = self.names.fit(tool.name)
+        return tool if name == tool.name else msgspec.structs.replace(tool, name=name)
 
     def _may_end(self, last: Message) -> bool:
         paused = last.meta is not None and last.meta.finish_reason is FinishReason.PAUSE
@@ -312,11 +312,13 @@ class Handoff(msgspec.Struct):
     def _with_readable_media(self, message: Message, must_read: bool) -> Message:
         parts: list[Part] = []
         for part in message.parts:
-            if isinstance(part, UnknownPart):
+            if isinstance(part, Text):
+                if self._may_say(part.text):
+                    parts.append(part)
+            elif isinstance(part, UnknownPart):
                 parts += _damaged(part)  # no encoder could write it
             elif not isinstance(part, (Image, FileRef)):
-                if not isinstance(part, Text) or self._may_say(part.text):
-                    parts.append(part)
+                parts.append(part)
             elif fitted := fit_medium(part, self.rules.user_media, self.rules):
                 parts.append(fitted)
             elif must_read:
@@ -384,16 +386,17 @@ _BEFORE = -1  # the index of a call that stands before the messages that were lo
 
 
 def _find_results(
-    messages: Sequence[Message], begin: int, open_calls: Iterable[str]
+    messages: Sequence[Message], begin: int, end: int, open_calls: Iterable[str]
 ) -> tuple[dict[int, _Results], int]:
     """Return the messages that answer calls, by the index of the calling message, and how many messages are settled.
 
-    `open_calls` are calls from before `begin`; what answers those stands under the index `_BEFORE`.
+    `end` is where the newest user turn begins: no call and no result is in it. `open_calls` are calls from before
+    `begin`; the messages that answer those are under the index `_BEFORE`.
     """
     found: dict[int, _Results] = {}
     settled = begin
     calls: dict[str, int] = dict.fromkeys(open_calls, _BEFORE)
-    for index in range(begin, len(messages)):
+    for index in range(begin, end):
         message = messages[index]
         if message.role is Role.ASSISTANT:
             settled = index
