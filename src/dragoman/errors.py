@@ -159,10 +159,6 @@ class Secrets:
     def __bool__(self) -> bool:
         return bool(self._words)
 
-    def learn(self, others: "Secrets") -> None:
-        """Hide these too."""
-        self._words = sorted({*self._words, *others._words}, key=len, reverse=True)
-
     def hide(self, text: str) -> str:
         """Return words for people without them, and without whatever else looks like a secret."""
         return redact(self.hide_exactly(text))

@@ -14,18 +14,17 @@ import msgspec
 
 from ..catalogue import find_model_info
 from ..delta import DoneDelta, MessageDelta, ToolCallStartDelta, UsageDelta
-from ..errors import ErrorCode, InvalidValue, ModelError, Secrets, forget_arguments
+from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments
 from ..history import HandedOff
 from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Text
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
-from ..stream import ResponseReader
 from ..stream.textcalls import TextCallReader
 from ..target import TargetRules
 from ..toolspec import OneTool, ToolChoice, ToolSpec
 from ..usage import Prices, TokenUsage
 from ..wire import PROVIDERS, find_dialect
 from .clients import ErrorMapper, ProviderClient
-from .streams import ModelStream
+from .streams import Exchange, ModelStream
 
 if TYPE_CHECKING:
     from ..transport import Signer, Timeouts, TokenSource, Transport
@@ -194,25 +193,18 @@ class Model:
         )
         invocation, dialect = self._invocation(config), self.client.dialect
         run_id = metadata.get("run_id", "")
-        readers: list[ResponseReader] = []
+        exchange = Exchange()
         text_calls = None
         if self.client.dialect.text_calls and handed.tools and (tool_choice or config.tool_choice) != "none":
             text_calls = TextCallReader(handed.tools)
-        secrets = Secrets()
         return ModelStream(
             self.client.send(
-                wire,
-                run_id=run_id,
-                error_mapper=self.error_mapper,
-                on_answer=readers.append,
-                text_calls=text_calls,
-                secrets=secrets,
+                wire, exchange=exchange, run_id=run_id, error_mapper=self.error_mapper, text_calls=text_calls
             ),
+            exchange=exchange,
             request=wire,
             invocation=invocation,
             rewrite=_rewrites(handed.original_names, info.prices, None if dialect.says_cut else config.max_tokens),
-            readers=readers,
-            secrets=secrets,
             invocation_state=invocation_state,
             trace_id=metadata.get("trace_id"),
         )

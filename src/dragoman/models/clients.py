@@ -28,7 +28,7 @@ from ..transport.protocol import (
 )
 from ..wire import find_codec
 from .prefixes import PrefixCache
-from .streams import close_quietly, log_bug, without_secrets
+from .streams import Exchange, close_quietly, log_bug, without_secrets
 
 if TYPE_CHECKING:
     from ..history.llmrequest import LlmRequest
@@ -124,16 +124,14 @@ class ProviderClient:
         self,
         request: WireRequest,
         *,
+        exchange: Exchange | None = None,
         run_id: str = "",
         error_mapper: ErrorMapper | None = None,
-        on_answer: Callable[[ResponseReader], None] | None = None,
         text_calls: TextCallReader | None = None,
-        secrets: Secrets | None = None,
     ) -> AsyncGenerator[list[MessageDelta], None]:
         """Send the request and yield the deltas of each network read; together they are a legal stream.
 
-        `on_answer` is given the reader once the answer begins; it counts the wire events that the codec does not know.
-        `secrets` learns what the request tells the provider alone; the last deltas are free of it.
+        `exchange` gets the request's credentials, which the last deltas do not hold, and the reader of the answer.
         Failures arrive as the closing `error`; only cancellation is raised. The connection is closed in any case.
         """
         response: HttpResponse | None = None
@@ -141,15 +139,13 @@ class ProviderClient:
         chunks: AsyncIterator[bytes] | None = None
         cause: Exception | None = None
         idle_since: float | None = None  # since when the server sends nothing of its answer
-        told = Secrets() if secrets is None else secrets
+        exchange = exchange or Exchange()
         try:
             transport = self._transport or default_transport()
             signed = await self._signed(request)
-            told.learn(self._secrets_of(signed))
+            exchange.secrets = self._secrets_of(signed)
             response = await transport.send(signed, self._timeouts)
-            reader = self._reader(response, run_id, error_mapper, text_calls, told)
-            if on_answer is not None:
-                on_answer(reader)
+            reader = exchange.reader = self._reader(response, run_id, error_mapper, text_calls, exchange.secrets)
             chunks = response.chunks()
             async for chunk in chunks:
                 now = datetime.now(UTC)
@@ -157,7 +153,7 @@ class ProviderClient:
                 deltas = await _in_thread(reader.feed, chunk, now) if long else reader.feed(chunk, now)
                 finished = reader.finished
                 if deltas:
-                    yield _without_secrets(deltas, told) if finished else deltas
+                    yield _without_secrets(deltas, exchange.secrets) if finished else deltas
                 if finished:
                     await _read_out(chunks)
                     return
@@ -176,7 +172,7 @@ class ProviderClient:
             last = [closing] if closing else []
         if cause is not None and not isinstance(cause, DragomanError):
             log_bug(cause)
-        yield _without_secrets(last, told)
+        yield _without_secrets(last, exchange.secrets)
 
     def _require_answering(self, idle_since: float | None) -> float:
         """Return since when the server has sent nothing of its answer; raise the timeout if that is too long."""
@@ -193,7 +189,7 @@ class ProviderClient:
         run_id: str,
         error_mapper: ErrorMapper | None,
         text_calls: TextCallReader | None,
-        told: Secrets,
+        secrets: Secrets,
     ) -> ResponseReader:
         codec = self.codec
         if error_mapper is not None:
@@ -206,7 +202,7 @@ class ProviderClient:
             status=response.status,
             headers=response.headers,
             text_calls=text_calls,
-            redact_raw=told.hide if self._provider_raw else None,
+            redact_raw=secrets.hide if self._provider_raw else None,
         )
 
     def _secrets_of(self, request: HttpRequest) -> Secrets:

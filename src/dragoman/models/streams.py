@@ -1,6 +1,6 @@
 """The answer as it comes, and any other source of deltas held to the contract. Knows no provider."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -14,9 +14,20 @@ from ..message import Message, ModelInvocationDescriptor, Part, Text, Thinking, 
 from ..request import WireRequest
 from ..stream import Assembler, Assembly, Guard, ResponseReader
 
-__all__ = ["ModelStream", "close_quietly", "guard_stream", "log_bug", "without_secrets"]
+__all__ = ["Exchange", "ModelStream", "close_quietly", "guard_stream", "log_bug", "without_secrets"]
 
 _Told = TypeVar("_Told", bound=Message | MessageDelta | None)
+_NO_SECRETS = Secrets()
+
+
+class Exchange:
+    """What a client learns while it sends one request: the credentials in it, and the reader of the answer."""
+
+    __slots__ = ("reader", "secrets")
+
+    def __init__(self) -> None:
+        self.secrets = _NO_SECRETS
+        self.reader: ResponseReader | None = None
 
 
 class ModelStream:
@@ -32,16 +43,14 @@ class ModelStream:
         request: WireRequest,
         invocation: ModelInvocationDescriptor,
         rewrite: Mapping[type, Callable[[Any], MessageDelta]],
-        readers: Sequence[ResponseReader] = (),
-        secrets: Secrets | None = None,
+        exchange: Exchange | None = None,
         invocation_state: Any = None,
         trace_id: str | None = None,
     ) -> None:
         self.request = request
         self.invocation = invocation
         self.invocation_state = invocation_state
-        self._readers = readers
-        self._secrets = Secrets() if secrets is None else secrets  # filled when the request is sent
+        self._exchange = exchange or Exchange()
         self._assembler = Assembler(invocation=invocation, trace_id=trace_id)
         self._batches = batches
         self._deltas = self._iterate(rewrite)
@@ -52,7 +61,7 @@ class ModelStream:
 
         It is free of the request's credentials, wherever a provider may repeat them: it is what gets recorded.
         """
-        arrived, secrets = self._assembler.result(), self._secrets
+        arrived, secrets = self._assembler.result(), self._exchange.secrets
         if not secrets:
             return arrived
         return msgspec.structs.replace(
@@ -66,7 +75,8 @@ class ModelStream:
     @property
     def unknown_events(self) -> int:
         """How many wire events were skipped because no codec knows them; 0 is usual, more means a newer API."""
-        return sum(reader.unknown_events for reader in self._readers)
+        reader = self._exchange.reader
+        return 0 if reader is None else reader.unknown_events
 
     async def collect(self) -> Assembly:
         """Read the stream to its end and return what it came to."""
