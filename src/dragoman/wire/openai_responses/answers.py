@@ -35,9 +35,9 @@ from .items import (
     changes_in,
     content_data,
     distinct,
-    item_in,
+    item_of,
     items_in,
-    object_in,
+    object_of,
     reasoning_data,
     reasoning_texts,
     require_same,
@@ -75,6 +75,9 @@ class _Event(msgspec.Struct, gc=False):
     arguments: Any = None
     input: Any = None
     code: Any = None
+    item: Any = None
+    part: Any = None
+    response: Any = None
 
 
 class _Piece(msgspec.Struct, gc=False):
@@ -159,7 +162,7 @@ class Decoder:
         elif kind in WHOLES:
             self._note_whole(event, *WHOLES[kind])
         elif kind not in REPEATED:
-            self._decode_rare(kind, event, read_object(data))
+            self._decode_rare(kind, event, data)
 
     def decode_body(self, body: bytes) -> None:
         if decode_unlabelled(self, body):
@@ -175,29 +178,29 @@ class Decoder:
     def end(self) -> None:
         pass
 
-    def _decode_rare(self, kind: str, event: _Event, value: dict[str, Any]) -> None:
+    def _decode_rare(self, kind: str, event: _Event, data: bytes) -> None:
         match kind:
             case "response.created" | "response.queued" | "response.in_progress":
-                self._start(object_in(value, "response"))
+                self._start(object_of(event.response))
             case "response.output_item.added":
-                opened = item_in(value, "item")
+                opened = item_of(event.item)
                 item = self._by_id.get(text_in(opened, "id"))
                 if item is None or item.closed:
                     self._open(opened, event.output_index)
                 else:
                     require_same_call(item.opened, opened, same_id=self._same_ids)
             case "response.output_item.done":
-                self._end_item(item_in(value, "item"), event.output_index)
+                self._end_item(item_of(event.item), event.output_index)
             case "response.content_part.done":
-                item, part = self._find(event.item_id, event.output_index, "message"), object_in(value, "part")
+                item, part = self._find(event.item_id, event.output_index, "message"), object_of(event.part)
                 if item is not None:
                     index = event.content_index or 0
                     item.content_done[index] = part
                     item.note_whole("output_text", index, text_in(part, "text"))
                     item.note_whole("refusal", index, text_in(part, "refusal"))
             case _ if kind in TERMINALS:
-                self._end_response(object_in(value, "response"), kind.removeprefix("response."))
-            case "error" | "response.error" | "" if kind or value.get("error"):
+                self._end_response(object_of(event.response), kind.removeprefix("response."))
+            case "error" | "response.error" | "" if (value := read_object(data)).get("error") or kind:
                 self._writer.error(error_from_words(*error_words(value)))
             case _:
                 self.unknown_events += 1
@@ -588,5 +591,5 @@ def _status_of(response: dict[str, Any], word: str | None) -> str | None:
     if response.get("error"):
         return "failed"
     status = worst_word(word, text_in(response, "status") or None, _reason_of)
-    details = text_in(object_in(response, "incomplete_details"), "reason")
+    details = text_in(object_of(response.get("incomplete_details")), "reason")
     return f"incomplete:{details}" if details and status in _UNEXPLAINED else status

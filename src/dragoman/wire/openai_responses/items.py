@@ -1,5 +1,6 @@
 """The events and output items of OpenAI Responses, and the fields of an item that are stored with its part. Pure."""
 
+from types import NoneType
 from typing import Any, Literal, TypeAlias
 
 from ..._jsontext import encode_json, join_surrogates, parse_arguments
@@ -18,9 +19,9 @@ __all__ = [
     "changes_in",
     "content_data",
     "distinct",
-    "item_in",
+    "item_of",
     "items_in",
-    "object_in",
+    "object_of",
     "objects_in",
     "reasoning_data",
     "reasoning_texts",
@@ -134,8 +135,8 @@ NOT_KEPT = frozenset(
 
 _NOT_THE_SUM = "the whole that the provider repeats is not the sum of its pieces"
 # Fields that requests rely on, with their types: other values are not kept.
-_ITEM_FIELDS: dict[str, type] = dict.fromkeys(("id", "call_id", "type", "role", "status"), str)
-_REASONING_FIELDS: dict[str, type] = {**_ITEM_FIELDS, "summary": list, "content": list}
+_ITEM_FIELDS = dict.fromkeys(("id", "call_id", "type", "role", "status"), (str, NoneType))
+_REASONING_FIELDS = {**_ITEM_FIELDS, **dict.fromkeys(("summary", "content"), (list, NoneType))}
 _CALLS = ("function_call", "custom_tool_call")
 
 
@@ -210,10 +211,9 @@ def content_data(item: OutputItem, content: dict[str, Any]) -> dict[str, Any]:
     return {**data, "content": further} if further else data
 
 
-def object_in(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """The object under `name`, empty where there is none."""
-    inner = value.get(name)
-    return inner if isinstance(inner, dict) else {}
+def object_of(value: object) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def objects_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -222,9 +222,9 @@ def objects_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def item_in(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """The output item under `name`, empty where there is none."""
-    return _readable(object_in(value, name))
+def item_of(value: object) -> dict[str, Any]:
+    """The output item that an event holds, empty where it holds none."""
+    return _readable(object_of(value))
 
 
 def items_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -234,10 +234,9 @@ def items_in(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _readable(item: dict[str, Any]) -> dict[str, Any]:
     """The item without ids that are not text and lists that are none: a request that sends the item back uses them."""
-    kinds = _REASONING_FIELDS if item.get("type") == "reasoning" else _ITEM_FIELDS
-    if all(isinstance(item.get(name), kind | None) for name, kind in kinds.items()):
-        return item
-    return {name: value for name, value in item.items() if isinstance(value, kinds.get(name, object) | None)}
+    fields = _REASONING_FIELDS if item.get("type") == "reasoning" else _ITEM_FIELDS
+    wrong = [name for name, kinds in fields.items() if not isinstance(item.get(name), kinds)]
+    return {name: value for name, value in item.items() if name not in wrong} if wrong else item
 
 
 def distinct(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
