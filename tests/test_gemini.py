@@ -365,6 +365,12 @@ def test_an_answer_of_another_shape_is_an_error(body: bytes) -> None:
     assert (last.kind, last.error_code) == ("error", ErrorCode.PROTOCOL_VIOLATION)
 
 
+@pytest.mark.parametrize("call", [{}, [], 0.0, False])
+def test_a_function_call_that_holds_nothing_is_a_lost_one(call: Any) -> None:
+    last = read(sse(chunk({"functionCall": call}, finish="STOP")))[-1]
+    assert (last.kind, last.error_code) == ("error", ErrorCode.STREAM_TRUNCATED)
+
+
 @pytest.mark.parametrize(
     ("status", "error", "code"),
     [

@@ -327,7 +327,8 @@ class Decoder:
 
     def _write_call(self, part: dict[str, Any], call: FunctionCall) -> None:
         data = {name: part[name] for name in part if name != "functionCall"}
-        further = {name: value for name, value in part["functionCall"].items() if name not in _CALL_FIELDS}
+        fields = part["functionCall"] or {}  # `[]`, `0` and `false` read as an empty object
+        further = {name: value for name, value in fields.items() if name not in _CALL_FIELDS}
         streamed = self._streamed_call
         if streamed is not None:
             streamed.add(call)
