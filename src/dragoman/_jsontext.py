@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from ._frozen import FrozenDict, FrozenList, frozen
 from .errors import InvalidValue, UnreadableData
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "decode_json",
     "decode_keeping_surrogates",
     "encode_json",
+    "freeze_object",
     "join_surrogates",
     "parse_arguments",
     "require_json",
@@ -32,6 +35,8 @@ MAX_DEPTH = 200
 DOCUMENT_DEPTH = MAX_DEPTH + 56
 
 _TEXT = frozenset({str})
+_OBJECTS = (dict, FrozenDict)
+_CONTAINERS = (dict, list, tuple, FrozenDict, FrozenList)
 _PLAIN = frozenset({str, bool, type(None)})  # types whose every value JSON can hold
 # Arguments are read, checked and copied while the event loop waits: a value costs a hundred times
 # what a character does. The longest answers of models are some 500,000 characters.
@@ -118,7 +123,7 @@ def parse_arguments(raw: str) -> ParsedArguments:
         warnings.append(f"duplicate keys, last value kept: {named}")
     if repaired:
         warnings.append("lone surrogates replaced by U+FFFD")
-    return ParsedArguments(arguments=value, warning="; ".join(warnings) or None)
+    return ParsedArguments(arguments=frozen(value), warning="; ".join(warnings) or None)
 
 
 def says_arguments(raw: str, arguments: dict[str, Any]) -> bool:
@@ -134,9 +139,17 @@ def says_arguments(raw: str, arguments: dict[str, Any]) -> bool:
 
 def require_json_object(value: object, field: str) -> None:
     """Raise InvalidValue unless `value` is a dict that JSON can hold: finite numbers, text keys, bounded depth."""
-    if type(value) is not dict:
+    if type(value) not in _OBJECTS:
         raise InvalidValue(f"{field} must be a JSON object (a dict), got {type(value).__name__}")
     require_json(value, field)
+
+
+def freeze_object(value: msgspec.Struct, name: str, field: str) -> None:
+    """Require the attribute `name` to be a JSON object, and make it one that nothing can change afterwards."""
+    given = getattr(value, name)
+    if type(given) is not FrozenDict:
+        require_json_object(given, field)
+        force_setattr(value, name, frozen(given))
 
 
 def require_json(value: object, field: str) -> None:
@@ -145,14 +158,14 @@ def require_json(value: object, field: str) -> None:
     while pending:
         item, depth = pending.pop()
         kind = type(item)
-        if kind in (dict, list, tuple):
+        if kind in _CONTAINERS:
             if depth > MAX_DEPTH:
                 raise InvalidValue(f"{field} is nested deeper than {MAX_DEPTH} levels")
             if not item:
                 continue
-            if kind is dict and not _TEXT.issuperset(map(type, item)):
+            if kind in _OBJECTS and not _TEXT.issuperset(map(type, item)):
                 raise InvalidValue(f"{field} has a key that is not text: JSON keys are text")
-            children = item.values() if kind is dict else item
+            children = item.values() if kind in _OBJECTS else item
             pending += [(child, depth + 1) for child in children if type(child) not in _PLAIN]
         elif kind is float:
             if not math.isfinite(item):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
-from ._jsontext import require_json, require_json_object
+from ._jsontext import freeze_object, require_json
 from .errors import RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError, redact, redact_provider_message
 from .message import (
     FinishReason,
@@ -121,7 +121,7 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
         if self.part_index is not None:
             require_count(f"{self.kind}.partIndex", self.part_index)
         if self.provider_data is not None:
-            require_json_object(self.provider_data, f"{self.kind}.providerData")
+            freeze_object(self, "provider_data", f"{self.kind}.providerData")
 
 
 class TextDelta(_PieceDelta, frozen=True, gc=False):
@@ -149,7 +149,7 @@ class ToolCallStartDelta(_Delta, frozen=True, gc=False):
         require_name("tool_call_start.toolCallId", self.tool_call_id)
         require_name("tool_call_start.toolName", self.tool_name)
         if self.provider_data is not None:
-            require_json_object(self.provider_data, "tool_call_start.providerData")
+            freeze_object(self, "provider_data", "tool_call_start.providerData")
 
 
 class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
@@ -190,7 +190,7 @@ class ToolCallEndDelta(_Delta, frozen=True, gc=False):
         self._require_place()
         require_name("tool_call_end.toolCallId", self.tool_call_id)
         if self.provider_data is not None:
-            require_json_object(self.provider_data, "tool_call_end.providerData")
+            freeze_object(self, "provider_data", "tool_call_end.providerData")
         if self.parse_error is not None:
             require_name("tool_call_end.parseError", self.parse_error)
 
@@ -208,7 +208,7 @@ class ImageDelta(_Delta, frozen=True, gc=False):
         self._require_place()
         force_setattr(self, "mime_type", picture_type(self.mime_type, self.data, self.url))
         if self.provider_data is not None:
-            require_json_object(self.provider_data, "image.providerData")
+            freeze_object(self, "provider_data", "image.providerData")
 
 
 class ProviderItemDelta(_Delta, frozen=True, gc=False):
@@ -222,9 +222,9 @@ class ProviderItemDelta(_Delta, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         self._require_place()
-        require_item(self.item_type, self.item, self.text)
+        require_item(self)
         if self.provider_data is not None:
-            require_json_object(self.provider_data, "provider_item.providerData")
+            freeze_object(self, "provider_data", "provider_item.providerData")
 
 
 class UsageDelta(_Delta, frozen=True, gc=False):
@@ -253,7 +253,7 @@ class DoneDelta(_Delta, frozen=True, gc=False):
         if self.raw_finish_reason is not None:
             require_text("done.rawFinishReason", self.raw_finish_reason)
         if self.provider_data is not None:
-            require_json_object(self.provider_data, "done.providerData")
+            freeze_object(self, "provider_data", "done.providerData")
 
 
 class ErrorDelta(_Delta, frozen=True, gc=False):
@@ -305,7 +305,7 @@ class UnknownDelta(_Delta, frozen=True, gc=False):
         require_name("kind", self.kind)
         if self.kind in DELTA_CLASSES:
             raise InvalidValue(f"kind {self.kind!r} is known here: use {DELTA_CLASSES[self.kind].__name__}")
-        require_json_object(self.payload, f"{self.kind}.payload")
+        freeze_object(self, "payload", f"{self.kind}.payload")
 
 
 KnownDelta: TypeAlias = (

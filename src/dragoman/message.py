@@ -12,7 +12,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
-from ._jsontext import encode_json, join_surrogates, parse_arguments, require_json_object, says_arguments
+from ._frozen import frozen
+from ._jsontext import encode_json, freeze_object, join_surrogates, parse_arguments, says_arguments
 from .errors import InvalidValue
 from .usage import TokenUsage, require_count
 
@@ -91,7 +92,7 @@ class _ModelPart(_Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.provider_data is not None:
-            require_json_object(self.provider_data, f"{self.kind}.providerData")
+            freeze_object(self, "provider_data", f"{self.kind}.providerData")
         if self.extra is not None:
             require_extra(self, part_shape(type(self)))
 
@@ -140,7 +141,7 @@ class ToolCall(_ModelPart, frozen=True):
             seen = "neither" if self.arguments is None else "both"
             raise InvalidValue(f"tool_call must have either arguments or parseError, got {seen}")
         if self.arguments is not None:
-            require_json_object(self.arguments, "tool_call.arguments")
+            freeze_object(self, "arguments", "tool_call.arguments")
         for name, said in (("parseError", self.parse_error), ("parseWarning", self.parse_warning)):
             if said is not None:
                 require_name(f"tool_call.{name}", said)
@@ -235,7 +236,7 @@ class ProviderItem(_ModelPart, frozen=True):
     text: str | None = None
 
     def __post_init__(self) -> None:
-        require_item(self.item_type, self.item, self.text)
+        require_item(self)
         _ModelPart.__post_init__(self)
 
 
@@ -249,7 +250,7 @@ class UnknownPart(_Value, frozen=True):
         require_name("kind", self.kind)
         if self.kind in PART_CLASSES:
             raise InvalidValue(f"kind {self.kind!r} is known here: use {PART_CLASSES[self.kind].__name__}")
-        require_json_object(self.payload, f"{self.kind}.payload")
+        freeze_object(self, "payload", f"{self.kind}.payload")
         if self.extra is not None:
             require_extra(self, part_shape(type(self)))
 
@@ -272,7 +273,7 @@ class ToolResult(_Value, frozen=True):
         if isinstance(self.content, list):
             force_setattr(self, "content", tuple(self.content))
         if isinstance(self.content, dict):
-            require_json_object(self.content, "tool_result.content")
+            freeze_object(self, "content", "tool_result.content")
         elif isinstance(self.content, tuple):
             for part in self.content:
                 require_part("tool_result.content", part, RESULT_PARTS)
@@ -341,7 +342,7 @@ class MessageMeta(
             for call_id in self.parse_failures:
                 require_name("meta.parseFailures", call_id)
         if self.provider_data is not None:
-            require_json_object(self.provider_data, "meta.providerData")
+            freeze_object(self, "provider_data", "meta.providerData")
         require_extra(self, META_SHAPE, "meta.extra")
 
 
@@ -484,12 +485,12 @@ def picture_type(mime_type: object, data: object, url: object) -> str | None:
     return kind
 
 
-def require_item(item_type: object, item: object, text: object) -> None:
-    """Raise InvalidValue unless these are a provider item's type, JSON and optional text."""
-    require_name("provider_item.itemType", item_type)
-    require_json_object(item, "provider_item.item")
-    if text is not None:
-        require_text("provider_item.text", text)
+def require_item(value: Any) -> None:
+    """Raise InvalidValue unless the value has a provider item's type, JSON and optional text; freeze the JSON."""
+    require_name("provider_item.itemType", value.item_type)
+    freeze_object(value, "item", "provider_item.item")
+    if value.text is not None:
+        require_text("provider_item.text", value.text)
 
 
 def shape_of(value_class: type[msgspec.Struct], skip: frozenset[str] = frozenset({"extra"})) -> dict[str, Any]:
@@ -522,19 +523,19 @@ def require_extra(value: Any, shape: dict[str, Any], field: str = "extra") -> No
     """
     if value.extra is None:
         return
-    require_json_object(value.extra, field)
+    freeze_object(value, "extra", field)
     pending = [(value.extra, shape)]
     while pending:
         extra, known = pending.pop()
         for name in extra.keys() & known.keys():
             inner, unknown = known[name], extra[name]
-            is_inside = inner is not None and type(unknown) is dict and getattr(value, name, value) is not None
+            is_inside = inner is not None and isinstance(unknown, dict) and getattr(value, name, value) is not None
             if not is_inside or all(item is None for item in unknown.values()):
                 raise InvalidValue(f"{field} cannot have the key {name!r}: that field is known here")
             pending.append((unknown, inner))
     kept = _without_nulls(value.extra, shape)
     if kept != value.extra or not kept:
-        force_setattr(value, "extra", kept or None)
+        force_setattr(value, "extra", frozen(kept) if kept else None)
 
 
 def _without_nulls(extra: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:

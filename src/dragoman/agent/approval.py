@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .._jsontext import require_json_object
+from .._jsontext import freeze_object
 from ..errors import InvalidValue, report_raised
 from ..message import ToolCall, require_text
 from ..tools import ToolDefinition
@@ -37,7 +37,7 @@ class ApprovalDecision(msgspec.Struct, frozen=True):
             raise InvalidValue.of("approved", self.approved, "true or false")
         require_text("reason", self.reason)
         if self.arguments is not None:
-            require_json_object(self.arguments, "arguments")
+            freeze_object(self, "arguments", "arguments")
             if not self.approved:
                 raise InvalidValue("a refusal has no arguments")
 

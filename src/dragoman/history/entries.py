@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import msgspec
 from msgspec.structs import force_setattr
 
-from .._jsontext import join_surrogates, require_json_object
+from .._jsontext import freeze_object, join_surrogates
 from ..errors import ErrorCode, IllegalAppend, InvalidValue, redact_provider_message
 from ..message import (
     ROLE_PARTS,
@@ -329,7 +329,7 @@ class ApprovalAnsweredEntry(HistoryEntry, frozen=True):
         if type(self.by) is not str or self.by not in ("person", "policy"):
             raise InvalidValue.of("approval_answered.by", self.by, "'person' or 'policy'")
         if self.arguments is not None:
-            require_json_object(self.arguments, "approval_answered.arguments")
+            freeze_object(self, "arguments", "approval_answered.arguments")
             if not self.approved:
                 raise InvalidValue("approval_answered: arguments belong to an approval, got them with a refusal")
 
@@ -450,7 +450,7 @@ class EpochEntry(HistoryEntry, frozen=True):
         HistoryEntry.__post_init__(self)
         require_count("epoch.version", self.version)
         _repair_texts(self, "reason")
-        require_json_object(self.choices, "epoch.choices")
+        freeze_object(self, "choices", "epoch.choices")
 
 
 class ResetEntry(HistoryEntry, frozen=True):
@@ -470,7 +470,7 @@ class UnknownEntry(HistoryEntry, frozen=True):
         require_name("kind", self.kind)
         if self.kind in ENTRY_CLASSES:
             raise InvalidValue(f"kind {self.kind!r} is known here: use {ENTRY_CLASSES[self.kind].__name__}")
-        require_json_object(self.payload, f"{self.kind}.payload")
+        freeze_object(self, "payload", f"{self.kind}.payload")
 
 
 # Every class of an entry. A match over it that ends with `assert_never` is complete, or mypy says what is missing.

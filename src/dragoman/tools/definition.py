@@ -164,7 +164,7 @@ class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=
             return super().bind(arguments)  # the caller has replaced `execute`, which takes JSON
         if self.parameter_schema is not self.parameters.schema:  # the caller has replaced what was checked
             self.parameters.require_fit(arguments)
-        return partial(self.parameters.call, self.parameters.bind(arguments))
+        return partial(self.parameters.call, self.parameters.bind(copy_json(arguments)))
 
 
 class _Settings(TypedDict, total=False):

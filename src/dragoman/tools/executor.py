@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from .._frozen import frozen
 from .._jsontext import require_json_object
 from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_name
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolExecutionStatus
@@ -92,7 +93,7 @@ class ToolExecutor:
             problems = ["arguments: nested too deeply"]
         if problems:
             return _unfit(call, problems)
-        return ReadyCall(call=call, definition=definition, arguments=given, warnings=tuple(warnings))
+        return ReadyCall(call=call, definition=definition, arguments=frozen(given), warnings=tuple(warnings))
 
     def bind(self, ready: ReadyCall) -> ReadyCall | HistoryToolCallResult:
         """Return the call with its arguments as Python values, or the result that says what their types refuse.

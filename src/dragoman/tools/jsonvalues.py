@@ -28,9 +28,9 @@ def to_json_value(value: object) -> Any:
 
 def copy_json(value: Any) -> Any:
     """Return a JSON value with containers of its own."""
-    if type(value) is dict:
+    if isinstance(value, dict):
         return {name: copy_json(item) for name, item in value.items()}
-    if type(value) is list:
+    if isinstance(value, list):
         return [copy_json(item) for item in value]
     return value
 

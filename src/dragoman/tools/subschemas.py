@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
+from .._frozen import FrozenList
+
 __all__ = [
     "Schema",
     "forms_of",
@@ -56,6 +58,7 @@ _JSON_TYPES: dict[type, str] = {
     float: "number",
     list: "array",
     tuple: "array",
+    FrozenList: "array",
     dict: "object",
     type(None): "null",
 }
