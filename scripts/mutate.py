@@ -59,6 +59,7 @@ PACKAGES = {
         ("history/*.py",),
         (
             "test_entries.py",
+            "test_entry_json.py",
             "test_growing.py",
             "test_handoff.py",
             "test_history_rules.py",
@@ -74,6 +75,7 @@ PACKAGES = {
             "test_values.py",
             "test_widgets.py",
             "test_agent_state.py",
+            "test_agent_replay.py",
             "test_context_messages.py",
         ),
     ),

@@ -11,6 +11,7 @@ from dragoman.history import (
     AgentState,
     ModelOutputEntry,
     ResetEntry,
+    TakeoverEntry,
     ToolResultsEntry,
     UnknownEntry,
     entry_from_json,
@@ -92,6 +93,31 @@ def test_the_state_of_a_long_run_is_rebuilt_at_every_serial(seed: int) -> None:
     require_same_at_every_serial(state)
     for serial in range(0, len(state.entries), 37):
         assert AgentState.from_entries(state.entries[: serial + 1]).derived == state.state_at(serial).derived
+
+
+def test_a_resumed_state_is_the_same_at_every_serial_and_in_what_follows() -> None:
+    whole = histories.random_history(1, 40)
+    entries, size = list(whole.entries), len(whole.entries)
+    for known in (0, 1, size // 2, size):
+        derived = whole.state_at(known - 1).derived
+        state = AgentState.resume(list(entries), derived, session_id=whole.session_id, clock=Clock(), writer="w")
+        assert state.derived == whole.derived
+        for serial in range(-1, size):
+            past = state.state_at(serial)
+            assert past.derived == whole.state_at(serial).derived
+            assert past.state_at(serial).derived == past.derived
+            assert past.entries == entries[: serial + 1]
+        first, second = state.append(TakeoverEntry("a", "b")), state.append(TakeoverEntry("b", "a"))
+        assert [first.entry_id, second.entry_id] == [
+            f"{whole.session_id}:{size}~w1",
+            f"{whole.session_id}:{size + 1}~w2",
+        ]
+        assert state.state_at(size - 1).derived == whole.derived
+
+
+def test_a_state_is_not_resumed_from_more_entries_than_there_are() -> None:
+    with pytest.raises(InvalidValue, match="derived follows from 2 entries, but there are 1"):
+        AgentState.resume([ResetEntry()], DerivedState(next_serial=2), session_id="s")
 
 
 @given(histories.legal_histories())

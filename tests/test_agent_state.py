@@ -56,6 +56,13 @@ def test_a_new_state_without_an_instruction_is_empty_and_idle() -> None:
     assert (state.system_instruction, state.memory_notebook_snapshot, state.cost_usage) == (None, "", 0.0)
 
 
+def test_nothing_counts_as_reset_before_the_first_reset() -> None:
+    state = fresh("be brief")
+    assert state.derived.reset_serial == -1
+    state.reset()
+    assert state.derived.reset_serial == 1
+
+
 def test_the_instruction_is_the_first_entry() -> None:
     state = fresh("be brief")
     (entry,) = state.entries
@@ -108,6 +115,19 @@ def test_an_input_is_taken_as_parts_or_as_an_entry() -> None:
     assert first.parts == (Text("look"), picture)
     assert (first.metadata, second.metadata, second.run_id) == ({"a": 1}, {"b": 2}, "r")
     assert list(state.entries) == [first, second]
+
+
+def test_an_entry_keeps_of_its_run_and_metadata_what_the_append_does_not_say() -> None:
+    state = fresh()
+    noted = ModelInputEntry.of("look", run_id="own", metadata={"own": 1})
+    as_it_is = state.append_model_input(noted)
+    other_run = state.append_model_input(noted, run_id="r")
+    other_notes = state.append_model_input(noted, metadata={"b": 2})
+    assert [(each.run_id, each.metadata) for each in (as_it_is, other_run, other_notes)] == [
+        ("own", {"own": 1}),
+        ("r", {"own": 1}),
+        ("own", {"b": 2}),
+    ]
 
 
 def test_an_output_and_its_results_close_the_turn() -> None:

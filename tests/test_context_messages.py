@@ -123,6 +123,14 @@ def test_only_the_newest_live_screen_is_shown_and_it_comes_last() -> None:
     assert sum("Live Screen" in text for _, text in said(messages)) == 1
 
 
+def test_a_live_screen_has_the_run_and_the_time_of_what_it_follows() -> None:
+    state = fresh()
+    state.update_memory_notebook("note")
+    entry = state.append_model_input("one", run_id="r")
+    *_, screen = to_messages(state.render_live_context())
+    assert (screen.run_id, screen.timestamp) == ("r", entry.timestamp)
+
+
 def test_after_an_output_no_live_screen_is_shown() -> None:
     state = fresh()
     state.update_memory_notebook("note")
@@ -325,6 +333,20 @@ CASES = [
             Message.tool(ToolResult("c", "a", True), timestamp=NOW),
             Message.tool(ToolResult("d", "a\n\n# k\nb"), timestamp=NOW),
             SCREEN,
+        ),
+    ),
+    Case(
+        Foreign(
+            ContextMessageRole.TOOL_RESULT,
+            results=(
+                ToolCallResult("f", "c", ToolExecutionStatus.SUCCESS, SECTIONS[:1]),
+                ToolCallResult("f", "d", ToolExecutionStatus.SUCCESS, SECTIONS[:1]),
+            ),
+            execute_error="the disk was full",
+        ),
+        (
+            Message.tool(ToolResult("c", "a"), timestamp=NOW),
+            Message.tool(ToolResult("d", "a\n\nthe disk was full"), timestamp=NOW),
         ),
     ),
 ]

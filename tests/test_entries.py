@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from dragoman import ErrorCode, FileRef, InvalidValue, Message, Role, Text, Thinking, TokenUsage, ToolCall, ToolResult
-from dragoman.errors import IllegalAppend
+from dragoman.errors import PROVIDER_MESSAGE_LIMIT, IllegalAppend
 from dragoman.history import (
     LIVE_SCREEN,
+    AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
     CompactionEntry,
@@ -28,7 +29,9 @@ from dragoman.history import (
     ResetEntry,
     RunFinishedEntry,
     Section,
+    SteeringEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
     ToolExecutionStatus,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -189,7 +192,8 @@ def test_a_status_takes_only_the_codes_that_belong_to_it(status: ToolExecutionSt
 )
 def test_a_result_is_made_from_a_part(content: Any, sections: tuple[str, ...], attached: tuple[Any, ...]) -> None:
     made = HistoryToolCallResult.of_result(ToolResult("c", content), "f", elapsed_seconds=0.5)
-    assert tuple(section.value for section in made.result.live) == sections
+    assert made.result.live == tuple(Section("", text) for text in sections)
+    assert (made.tool_name, made.tool_call_id, made.elapsed_seconds) == ("f", "c", 0.5)
     assert made.attachments == attached
     assert made.status is ToolExecutionStatus.SUCCESS
 
@@ -204,6 +208,12 @@ def test_the_status_of_a_text_result_follows_from_its_code() -> None:
     assert denied.status is ToolExecutionStatus.SKIPPED
     with pytest.raises(InvalidValue, match="errorCode"):
         HistoryToolCallResult.of_text(CALL, "no", error_code=ErrorCode.OVERLOADED)
+
+
+def test_a_list_of_results_becomes_a_tuple_in_the_same_order() -> None:
+    given = [result("a"), result("b", tool_call_id="d")]
+    assert ToolResultsEntry(given).results == tuple(given)  # type: ignore[arg-type]  # a list is taken too
+    assert result(attachments=[PICTURE]).attachments == (PICTURE,)
 
 
 def test_results_must_hold_results_or_an_error() -> None:
@@ -271,9 +281,12 @@ REFUSED: list[tuple[type[HistoryEntry], dict[str, Any]]] = [
     (ResetEntry, {"serial": "1"}),
     (ResetEntry, {"entry_id": None}),
     (ResetEntry, {"run_id": 1}),
+    (ResetEntry, {"metadata": []}),
     (ResetEntry, {"timestamp": datetime(2026, 1, 1)}),
     (ResetEntry, {"extra": {"serial": 3}}),
+    (ResetEntry, {"extra": {"schemaVersion": 2}}),
     (ModelInputEntry, {"parts": "text"}),
+    (ModelInputEntry, {"parts": 3}),
     (ModelInputEntry, {"parts": (Thinking("x"),)}),
     (ModelInputEntry, {"parts": (None,)}),
     (ModelInputEntry, {"parts": ("text",)}),
@@ -304,6 +317,18 @@ REFUSED: list[tuple[type[HistoryEntry], dict[str, Any]]] = [
     (RunFinishedEntry, {"status": "done"}),
     (RunFinishedEntry, {"status": "completed", "error_code": "timeout"}),
     (RunFinishedEntry, {"status": "failed", "error_code": "bad"}),
+    (InterruptionEntry, {"reason": "timeout", "message": 1}),
+    (InterruptionEntry, {"reason": "timeout", "provider_message": 1}),
+    (ApprovalAskedEntry, {"tool_call_id": "c", "tool_name": "f", "reason": 1}),
+    (ApprovalAnsweredEntry, {"tool_call_id": "c", "approved": True, "reason": 1}),
+    (RunFinishedEntry, {"status": "failed", "message": 1}),
+    (SteeringEntry, {"parts": 3}),
+    (SteeringEntry, {"parts": (Text("a"),), "sections": "text"}),
+    (SteeringEntry, {"parts": ()}),
+    (AbortRequestedEntry, {"reason": 1}),
+    (TakeoverEntry, {"owner": 1, "previous": "a"}),
+    (TakeoverEntry, {"owner": "a", "previous": 1}),
+    (EpochEntry, {"version": 1, "reason": 1}),
     (EpochEntry, {"version": "1", "reason": ""}),
     (EpochEntry, {"version": 1, "reason": "", "choices": None}),
     (UnknownEntry, {"kind": "reset", "payload": {}}),
@@ -327,6 +352,20 @@ def test_a_result_refuses_a_wrong_field(field: str) -> None:
 def test_entries_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         ResetEntry().serial = 3  # type: ignore[misc]
+
+
+def test_an_interruption_keeps_the_providers_words_without_secrets_and_capped() -> None:
+    key = "sk-" + "a1" * 20
+    entry = InterruptionEntry(ErrorCode.AUTHENTICATION, provider_message=f"bad key {key}, " + "x" * 10_000)
+    assert key not in entry.provider_message
+    assert entry.provider_message.startswith("bad key ")
+    assert len(entry.provider_message) == PROVIDER_MESSAGE_LIMIT
+    assert (entry.message, InterruptionEntry(ErrorCode.TIMEOUT).provider_message) == ("", "")
+
+
+def test_lone_surrogates_in_an_interruption_are_replaced() -> None:
+    entry = InterruptionEntry(ErrorCode.TIMEOUT, "\ud800", provider_message="\udc00")
+    assert (entry.message, entry.provider_message) == ("\ufffd", "\ufffd")
 
 
 def test_times_are_kept_in_utc() -> None:

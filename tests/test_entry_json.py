@@ -164,6 +164,29 @@ def test_the_texts_of_an_input_are_written_once() -> None:
     assert entry_from_json(entry_to_json(shown)) == shown
 
 
+@pytest.mark.parametrize("said", [("other",), ("one", "other"), ("one",), ("one", "two", "three"), ()])
+def test_sections_that_say_something_else_than_the_parts_are_written(said: tuple[str, ...]) -> None:
+    sections = LevelOfDetailSections.create_uniform([("", text) for text in said])
+    entry = ModelInputEntry((Text("one"), Text("two")), sections)
+    assert "sections" in payload_of(entry)
+    assert entry_from_json(entry_to_json(entry)) == entry
+
+
+def test_fields_that_a_later_version_adds_to_sections_are_written_back() -> None:
+    written = entry_to_json(ModelInputEntry((Text("one"),), LevelOfDetailSections.of_text("two"), **PLACE))
+    later = written.replace(b'"sections":{', b'"sections":{"tiny":[["","t"]],')
+    entry = entry_from_json(later)
+    assert entry.extra == {"payload": {"sections": {"tiny": [["", "t"]]}}}
+    assert json.loads(entry_to_json(entry)) == json.loads(later)
+
+
+def test_an_entry_without_one_of_its_fields_is_unreadable_and_the_field_is_named() -> None:
+    written = json.loads(entry_to_json(CompactionEntry(0, 1, "short", **PLACE)))
+    del written["payload"]["summary"]
+    with pytest.raises(UnreadableData, match="compaction entry: summary is missing"):
+        entry_from_json(json.dumps(written))
+
+
 # ---------------------------------------------------------------- there and back
 
 

@@ -55,6 +55,25 @@ def test_the_newest_grows_without_a_copy() -> None:
     assert ids.with_added(["b"])._places is ids._places
 
 
+class CountingIds(GrowingIds):
+    """Counts how often it is asked for an id."""
+
+    lookups = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.lookups += 1
+        return super().__contains__(name)
+
+
+def test_a_free_form_is_not_searched_from_the_beginning_again() -> None:
+    ids = CountingIds(["a", *(f"a~{number}" for number in range(2, 1000))])
+    assert ids.free_form("a") == "a~1000"
+    ids.lookups = 0
+    assert ids.free_form("a") == "a~1000"
+    assert ids.lookups < 5
+    assert ids.with_added(["a~1000"]).free_form("a") == "a~1001"
+
+
 def test_an_index_outside_is_an_error_though_the_shared_list_is_longer() -> None:
     first = GrowingList([1])
     first.with_added([2])

@@ -71,7 +71,8 @@ def by(origin: ModelInvocationDescriptor, *parts: object) -> Message:
 
 
 def test_what_the_target_made_goes_back_untouched() -> None:
-    turn = by(HERE, Thinking("hm", provider_data={"signature": "s"}), Text("x", provider_data={"id": 1}), call("c1"))
+    signed = ToolCall("c1", "look", {}, provider_data={"signature": "s"})
+    turn = by(HERE, Thinking("hm", provider_data={"signature": "s"}), Text("x", provider_data={"id": 1}), signed)
     handed = fit(Message.user("go"), turn, answer("c1"))
     assert handed.messages == (Message.user("go"), turn, answer("c1"))
 
@@ -79,6 +80,13 @@ def test_what_the_target_made_goes_back_untouched() -> None:
 def test_foreign_thinking_and_opaque_data_stay_home() -> None:
     turn = by(ELSEWHERE, Thinking("secret", provider_data={"signature": "s"}), Text("x", provider_data={"id": 1}))
     assert fit(Message.user("go"), turn).messages[1].parts == (Text("x"),)
+
+
+def test_of_a_call_that_the_history_renamed_all_goes_back_but_the_wires_id() -> None:
+    for data, kept in (({"id": "c", "signature": "s"}, {"signature": "s"}), ({"id": "c"}, None)):
+        renamed = ToolCall("c~2", "look", {}, provider_data=data)
+        handed = fit(Message.user("go"), by(HERE, renamed), answer("c~2"))
+        assert handed.messages[1].tool_calls[0].provider_data == kept
 
 
 def test_a_message_without_an_invocation_is_foreign_to_every_model() -> None:
@@ -123,10 +131,17 @@ def test_a_provider_item_goes_home_whole_and_elsewhere_as_its_text() -> None:
 def test_a_call_without_a_result_is_answered_as_interrupted() -> None:
     handed = fit(Message.user("go"), by(HERE, call("c1"), call("c2")), answer("c2"), Message.user("and?"))
     first, second = handed.messages[2].parts[0], handed.messages[3].parts[0]
-    assert isinstance(first, ToolResult)
-    assert first.tool_call_id == "c1"
-    assert first.is_error
+    assert first == ToolResult("c1", "[interrupted: this call has no result]", True)
     assert second == ToolResult("c2", "found")
+
+
+def test_what_the_handoff_adds_is_of_the_run_that_it_completes() -> None:
+    turn = Message(Role.ASSISTANT, (Text("well"), call("c1")), "r", meta=MessageMeta(invocation=HERE))
+    handed = fit(Message.user("go", run_id="r"), turn, rules=PARTED)
+    assert roles(handed) == ["user", "assistant", "user", "assistant", "tool"]
+    assert {message.run_id for message in handed.messages} == {"r"}
+    shown = fit(turn, answer("c1", (Text("see"), PICTURE)))
+    assert shown.messages[-1] == Message(Role.USER, (PICTURE,), "r")
 
 
 def test_a_result_without_a_call_and_a_second_result_are_left_out() -> None:
@@ -191,6 +206,15 @@ def test_a_tool_name_is_the_same_in_the_declaration_and_in_the_history() -> None
     assert handed.original_names == {handed.tools[0].name: "files.read"}
 
 
+def test_the_names_of_declared_tools_do_not_depend_on_the_history() -> None:
+    declared = (ToolSpec("files.read"),)
+    (fitted,) = fit(Message.user("go"), rules=STRICT, tools=declared).tools
+    old = by(ELSEWHERE, call("c1", fitted.name))  # another tool, which has the name already
+    handed = fit(Message.user("go"), old, answer("c1"), rules=STRICT, tools=declared)
+    assert handed.tools == (fitted,)
+    assert handed.messages[1].tool_calls[0].tool_name != fitted.name
+
+
 def test_tools_are_declared_where_the_history_has_calls_and_the_target_demands_it() -> None:
     handed = fit(Message.user("go"), by(ELSEWHERE, call("c1")), answer("c1"), rules=STRICT)
     assert [tool.name for tool in handed.tools] == ["look"]
@@ -236,6 +260,8 @@ def test_a_new_picture_that_the_target_cannot_read_is_refused_before_the_network
     with pytest.raises(ModelError, match="here:model-1 cannot read image/png, 3 bytes: it takes text only") as refused:
         fit(Message.user("what is this?", PICTURE), rules=STRICT)
     assert refused.value.code == "unsupported"
+    with pytest.raises(ModelError, match="cannot read"):
+        fit(Message.user("hi"), Message.assistant("hello"), Message.user(PICTURE), rules=STRICT)
 
 
 def test_an_old_picture_that_the_target_cannot_read_becomes_a_line() -> None:
@@ -261,6 +287,7 @@ def test_a_partial_answer_goes_as_its_marked_text_and_its_calls_do_not() -> None
     partial = Message(Role.ASSISTANT, (Thinking("hm"), Text("So the"), call("c1")), meta=meta)
     handed = fit(Message.user("go"), partial, Message.user("go on"))
     assert [part.text for part in handed.messages[1].parts] == ["So the", CUT_OFF]  # type: ignore[union-attr]
+    assert fit(*handed.messages).messages == handed.messages
     silent = Message(Role.ASSISTANT, (call("c1"),), meta=meta)
     assert roles(fit(Message.user("go"), silent, Message.user("go on"))) == ["user", "user"]
 

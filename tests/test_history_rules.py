@@ -82,6 +82,8 @@ ILLEGAL: list[tuple[str, Callable[[], AgentState], Callable[[AgentState], object
         Message(Role.ASSISTANT, (Text("a"),), meta=MessageMeta(interrupted=True)))),
     ("call_id_is_new", closed, lambda state: state.commit(
         ModelOutputEntry(output(call()), serial=3, entry_id="s:3"))),
+    ("call_id_is_new", fresh, lambda state: state.commit(
+        ModelOutputEntry(output(call(), call()), serial=0, entry_id="s:0"))),
     ("calls_answered_first", with_calls, lambda state: state.append_model_input("b")),
     ("calls_answered_first", with_calls, lambda state: state.append_model_output(output())),
     ("result_answers_a_call", fresh, lambda state: state.append_tool_results([answer()])),
@@ -156,6 +158,8 @@ def test_an_error_names_no_more_than_a_few_calls_and_no_long_ids() -> None:
     with pytest.raises(IllegalAppend, match="and 4 more") as raised:
         state.append_model_input("b")
     assert len(str(raised.value)) < 800
+    with pytest.raises(IllegalAppend, match=r"'4'$"):
+        with_calls(*(call(str(number)) for number in range(5))).append_model_input("b")
 
 
 class Shouted(ModelOutputEntry, frozen=True):

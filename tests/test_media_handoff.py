@@ -6,6 +6,7 @@
 import base64
 import json
 from collections.abc import Iterator
+from mimetypes import MimeTypes
 from typing import Any
 
 import pytest
@@ -25,9 +26,17 @@ from dragoman import (
 )
 from dragoman.catalogue import register_model
 from dragoman.history import entry_from_json, hand_off
-from dragoman.history.media import describe_unreadable
+from dragoman.history.media import (
+    describe_medium,
+    describe_unreadable,
+    fit_answered_image,
+    fit_medium,
+    guess_type,
+    unshown_media,
+)
 from dragoman.message import UnknownPart
 from dragoman.request import ModelInfo
+from dragoman.target import TargetRules
 from dragoman.wire import PROVIDERS, find_dialect
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
@@ -145,11 +154,132 @@ def test_a_file_without_a_type_is_told_by_its_name_or_its_bytes(name: str) -> No
     assert b"some words" in text or b"data:text/plain" in text
 
 
+OFFICE = "application/vnd.openxmlformats-officedocument"
+# Endings that Python's own table lacks, or gives a name that no provider takes.
+TYPES_BY_ENDING = {
+    "md": "text/markdown",
+    "docx": f"{OFFICE}.wordprocessingml.document",
+    "xlsx": f"{OFFICE}.spreadsheetml.sheet",
+    "pptx": f"{OFFICE}.presentationml.presentation",
+    "wav": "audio/wav",
+    "ogg": "audio/ogg",
+    "flac": "audio/flac",
+    "m4a": "audio/mp4",
+}
+KNOWN_ENDINGS = [
+    *("png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "svg", "pdf", "txt", "csv", "htm", "html"),
+    *("xml", "json", "doc", "xls", "zip", "mp3", "mp4", "mov", "webm"),
+]
+
+
+@pytest.mark.parametrize("ending", [*KNOWN_ENDINGS, *TYPES_BY_ENDING])
+def test_the_ending_of_a_name_tells_the_type(ending: str) -> None:
+    known, _ = MimeTypes().guess_type(f"a.{ending}", strict=False)
+    assert guess_type(f"some.dir/a.{ending.upper()}", b"%PDF-") == TYPES_BY_ENDING.get(ending, known)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (PNG, "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"%PDF-1.7", "application/pdf"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+        (b"RIFF\0\0\0\0WAVEfmt ", "application/octet-stream"),
+        (b"\0\0\0\0\0\0\0\0WEBP", "application/octet-stream"),
+        (b"words", "text/plain"),
+        (b"words\0", "application/octet-stream"),
+        (b"\xff\xfe", "application/octet-stream"),
+        (None, None),
+    ],
+)
+def test_the_first_bytes_tell_the_type_where_the_name_does_not(data: bytes | None, kind: str | None) -> None:
+    assert guess_type(None, data) == guess_type("a.unknown", data) == kind
+
+
 def test_the_address_that_holds_a_picture_is_its_bytes_on_every_api() -> None:
     inline = Image(url=f"data:image/png;base64,{base64.b64encode(PNG).decode()}")
     for name in ("openai-chat:gpt-4.1", "openai:gpt-4.1", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"):
         plain = render_request(name, [Message.user(Image("image/png", PNG))])
         assert render_request(name, [Message.user(inline)]).body == plain.body
+
+
+ALL_SOURCES = frozenset({"data", "url", "s3", "file_id", "path"})
+
+
+@pytest.mark.parametrize(
+    ("given", "fitted"),
+    [
+        (Image("image/*", PNG), Image("image/png", PNG)),
+        (Image("image/*", b"words"), Image("image/*", b"words")),
+        (Image("image/jpg", b"x"), Image("image/jpeg", b"x")),
+        (Image(url="https://x.test/a"), Image(url="https://x.test/a")),
+        (Image(url="s3://bucket/a"), None),
+        (Image("image/png", url="s3://bucket/a"), Image("image/png", url="s3://bucket/a")),
+        (Image(url="DATA:image/gif;base64,aGk="), Image("image/gif", b"hi")),
+        (Image("image/gif", url="data:;base64,aGk="), Image("image/gif", b"hi")),
+        (Image(url="data:image/gif,aGk="), None),
+        (Image(url="data:image/gif;base64,*"), None),
+        (Image(url="data:words;base64,aGk="), None),
+        (FileRef(data=PNG, mime_type="image/*"), FileRef(data=PNG, mime_type="image/png")),
+        (FileRef(data=b"x", mime_type="application/pdf ; a=b"), FileRef(data=b"x", mime_type="application/pdf")),
+        (FileRef(data=b"x", mime_type="audio/l16;rate=8"), FileRef(data=b"x", mime_type="audio/l16;rate=8")),
+        (FileRef(data=b"x", mime_type="application/zip"), None),
+        (FileRef(data=b"", mime_type="application/pdf"), None),
+        (FileRef(data=b"", name="a.txt"), Text("[a.txt, text/plain, 0 bytes: it is empty]")),
+        (FileRef(data=b" ", mime_type="text/csv"), Text("[text/csv, 1 bytes: it is empty]")),
+        (FileRef(data=b"words"), Text("words")),
+        (FileRef(data=b"{}", name="a.json"), Text("a.json:\n\n{}")),
+        (FileRef(path="dir.pdf/a"), None),
+        (FileRef(path="dir/a.pdf"), FileRef(path="dir/a.pdf", mime_type="application/pdf")),
+        (
+            FileRef(url="https://x.test/a.pdf?b#c.d"),
+            FileRef(url="https://x.test/a.pdf?b#c.d", mime_type="application/pdf"),
+        ),
+        (FileRef(file_id="file-1"), FileRef(file_id="file-1")),
+    ],
+)
+def test_a_medium_is_fitted_to_what_a_target_takes(given: Image | FileRef, fitted: Any) -> None:
+    taken = frozenset({"image/", "application/pdf", "audio/"})
+    rules = TargetRules(user_media=taken, media_sources=ALL_SOURCES)
+    assert fit_medium(given, taken, rules) == fitted
+    assert fit_medium(given, frozenset(), rules) == (fitted if isinstance(fitted, Text) else None)
+
+
+def test_a_picture_of_the_targets_own_goes_back_where_a_user_or_the_model_may_show_one() -> None:
+    picture = Image("image/png", PNG)
+    for rules in (TargetRules(user_media=frozenset({"image/"})), TargetRules(assistant_media=frozenset({"image/"}))):
+        assert fit_answered_image(picture, rules, is_native=True) == picture
+    assert fit_answered_image(picture, TargetRules(user_media=frozenset({"image/"})), is_native=False) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_shown"),
+    [
+        (TargetRules(result_media=frozenset({"image/"}), user_after_tool=False), True),
+        (TargetRules(user_media=frozenset({"image/"}), user_after_tool=True), True),
+        (TargetRules(user_media=frozenset({"image/"}), user_after_tool=False), False),
+    ],
+)
+def test_a_picture_in_a_result_is_shown_there_or_in_the_user_turn_after_it(rules: TargetRules, is_shown: bool) -> None:
+    picture = Image("image/png", PNG)
+    result = Message.tool(ToolResult("c", (Text("see"), picture)))
+    assert unshown_media(result, rules) == ([] if is_shown else [picture])
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        (Image(url="https://x.test/secret.png"), "image by url"),
+        (Image("image/png", PNG), "image/png, 18 bytes"),
+        (FileRef(file_id="file-1"), "file by file_id"),
+        (FileRef(path="dir/a.pdf", size=7), "a.pdf, file, 7 bytes by path"),
+        (FileRef(url="s3://bucket/" + "n" * 200, mime_type="application/pdf"), f"{'n' * 100}, application/pdf by s3"),
+    ],
+)
+def test_a_medium_is_described_by_name_type_and_size_or_source(part: Image | FileRef, line: str) -> None:
+    assert describe_medium(part) == line
 
 
 def test_the_line_for_a_file_cannot_say_more_than_one_line() -> None:

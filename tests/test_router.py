@@ -46,6 +46,10 @@ def test_a_strategy_has_its_route_and_everything_else_the_default() -> None:
     assert routed(router, strategy="dream") == routed(router) == ["spare"]
 
 
+def test_a_request_without_a_strategy_takes_the_route_of_the_empty_name() -> None:
+    assert routed(ProviderRouter({"": WORKER}, default=SPARE)) == ["worker"]
+
+
 def test_a_strategy_without_route_and_default_is_refused() -> None:
     with pytest.raises(InvalidValue, match=r"no route 'dream'.*execute, plan"):
         ProviderRouter({"plan": PLANNER, "execute": WORKER}).route(LlmRequest(strategy="dream"))

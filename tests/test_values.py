@@ -1,7 +1,9 @@
 """Messages, parts, deltas and usage: what each constructor takes, and that it refuses the rest in plain words."""
 
 import copy
+import importlib
 import pickle
+import pkgutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple, TypeVar
@@ -10,6 +12,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import dragoman.agent
+import dragoman.history
+import dragoman.stream
 from dragoman import (
     FileRef,
     Image,
@@ -484,6 +489,17 @@ def test_a_delta_refuses_what_its_kind_forbids_and_names_field_value_and_what_is
 
 def test_every_kind_of_delta_has_refusals() -> None:
     assert {case.build for case in REFUSED_DELTAS} == set(DELTA_FIELDS)
+
+
+CHANGEABLE = {"ConversationEncoder", "Handoff", "_Names", "_Written"}  # machines, and what is read at once
+
+
+def test_every_value_is_frozen() -> None:
+    for package in (dragoman.history, dragoman.stream, dragoman.agent):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, value in vars(importlib.import_module(found.name)).items():
+                if isinstance(value, type) and issubclass(value, msgspec.Struct) and name not in CHANGEABLE:
+                    assert value.__struct_config__.frozen, name
 
 
 def test_a_delta_without_a_time_is_allowed() -> None:

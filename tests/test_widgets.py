@@ -69,10 +69,12 @@ def test_what_shows_nothing_takes_no_place(shows: str | None) -> None:
     assert screen_of(Shown("a", shows), Shown("b", "x")) == "# [Live Screen]\n\nx"
 
 
-def test_a_widget_that_raises_leaves_a_line_in_its_place() -> None:
+def test_a_widget_that_raises_leaves_a_line_in_its_place_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     broken = Shown("clock", ValueError("password=hunter2secret"))
     screen = screen_of(Shown("a", "first"), broken, Shown("b", "last"))
     assert screen == "# [Live Screen]\n\nfirst\n\n[clock could not be shown: ValueError]\n\nlast"
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the widget 'clock' raised ValueError\n")
 
 
 def test_a_widget_that_renders_no_text_leaves_a_line_in_its_place() -> None:
@@ -143,6 +145,31 @@ def test_our_widget_and_the_tests_widget_are_widgets() -> None:
 # ---------------------------------------------------------------- tools
 
 
+def test_the_notebook_declares_its_tools_with_the_texts_that_each_needs() -> None:
+    *_, replace_text = MemoryNotebookWidget.tools
+    assert replace_text.name == "memory_notebook_replace_text"
+    assert replace_text.parameter_schema == {
+        "type": "object",
+        "properties": {
+            "old": {
+                "type": "string",
+                "description": "The passage, exactly as it stands; it must occur exactly once.",
+            },
+            "new": {"type": "string", "description": "What to put in its place; empty to remove it."},
+        },
+        "required": ["old", "new"],
+        "additionalProperties": False,
+    }
+    required = [tool.parameter_schema["required"] for tool in MemoryNotebookWidget.tools]
+    assert required == [["content"], ["text"], ["old", "new"]]
+    assert all(tool.description for tool in MemoryNotebookWidget.tools)
+
+
+def test_a_list_of_entries_becomes_a_tuple() -> None:
+    entries = [NotebookEntry("a"), NotebookEntry("b")]
+    assert WidgetResult("done", entries).entries == tuple(entries)  # type: ignore[arg-type]  # a list is taken too
+
+
 def test_an_unknown_tool_is_a_failure_that_names_those_there_are() -> None:
     result = fresh(widgets=[Shown("a")]).execute_widget_tool("b_tool", {})
     assert (result.error_code, result.entries) == (ErrorCode.UNKNOWN_TOOL, ())
@@ -202,6 +229,10 @@ def test_a_failure_cannot_have_entries() -> None:
         WidgetResult("no", (NotebookEntry("x"),), ErrorCode.TOOL_FAILED)
     with pytest.raises(InvalidValue):
         WidgetResult("no", ("text",))  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="a sequence of entries"):
+        WidgetResult("no", "text")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="widget result: text"):
+        WidgetResult(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue):
         WidgetResult("no", 3)  # type: ignore[arg-type]
 
@@ -262,6 +293,8 @@ def test_a_notebook_that_grows_too_long_is_refused_and_stays_as_it_was() -> None
     with pytest.raises(InvalidValue, match="at most 10 fit"):
         state.update_memory_notebook("x" * 11)
     assert state.memory_notebook_snapshot == "0123456789"
+    state.update_memory_notebook("9876543210")
+    assert state.memory_notebook_snapshot == "9876543210"
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5, True])

@@ -122,6 +122,4 @@ def _finished_results(state: DerivedState, execute_error: str | None) -> tuple[H
 
 def _with_notes(entry: _Entry, run_id: str, metadata: Mapping[str, Any]) -> _Entry:
     """Return the entry with the caller's run id and metadata; what the caller leaves out stays as it is."""
-    if not run_id and not metadata:
-        return entry
     return replace(entry, run_id=run_id or entry.run_id, metadata=Metadata.of(metadata) or entry.metadata)

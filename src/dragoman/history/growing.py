@@ -117,7 +117,7 @@ class GrowingIds:
         number = start = self._next_number.get(name, 2) if self._size == len(self._places) else 2
         while (numbered := f"{name}~{number}") in self:
             number += 1
-        if number > start and self._size == len(self._places):
+        if number > start:
             self._next_number[name] = number
         while numbered in self or numbered in taken:
             number += 1

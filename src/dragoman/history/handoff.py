@@ -355,15 +355,14 @@ class _Names(msgspec.Struct):
         return self._claim(name)
 
     def _claim(self, name: str) -> str:
-        candidate, attempt = name, 0
-        while candidate in self.used or not self.rule.accepts(candidate):
-            if attempt == _ATTEMPTS:
-                pattern = self.rule.pattern
-                raise InvalidValue(f"no name could be made up that {pattern!r} accepts: let it take letters and digits")
+        candidate = name
+        for attempt in range(_ATTEMPTS):
+            if candidate not in self.used and self.rule.accepts(candidate):
+                self.used.add(candidate)
+                return candidate
             candidate = _made_up(name, attempt, self.rule)
-            attempt += 1
-        self.used.add(candidate)
-        return candidate
+        pattern = self.rule.pattern
+        raise InvalidValue(f"no name could be made up that {pattern!r} accepts: let it take letters and digits")
 
 
 def _made_up(name: str, attempt: int, rule: NameRule) -> str:

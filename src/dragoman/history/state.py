@@ -141,7 +141,7 @@ class AgentState(
             raise InvalidValue(f"derived follows from {derived.next_serial} entries, but there are {len(entries)}")
         state = cls._new(session_id, clock, widgets, sink)
         state._writer = writer
-        _, rest = state._checked((entries[place] for place in range(derived.next_serial, len(entries))), derived)
+        rest = state._checked((entries[place] for place in range(derived.next_serial, len(entries))), derived)
         state._entries = GrowingList.owning(entries)
         state._states = GrowingList((derived, *rest))
         state._derived = state._states[-1]
@@ -322,7 +322,7 @@ class AgentState(
         prepared, states = self._prepared
         is_prepared = len(prepared) == len(entries) and all(map(is_, prepared, entries))
         if not is_prepared or entries[0].serial != self.next_serial:
-            _, states = self._checked(entries, self._derived)
+            states = self._checked(entries, self._derived)
         self._take(entries, states)
 
     def _keep(self, entries: tuple[HistoryEntry, ...], states: list[DerivedState]) -> None:
@@ -339,15 +339,15 @@ class AgentState(
         self._derived = states[-1]
         self._prepared = ((), [])
 
-    def _checked(self, entries: Iterable[HistoryEntry], state: DerivedState) -> _Steps:
-        checked, states = [], []
+    def _checked(self, entries: Iterable[HistoryEntry], state: DerivedState) -> list[DerivedState]:
+        """Return the state after each entry; raise IllegalAppend if one of them is not legal there."""
+        states = []
         for entry in entries:
             as_entry(entry)
             require_legal(state, entry)
             state = advance(state, entry)
-            checked.append(entry)
             states.append(state)
-        return tuple(checked), states
+        return states
 
     def _prepare_all(self, entries: Iterable[HistoryEntry]) -> _Steps:
         state, prepared, states = self._derived, [], []

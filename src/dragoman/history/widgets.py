@@ -107,11 +107,6 @@ class WidgetRegistry:
         self._tools = tuple(tools)
 
     @property
-    def widgets(self) -> tuple[Widget, ...]:
-        """The widgets, in order."""
-        return self._widgets
-
-    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of all widgets, in order."""
         return self._tools
