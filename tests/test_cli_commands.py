@@ -316,7 +316,7 @@ def test_doctor_names_versions_extras_store_and_settings(user: User) -> None:
     assert set(found["versions"]) == {"dragoman", "python", "platform", "sqlite"}
     assert "xllamacpp" in found["extras"]["local"]
     assert found["store"] == {
-        "place": str(user.store),
+        "location": str(user.store),
         "isThere": True,
         "bytes": user.store.stat().st_size,
         "sessions": 1,

@@ -52,7 +52,7 @@ def test_the_newest_grows_without_a_copy() -> None:
     second = first.with_added([2])
     assert second._items is first._items
     ids = GrowingIds(["a"])
-    assert ids.with_added(["b"])._places is ids._places
+    assert ids.with_added(["b"])._indices is ids._indices
 
 
 class CountingIds(GrowingIds):

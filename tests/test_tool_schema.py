@@ -471,7 +471,7 @@ class Nothing(enum.Enum):
         (Literal[b"x"], r"Literal[b'x'] is not supported"),
         (Points, "Points.ORIGIN is not supported: its value is a tuple"),
         (Nothing, "it has no members"),
-        (WithInit, "InitVar has no place in JSON"),
+        (WithInit, "InitVar cannot be in JSON"),
         (Broken, "the name 'Unheard' in its annotations means nothing here"),
         ("Unheard", "the annotation 'Unheard' cannot be read"),
         (Annotated[str, msgspec.Meta(ge=1)], "ge cannot limit this type"),

@@ -61,9 +61,9 @@ class _Delta(_Debug, frozen=True, gc=False):
     timestamp: datetime | None
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
 
-    def _require_place(self) -> None:
+    def _require_header(self) -> None:
         if type(self.seq) is not int or not 0 <= self.seq <= SEQ_LIMIT:
             raise InvalidValue.of("seq", self.seq, "a whole number from 0 to 2**63 - 1")
         if type(self.run_id) is not str:
@@ -84,7 +84,7 @@ class StartDelta(_Delta, frozen=True, gc=False):
     request_id: str = ""
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         for name in ("model_id", "request_id"):
             if type(getattr(self, name)) is not str:
                 raise InvalidValue.of(f"start.{name}", getattr(self, name), "text")
@@ -115,7 +115,7 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
             self._require_piece()
 
     def _require_piece(self) -> None:
-        self._require_place()
+        self._require_header()
         if type(self.text_delta) is not str:
             raise InvalidValue.of(f"{self.kind}.textDelta", self.text_delta, "text")
         if self.part_index is not None:
@@ -145,7 +145,7 @@ class ToolCallStartDelta(_Delta, frozen=True, gc=False):
     provider_data: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         require_name("tool_call_start.toolCallId", self.tool_call_id)
         require_name("tool_call_start.toolName", self.tool_name)
         if self.provider_data is not None:
@@ -172,7 +172,7 @@ class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
             or self.extra is not None
             or self.provider_raw is not None
         ):
-            self._require_place()
+            self._require_header()
             require_name("tool_call_args.toolCallId", self.tool_call_id)
             if type(self.args_text_delta) is not str:
                 raise InvalidValue.of("tool_call_args.argsTextDelta", self.args_text_delta, "text")
@@ -187,7 +187,7 @@ class ToolCallEndDelta(_Delta, frozen=True, gc=False):
     parse_error: str | None = None
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         require_name("tool_call_end.toolCallId", self.tool_call_id)
         if self.provider_data is not None:
             freeze_object(self, "provider_data", "tool_call_end.providerData")
@@ -205,7 +205,7 @@ class ImageDelta(_Delta, frozen=True, gc=False):
     provider_data: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         force_setattr(self, "mime_type", picture_type(self.mime_type, self.data, self.url))
         if self.provider_data is not None:
             freeze_object(self, "provider_data", "image.providerData")
@@ -221,7 +221,7 @@ class ProviderItemDelta(_Delta, frozen=True, gc=False):
     provider_data: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         require_item(self)
         if self.provider_data is not None:
             freeze_object(self, "provider_data", "provider_item.providerData")
@@ -234,7 +234,7 @@ class UsageDelta(_Delta, frozen=True, gc=False):
     usage: TokenUsage
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         if not isinstance(self.usage, TokenUsage):
             raise InvalidValue.of("usage", self.usage, "a TokenUsage")
 
@@ -248,7 +248,7 @@ class DoneDelta(_Delta, frozen=True, gc=False):
     provider_data: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         force_setattr(self, "finish_reason", finish_reason(self.finish_reason))
         if self.raw_finish_reason is not None:
             require_text("done.rawFinishReason", self.raw_finish_reason)
@@ -268,7 +268,7 @@ class ErrorDelta(_Delta, frozen=True, gc=False):
     provider_message: str | None = None
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         force_setattr(self, "error_code", as_word("error.errorCode", self.error_code, ErrorCode))
         if self.retryable is None:
             force_setattr(self, "retryable", self.error_code in RETRYABLE_CODES)
@@ -301,7 +301,7 @@ class UnknownDelta(_Delta, frozen=True, gc=False):
     payload: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self._require_place()
+        self._require_header()
         require_name("kind", self.kind)
         if self.kind in DELTA_CLASSES:
             raise InvalidValue(f"kind {self.kind!r} is known here: use {DELTA_CLASSES[self.kind].__name__}")
@@ -344,10 +344,10 @@ DELTA_CLASSES: dict[str, type[KnownDelta]] = {
 @cache
 def delta_shape(delta_class: type[MessageDelta]) -> dict[str, Any]:
     """Return the known fields of a delta's JSON; those of its payload stand inside."""
-    place = ("run_id", "seq", "timestamp", "provider_raw")
+    header = ("run_id", "seq", "timestamp", "provider_raw")
     payload = None
     if delta_class is not UnknownDelta:
-        payload = shape_of(TokenUsage if delta_class is UsageDelta else delta_class, frozenset({*place, "extra"}))
+        payload = shape_of(TokenUsage if delta_class is UsageDelta else delta_class, frozenset({*header, "extra"}))
     # With parts it would be read as a message.
     return {
         **dict.fromkeys(("runId", "seq", "kind", "timestamp", "providerRaw", "schemaVersion", "parts")),

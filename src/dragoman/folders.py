@@ -93,11 +93,11 @@ class ConfinedFolder:
             raise _refused(path, "it is not in the folder") from None
 
     def _open_plain(self, folder: int | str, name: str, path: str) -> int:
-        place: str = name if isinstance(folder, int) else os.path.join(folder, name)  # noqa: PTH118  # as os.open has it
+        location: str = name if isinstance(folder, int) else os.path.join(folder, name)  # noqa: PTH118  # as os.open has it
         within = folder if isinstance(folder, int) else None
         # Looked at before it is opened: to open a device may set it in motion.
-        _require_plain(os.stat(place, dir_fd=within, follow_symlinks=False), path)
-        descriptor = os.open(place, _FILE, dir_fd=within)
+        _require_plain(os.stat(location, dir_fd=within, follow_symlinks=False), path)
+        descriptor = os.open(location, _FILE, dir_fd=within)
         try:
             _require_plain(os.fstat(descriptor), path)  # and again: it may be another one by now
         except BaseException:
@@ -125,12 +125,12 @@ class ConfinedFolder:
 
     def _resolved(self, parts: list[str], path: str) -> str:
         """The folder by its resolved path, where there are no steps."""
-        place = self.root
+        location = self.root
         for part in parts:
-            place = place / part
-            if place.is_symlink():
+            location = location / part
+            if location.is_symlink():
                 raise _refused(path, "links are not followed")
-        resolved = place.resolve()
+        resolved = location.resolve()
         if resolved != self.root.joinpath(*parts) or not resolved.is_relative_to(self.root):
             raise _refused(path, "it leads out of the folder")
         if not resolved.is_dir():
@@ -183,7 +183,7 @@ def _require_plain(status: os.stat_result, path: str) -> None:
 
 @contextmanager
 def _told(path: str) -> Iterator[None]:
-    """Tell what the system refuses in words that name no place outside."""
+    """Translate what the system refuses into words that name no path outside the folder."""
     try:
         yield
     except FileNotFoundError:

@@ -219,7 +219,7 @@ def read_object(
 
 
 def _without_quotes(error: Exception) -> str:
-    """msgspec names places and types, but it quotes a word that an enumeration does not have."""
+    """msgspec names paths and types, but it quotes a word that an enumeration does not have."""
     if isinstance(error, OverflowError):
         return "a time that UTC does not have"
     return re.sub(r"Invalid enum value .*? - at", "a word that is not allowed - at", str(error), flags=re.DOTALL)
@@ -271,14 +271,14 @@ def _build_part(value: JsonObject) -> Part:
 
 def _build_delta(value: JsonObject) -> MessageDelta:
     kind, payload = _kind_and_payload(value)
-    place = {name: value.get(name) for name in ("seq", "timestamp", "providerRaw")}
-    place["runId"] = _or(value.get("runId"), "")
+    header = {name: value.get(name) for name in ("seq", "timestamp", "providerRaw")}
+    header["runId"] = _or(value.get("runId"), "")
     delta_class = DELTA_CLASSES.get(kind)
     if delta_class is None:
-        return msgspec.convert({**place, "kind": kind, "payload": payload}, UnknownDelta)
+        return msgspec.convert({**header, "kind": kind, "payload": payload}, UnknownDelta)
     if delta_class is UsageDelta:
-        return msgspec.convert({**place, "usage": payload}, UsageDelta)
-    return msgspec.convert({**_known(payload), **place}, delta_class)
+        return msgspec.convert({**header, "usage": payload}, UsageDelta)
+    return msgspec.convert({**_known(payload), **header}, delta_class)
 
 
 def _kind_and_payload(value: JsonObject) -> tuple[str, JsonObject]:

@@ -35,7 +35,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "off")
 
 
 class CacheConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """How the provider's prompt cache is used; `auto` places whatever the provider needs."""
+    """How the provider's prompt cache is used; `auto` marks whatever the provider needs."""
 
     strategy: Literal["auto"] = "auto"
 

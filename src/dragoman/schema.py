@@ -187,7 +187,7 @@ def _entry_definitions(definitions: dict[str, Any]) -> dict[str, Any]:
     level = {"type": "array", "items": _ref("Section")}
     pointer = {
         "type": "object",
-        "properties": {place: {"type": "integer", "minimum": 0} for place in ("part", "live", "summary")},
+        "properties": {name: {"type": "integer", "minimum": 0} for name in ("part", "live", "summary")},
         "minProperties": 1,
         "maxProperties": 1,
         "additionalProperties": False,
@@ -203,7 +203,7 @@ def _entry_definitions(definitions: dict[str, Any]) -> dict[str, Any]:
         },
         "Section": {
             "type": "array",
-            "description": "A key, and a text or the place in the same entry where the text stands.",
+            "description": "A key, and a text or the name in the same entry where the text stands.",
             "prefixItems": [{"type": "string"}, {"anyOf": [{"type": "string"}, pointer]}],
             "minItems": 2,
             "maxItems": 2,
@@ -243,7 +243,7 @@ def _type(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _entry(kind: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
     properties = {
-        "serial": {"type": "integer", "minimum": -1, "description": "Its place in the session; -1 before it has one."},
+        "serial": {"type": "integer", "minimum": -1, "description": "Its number in the session; -1 before it has one."},
         "id": {"type": "string"},
         "kind": kind,
         "timestamp": _TIME,

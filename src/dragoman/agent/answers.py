@@ -65,8 +65,8 @@ def last_message(entries: Sequence[HistoryEntry], run_id: str) -> Message | None
     """
     pieces: list[Message] = []
     is_continued = True
-    for place in range(len(entries) - 1, -1, -1):
-        entry = entries[place]
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
         if isinstance(entry, RunStartedEntry) and entry.run_id == run_id:
             break
         if isinstance(entry, ModelOutputEntry) and is_continued:

@@ -271,8 +271,8 @@ def _key(part: Medium) -> str:
 
 def _is_said(part: Medium, rules: TargetRules) -> bool:
     """Whether the request has the medium as text."""
-    places = (rules.user_media, rules.result_media, rules.assistant_media)
-    return all(isinstance(fit_medium(part, place, rules), Text) for place in places)
+    all_accepted = (rules.user_media, rules.result_media, rules.assistant_media)
+    return all(isinstance(fit_medium(part, accepted, rules), Text) for accepted in all_accepted)
 
 
 def _is_made(message: Message) -> bool:

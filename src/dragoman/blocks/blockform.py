@@ -80,7 +80,7 @@ def _reading(what: str, read: Callable[[JsonObject], BlockValue], value: JsonObj
 
 
 def _without_quotes(error: msgspec.ValidationError) -> str:
-    """msgspec names places and types, but it quotes an unknown word and the name of an unknown field."""
+    """msgspec names paths and types, but it quotes an unknown word and the name of an unknown field."""
     said = re.sub(r"Invalid (?:enum )?value .*?(?= - at|$)", "a word that is not allowed", str(error), flags=re.DOTALL)
     return re.sub(r"unknown field `.*`(?= - at|$)", "a field that is not known", said, flags=re.DOTALL)
 

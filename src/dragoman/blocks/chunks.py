@@ -54,7 +54,7 @@ class _Chunk(
 
 
 class ContentBlockStart(_Chunk, frozen=True, tag="content_block_start"):
-    """A block opens. `index` is its place in the content of the answer; a `block` that comes whole is a picture."""
+    """A block opens. `index` is its index in the content of the answer; a `block` that comes whole is a picture."""
 
     index: int
     block: ImageBlock | None = None
@@ -240,8 +240,8 @@ def _names(classes: Any) -> str:
 class ChunkWriter:
     """Chunks of the text and pictures in a stream of deltas, up to its terminal delta.
 
-    Blocks begin and end where the assembler's parts do, so an index is a place in the content of the answer. Thinking
-    and provider items have no chunks. Calls have a place and no chunk yet: they are told when the answer is whole.
+    Blocks begin and end where the assembler's parts do, so an index counts the content of the answer. Thinking
+    and provider items have no chunks. Calls have an index and no chunk yet: they are told when the answer is whole.
     """
 
     __slots__ = ("_held", "_index", "_is_open", "_part_index")
@@ -305,7 +305,7 @@ class ChunkWriter:
 
 
 def tool_use_chunks(message: Message) -> list[ToolUse]:
-    """Return the chunks of a message's tool uses, each with its place in the content."""
+    """Return the chunks of a message's tool uses, each with its index in the content."""
     return [
         ToolUse(block.tool_name, block.tool_use_id, block.parameters, index, block.parse_error, block.raw_parameters)
         for index, block in enumerate(message.blocks)

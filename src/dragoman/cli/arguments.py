@@ -25,7 +25,7 @@ STORE_HELP = "a SQLite file, or postgresql://… (better in DRAGOMAN_STORE: othe
 
 
 def add_tasks(parser: argparse.ArgumentParser) -> Tasks:
-    """Return the place to which a group of commands adds its own."""
+    """Return the subparsers to which a group of commands adds its own."""
     return parser.add_subparsers(dest="task", required=True, metavar="TASK")
 
 

@@ -74,8 +74,8 @@ def read_answers(
         data = source.rest()
         records = _recorded(data)
         if records is not None:
-            for place, record in enumerate(records):
-                yield _recorded_answer(record, place, api)
+            for index, record in enumerate(records):
+                yield _recorded_answer(record, index, api)
             return
         source = _Source([data])
     headers: dict[str, str] = {}
@@ -127,8 +127,8 @@ def _recorded(data: bytes) -> list[dict[str, Any]] | None:
     return records or None
 
 
-def _recorded_answer(record: dict[str, Any], place: int, api: str | None) -> Answer:
-    name = str(record.get("id") or f"#{place}")
+def _recorded_answer(record: dict[str, Any], index: int, api: str | None) -> Answer:
+    name = str(record.get("id") or f"#{index}")
     response = record["response"]
     try:
         if "body_b64" in response:

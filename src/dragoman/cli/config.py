@@ -115,7 +115,7 @@ def load_configuration(
 ) -> Configuration:
     """Return what is in force in a folder, by default the current one. `options` have dotted keys; None is not given.
 
-    Raises InvalidValue, which names the place, for what is no setting or no value of it.
+    Raises InvalidValue, which names the file and the key, for an unknown setting or a wrong value.
     """
     environment = os.environ if environment is None else environment
     user_path = config_file()

@@ -121,10 +121,10 @@ def _read_messages(value: Any, _made_by: str | None) -> Imported:
     """Messages in our own JSON form."""
     messages: list[Message] = []
     system: list[str] = []
-    for place, each in enumerate(_messages(value)):
+    for index, each in enumerate(_messages(value)):
         message = from_json(encode_json(each))
         if not isinstance(message, Message):
-            raise UnreadableData(f"messages[{place}] is a delta, not a message")
+            raise UnreadableData(f"messages[{index}] is a delta, not a message")
         if message.role is Role.SYSTEM and not messages:
             system.append(message.text)
         else:

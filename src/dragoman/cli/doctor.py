@@ -49,14 +49,14 @@ def examine(chosen: argparse.Namespace) -> int:
         configuration = load_configuration({"store": chosen.store})
     except DragomanError as error:
         problems.append(str(error))
-    place = configuration.settings.store if configuration is not None else chosen.store or str(default_store())
+    location = configuration.settings.store if configuration is not None else chosen.store or str(default_store())
     found = {
         "versions": _versions(),
         "settings": _settings(configuration),
         "providers": _providers(),
         "keys": _keys(configuration),
         "extras": _extras(),
-        "store": _store(place, problems),
+        "store": _store(location, problems),
         "local": _local(),
         "terminal": _terminal(),
         "problems": problems,
@@ -147,18 +147,18 @@ def _extras() -> dict[str, dict[str, str | None]]:
     return dict(sorted(extras.items()))
 
 
-def _store(place: str, problems: list[str]) -> dict[str, Any]:
+def _store(location: str, problems: list[str]) -> dict[str, Any]:
     from pathlib import Path
 
     from .config import is_address
     from .stores import each_session, with_store
 
-    found: dict[str, Any] = {"place": redact(place)}
-    if not is_address(place):
-        found["isThere"] = Path(place).is_file()
+    found: dict[str, Any] = {"location": redact(location)}
+    if not is_address(location):
+        found["isThere"] = Path(location).is_file()
         if not found["isThere"]:
             return found
-        found["bytes"] = Path(place).stat().st_size
+        found["bytes"] = Path(location).stat().st_size
 
     async def count(store: "SessionStore") -> tuple[int, int]:
         sessions = damaged = 0
@@ -168,12 +168,12 @@ def _store(place: str, problems: list[str]) -> dict[str, Any]:
         return sessions, damaged
 
     try:
-        found["sessions"], damaged = with_store(place, count)
+        found["sessions"], damaged = with_store(location, count)
     except DragomanError as error:
-        problems.append(f"store {redact(place)}: {error}")
+        problems.append(f"store {redact(location)}: {error}")
         return found
     if damaged:
-        problems.append(f"store {redact(place)}: {damaged} sessions are damaged: dragoman sessions verify")
+        problems.append(f"store {redact(location)}: {damaged} sessions are damaged: dragoman sessions verify")
     return found
 
 
@@ -210,7 +210,7 @@ def _write(output: Output, found: dict[str, Any]) -> None:
     _section(output, "keys that are set", keys or ["none"])
     _section(output, "keys that are not set", [", ".join(absent)] if absent else ["none"])
     _section(output, "extras", [_extra_line(extra, packages) for extra, packages in found["extras"].items()])
-    _section(output, "store", [f"{found['store']['place']}: {_store_words(found['store'])}"])
+    _section(output, "store", [f"{found['store']['location']}: {_store_words(found['store'])}"])
     local = [f"local:{each['name']}: {'fetched' if each['isFetched'] else 'not fetched'}" for each in found["local"]]
     _section(output, "models on this machine", local)
     terminal = found["terminal"]

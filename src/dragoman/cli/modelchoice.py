@@ -40,7 +40,7 @@ def open_model(settings: Settings, name: str, **config: Any) -> "Model":
                 "which is not set",
                 code=ErrorCode.AUTHENTICATION,
             )
-    return model(_known(name), api_key=key, headers=provider.headers, **{**_place(settings, name), **config})
+    return model(_known(name), api_key=key, headers=provider.headers, **{**_endpoint(settings, name), **config})
 
 
 def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
@@ -53,17 +53,17 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
         from .localchoice import LocalModel, read_local_name
 
         choice = read_local_name(name)
-        place = {"base_url": f"http://127.0.0.1{API_PATHS[choice.api]}"}
-        base = model(f"{choice.api}:{choice.model_id}", **{**place, **choice.settings, **config})
+        endpoint = {"base_url": f"http://127.0.0.1{API_PATHS[choice.api]}"}
+        base = model(f"{choice.api}:{choice.model_id}", **{**endpoint, **choice.settings, **config})
         return LocalModel(base, choice)
     provider, _, model_id = _known(name).partition(":")
     # What the user has not said and the program cannot know stands there by its name.
-    place = {"region": "region", "project": "project", **_place(settings, name)}
-    if "base_url" not in place and not find_dialect(provider, model_id).base_url:
-        place["base_url"] = "https://your-base-url.invalid"
+    endpoint = {"region": "region", "project": "project", **_endpoint(settings, name)}
+    if "base_url" not in endpoint and not find_dialect(provider, model_id).base_url:
+        endpoint["base_url"] = "https://your-base-url.invalid"
     known = settings.providers.get(provider)
     headers = dict.fromkeys(known.headers, HIDDEN) if known is not None else {}
-    return model(name, headers=headers, **{**place, **config})
+    return model(name, headers=headers, **{**endpoint, **config})
 
 
 def fit_context(context: ContextConfig, info: ModelInfo) -> ContextConfig:
@@ -73,7 +73,7 @@ def fit_context(context: ContextConfig, info: ModelInfo) -> ContextConfig:
     return msgspec.structs.replace(context, output_reserve=min(context.output_reserve, info.context_window // 4))
 
 
-def _place(settings: Settings, name: str) -> dict[str, str]:
+def _endpoint(settings: Settings, name: str) -> dict[str, str]:
     provider = settings.providers.get(name.partition(":")[0])
     if provider is None:
         return {}

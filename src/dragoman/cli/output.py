@@ -260,16 +260,16 @@ def _written_out(found: re.Match[str]) -> str:
 
 def _is_needed(found: re.Match[str]) -> bool:
     """Whether an invisible character belongs to the one before it. A second one in a row never does."""
-    text, place = found.string, found.start()
-    if place == 0:
+    text, offset = found.string, found.start()
+    if offset == 0:
         return False
-    last = text[place - 1]
+    last = text[offset - 1]
     if found[0] in _PRESENTATIONS:
         return last in "0123456789#*" or _is_emoji(last)
     if found[0] not in _JOINERS:
         return False
     if last == "\ufe0f":
-        return place > 1 and _is_emoji(text[place - 2])
+        return offset > 1 and _is_emoji(text[offset - 2])
     is_letter = not last.isascii() and unicodedata.category(last)[0] in "LM" and _UNSAFE.match(last) is None
     return is_letter or _is_emoji(last)
 

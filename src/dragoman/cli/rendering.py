@@ -191,8 +191,8 @@ def _write_compared(output: Output, rendered: Sequence[Rendered], *, is_unified:
 
     first = rendered[0]
     left = first.lines(is_full=is_full)
-    for place, other in enumerate(rendered[1:]):
-        if place:
+    for index, other in enumerate(rendered[1:]):
+        if index:
             output.line()
         output.line(_summary(first), "dim")
         output.line(_summary(other), "dim")

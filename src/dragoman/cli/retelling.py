@@ -93,9 +93,9 @@ def message_deltas(message: Message, *, run_id: str = "", time: datetime | None 
     """Yield deltas that make this assistant message."""
     meta = message.meta
     model = (meta.invocation.model if meta.invocation else meta.model_id) if meta is not None else None
-    place: dict[str, Any] = {"run_id": run_id or message.run_id, "timestamp": time}
+    header: dict[str, Any] = {"run_id": run_id or message.run_id, "timestamp": time}
     seq = iter(range(1 << 62))
-    yield StartDelta(seq=next(seq), model_id=model or "", **place)
+    yield StartDelta(seq=next(seq), model_id=model or "", **header)
     for index, part in enumerate(message.parts):
         match part:
             case Text() | Thinking():
@@ -103,7 +103,7 @@ def message_deltas(message: Message, *, run_id: str = "", time: datetime | None 
                 pieces = _WORDS.findall(part.text) or [""]
                 for number, piece in enumerate(pieces, 1):
                     data = part.provider_data if number == len(pieces) else None
-                    yield kind(seq=next(seq), text_delta=piece, part_index=index, provider_data=data, **place)
+                    yield kind(seq=next(seq), text_delta=piece, part_index=index, provider_data=data, **header)
             case ToolCall():
                 call = part.tool_call_id
                 yield ToolCallStartDelta(
@@ -111,11 +111,11 @@ def message_deltas(message: Message, *, run_id: str = "", time: datetime | None 
                     tool_call_id=call,
                     tool_name=part.tool_name,
                     provider_data=part.provider_data,
-                    **place,
+                    **header,
                 )
                 for piece in _WORDS.findall(part.raw_args_text):
-                    yield ToolCallArgsDelta(seq=next(seq), tool_call_id=call, args_text_delta=piece, **place)
-                yield ToolCallEndDelta(seq=next(seq), tool_call_id=call, parse_error=part.parse_error, **place)
+                    yield ToolCallArgsDelta(seq=next(seq), tool_call_id=call, args_text_delta=piece, **header)
+                yield ToolCallEndDelta(seq=next(seq), tool_call_id=call, parse_error=part.parse_error, **header)
             case Image():
                 yield ImageDelta(
                     seq=next(seq),
@@ -123,7 +123,7 @@ def message_deltas(message: Message, *, run_id: str = "", time: datetime | None 
                     data=part.data,
                     url=part.url,
                     provider_data=part.provider_data,
-                    **place,
+                    **header,
                 )
             case ProviderItem():
                 yield ProviderItemDelta(
@@ -132,16 +132,16 @@ def message_deltas(message: Message, *, run_id: str = "", time: datetime | None 
                     item=part.item,
                     text=part.text,
                     provider_data=part.provider_data,
-                    **place,
+                    **header,
                 )
             case _:
                 pass  # a part of a later version has no delta here
     if meta is not None and meta.usage is not None:
-        yield UsageDelta(seq=next(seq), usage=meta.usage, **place)
+        yield UsageDelta(seq=next(seq), usage=meta.usage, **header)
     reason = (meta.finish_reason if meta else None) or (
         FinishReason.TOOL_CALLS if message.tool_calls else FinishReason.STOP
     )
-    yield DoneDelta(seq=next(seq), finish_reason=reason, **place)
+    yield DoneDelta(seq=next(seq), finish_reason=reason, **header)
 
 
 def _happened(entry: AnyEntry, answered: set[str]) -> Iterator[tuple[MessageDelta | Note, float]]:

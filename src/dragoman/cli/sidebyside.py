@@ -40,8 +40,8 @@ def write_side_by_side(output: Output, left: Sequence[str], right: Sequence[str]
     for row in paired_rows(left, right):
         left_style, right_style = _STYLES[row.mark]
         pieces = zip_longest(_pieces(row.left, column), _pieces(row.right, column), fillvalue="")
-        for place, (one, other) in enumerate(pieces):
-            mark = row.mark if place == 0 else SAME
+        for index, (one, other) in enumerate(pieces):
+            mark = row.mark if index == 0 else SAME
             output.write(one, left_style)
             if not other and mark == SAME:
                 output.line()

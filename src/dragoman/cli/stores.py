@@ -30,31 +30,31 @@ SHORTEST_ID = 8
 _Result = TypeVar("_Result")
 
 
-def open_store(place: str, *, creates: bool = False) -> "SQLiteStore | PostgresStore":
+def open_store(location: str, *, creates: bool = False) -> "SQLiteStore | PostgresStore":
     """Return the store at a path or an address; after a `#`, an address may name the schema.
 
     Unless it `creates`, a file that is not there is an error.
     """
-    if is_address(place):
+    if is_address(location):
         from ..store import PostgresStore
 
-        address, mark, schema = place.partition("#")
+        address, mark, schema = location.partition("#")
         return PostgresStore(address, schema=schema if mark else "dragoman", lock_seconds=BUSY_SECONDS)
     from ..store import SQLiteStore
 
-    path = Path(place)
+    path = Path(location)
     if not creates and not path.is_file():
-        what = f"{place} is no file" if path.exists() else f"there is no store at {place} yet"
+        what = f"{location} is no file" if path.exists() else f"there is no store at {location} yet"
         raise DragomanError(f"{what}: `dragoman sessions import` or a chat makes one", code=ErrorCode.NOT_FOUND)
     return SQLiteStore(path, busy_seconds=BUSY_SECONDS)
 
 
-def with_store(place: str, use: "Callable[[SessionStore], Awaitable[_Result]]", *, creates: bool = False) -> _Result:
+def with_store(location: str, use: "Callable[[SessionStore], Awaitable[_Result]]", *, creates: bool = False) -> _Result:
     """Return what `use` makes of the store, which is closed afterwards."""
     import asyncio
 
     async def run() -> _Result:
-        async with open_store(place, creates=creates) as store:
+        async with open_store(location, creates=creates) as store:
             return await use(store)
 
     return asyncio.run(run())
@@ -127,8 +127,8 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """Return each id as short as it may be among these: random ones cut, names whole."""
     listed = sorted(set(ids))
     shortened = {}
-    for place, each in enumerate(listed):
-        neighbours = [listed[other] for other in (place - 1, place + 1) if 0 <= other < len(listed)]
+    for index, each in enumerate(listed):
+        neighbours = [listed[other] for other in (index - 1, index + 1) if 0 <= other < len(listed)]
         length = max([SHORTEST_ID, *(_common(each, other) + 1 for other in neighbours)])
         is_random = len(each) == 32 and all(character in "0123456789abcdef" for character in each)
         shortened[each] = each[:length] if is_random else each

@@ -286,7 +286,7 @@ DetailPolicy: TypeAlias = Callable[[int], LevelOfDetail]
 
 
 def newest_live(age: int) -> LevelOfDetail:
-    """Return the level that seed 004 gives an input or a results entry: the newest (age 0) live, all others summary."""
+    """Return the level of an input or a results entry by its age: the newest (age 0) live, all others summary."""
     return LevelOfDetail.LIVE if age == 0 else LevelOfDetail.SUMMARY
 
 

@@ -132,16 +132,16 @@ def _result_object(result: HistoryToolCallResult) -> JsonObject:
 
 
 def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> JsonObject:
-    places: dict[str, JsonObject] = {}  # where each text stands already
-    for place, text in enumerate(texts):
-        places.setdefault(text, {"part": place})
+    written_at: dict[str, JsonObject] = {}  # where each text stands already
+    for index, text in enumerate(texts):
+        written_at.setdefault(text, {"part": index})
     bare, _ = without_live_screen(sections.live)
     written: JsonObject = {}
     for name, level in (("live", sections.live), ("summary", sections.summary), ("gist", sections.gist)):
         if name == "live" or level != bare:
-            written[name] = [[key, places.get(text, text) if text else ""] for key, text in level]
-            for place, section in enumerate(level):
-                places.setdefault(section.value, {name: place})
+            written[name] = [[key, written_at.get(text, text) if text else ""] for key, text in level]
+            for index, section in enumerate(level):
+                written_at.setdefault(section.value, {name: index})
     return written
 
 
@@ -150,13 +150,13 @@ def _is_plain(sections: LevelOfDetailSections, parts: Sequence[Part]) -> bool:
     live = sections.live
     if sections.summary is not live or sections.gist is not live:  # equal ones are one
         return False
-    place = 0
+    index = 0
     for part in parts:
         if isinstance(part, Text):
-            if place == len(live) or live[place] != ("", part.text):
+            if index == len(live) or live[index] != ("", part.text):
                 return False
-            place += 1
-    return place == len(live)
+            index += 1
+    return index == len(live)
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:
@@ -171,13 +171,13 @@ def _build_entry(value: JsonObject) -> HistoryEntry:
     if type(kind) is not str or not isinstance(payload, dict) or value.get("serial") is None or value.get("id") is None:
         raise UnreadableData("not an entry: it needs a serial, an id, a kind and a payload")
     names = (("serial", "serial"), ("id", "entry_id"), ("runId", "run_id"), ("metadata", "metadata"))
-    place = {name: value[json_name] for json_name, name in names if value.get(json_name) is not None}
+    header = {name: value[json_name] for json_name, name in names if value.get(json_name) is not None}
     if value.get("timestamp") is not None:
-        place["timestamp"] = msgspec.convert(value["timestamp"], datetime)
+        header["timestamp"] = msgspec.convert(value["timestamp"], datetime)
     entry_class = ENTRY_CLASSES.get(kind)
     if entry_class is None:
-        return UnknownEntry(kind, payload, **place)
-    return entry_class(**_own_fields(entry_class, payload), **place)
+        return UnknownEntry(kind, payload, **header)
+    return entry_class(**_own_fields(entry_class, payload), **header)
 
 
 def _own_fields(entry_class: type[HistoryEntry], payload: JsonObject) -> JsonObject:
@@ -249,8 +249,8 @@ def _read_section(pair: Any, known: dict[str, Sequence[str]]) -> Section:
         raise UnreadableData("sections: a section must be an array of a key and a text")
     key, text = pair
     if isinstance(text, dict) and len(text) == 1:
-        ((place, index),) = text.items()
-        texts = known.get(place, ())
+        ((name, index),) = text.items()
+        texts = known.get(name, ())
         if type(index) is int and 0 <= index < len(texts):
             return Section(key, texts[index])
     if not isinstance(text, str):

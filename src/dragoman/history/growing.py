@@ -66,7 +66,7 @@ class GrowingList(Sequence[_Item], Generic[_Item]):
 
     def __getitem__(self, index: int | slice) -> _Item | Sequence[_Item]:
         if isinstance(index, slice):
-            return [self._items[place] for place in range(*index.indices(self._size))]
+            return [self._items[each] for each in range(*index.indices(self._size))]
         if not -self._size <= index < self._size:
             raise IndexError(f"index {index} of {self._size} items")
         return self._items[index if index >= 0 else self._size + index]
@@ -91,30 +91,30 @@ class GrowingList(Sequence[_Item], Generic[_Item]):
 class GrowingIds:
     """A set of ids in the order they came; `with_added` gives the larger one."""
 
-    __slots__ = ("_next_number", "_places", "_size")
+    __slots__ = ("_indices", "_next_number", "_size")
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
-        self._places: dict[str, int] = {name: place for place, name in enumerate(dict.fromkeys(ids))}
-        self._size = len(self._places)
+        self._indices: dict[str, int] = {name: index for index, name in enumerate(dict.fromkeys(ids))}
+        self._size = len(self._indices)
         self._next_number: dict[str, int] = {}  # below it every numbered form is taken; only saves time
 
     def with_added(self, ids: Iterable[str]) -> "GrowingIds":
         """Return these ids and the new ones."""
-        if self._size == len(self._places):
+        if self._size == len(self._indices):
             larger = GrowingIds.__new__(GrowingIds)
-            larger._places, larger._next_number = self._places, self._next_number
+            larger._indices, larger._next_number = self._indices, self._next_number
         else:
             larger = GrowingIds(self)
         for name in ids:
-            larger._places.setdefault(name, len(larger._places))
-        larger._size = len(larger._places)
+            larger._indices.setdefault(name, len(larger._indices))
+        larger._size = len(larger._indices)
         return larger
 
     def free_form(self, name: str, taken: Iterable[str] = ()) -> str:
         """Return `name`, or the first of `name~2`, `name~3` … that is neither here nor in `taken`."""
         if name not in self and name not in taken:
             return name
-        number = start = self._next_number.get(name, 2) if self._size == len(self._places) else 2
+        number = start = self._next_number.get(name, 2) if self._size == len(self._indices) else 2
         while (numbered := f"{name}~{number}") in self:
             number += 1
         if number > start:
@@ -125,13 +125,13 @@ class GrowingIds:
         return numbered
 
     def __contains__(self, name: object) -> bool:
-        return self._places.get(name, self._size) < self._size  # type: ignore[call-overload,no-any-return]  # any key may be looked up
+        return self._indices.get(name, self._size) < self._size  # type: ignore[call-overload,no-any-return]  # any key may be looked up
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[str]:
-        return islice(self._places, self._size)
+        return islice(self._indices, self._size)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GrowingIds):

@@ -97,7 +97,7 @@ def guess_type(name: str | None, data: bytes | None) -> str | None:
 
 
 def fit_medium(part: Medium, media: frozenset[str], rules: TargetRules) -> Medium | Text | None:
-    """Return the part as a target takes it whose place holds `media`; a text file as text; None if it cannot be read.
+    """Return the part as the target takes it where it accepts `media`; a text file as text; None if it cannot be read.
 
     A medium without a type gets one, and a `data:` address becomes its bytes. The same part comes back if it fits.
     """
@@ -167,11 +167,11 @@ def unshown_media(message: Message, rules: TargetRules, *, is_native: bool = Fal
         (result,) = message.parts
         content = result.content if isinstance(result, ToolResult) else ()
         parts: tuple[Part, ...] = content if isinstance(content, tuple) else ()
-        places = [rules.result_media, *([rules.user_media] if rules.user_after_tool else [])]
+        all_accepted = [rules.result_media, *([rules.user_media] if rules.user_after_tool else [])]
     else:
-        parts, places = message.parts, [rules.user_media]
+        parts, all_accepted = message.parts, [rules.user_media]
     media = (part for part in parts if isinstance(part, (Image, FileRef)))
-    return [part for part in media if all(fit_medium(part, place, rules) is None for place in places)]
+    return [part for part in media if all(fit_medium(part, accepted, rules) is None for accepted in all_accepted)]
 
 
 def describe_unreadable(message: Message, rules: TargetRules) -> Message:
@@ -229,8 +229,8 @@ def _name_of(part: Medium) -> str | None:
     """The name of a file, or the end of its path or address; a picture's address is not told."""
     if isinstance(part, Image):
         return None
-    place = part.path if part.path is not None else (part.url or "").partition("?")[0].partition("#")[0]
-    return part.name or place.rpartition("/")[2] or None
+    location = part.path if part.path is not None else (part.url or "").partition("?")[0].partition("#")[0]
+    return part.name or location.rpartition("/")[2] or None
 
 
 def _is_of_type(part: Medium, taken: str) -> bool:

@@ -8,7 +8,7 @@ from ..errors import IllegalAppend, InvalidValue
 
 __all__ = ["METADATA_LIMIT", "NO_METADATA", "Metadata"]
 
-METADATA_LIMIT = 2048  # bytes of JSON, as seed 004 sets it; what is larger belongs into an entry of its own
+METADATA_LIMIT = 2048  # bytes of JSON; anything larger belongs into an entry of its own
 
 
 class Metadata(Mapping[str, Any]):

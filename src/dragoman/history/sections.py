@@ -89,12 +89,12 @@ class LevelOfDetailSections(msgspec.Struct, frozen=True, repr_omit_defaults=True
     def with_live_section(self, key: str, value: str) -> "LevelOfDetailSections":
         """Return these with the live section `key` replaced, or added at the end; self if that changes nothing."""
         section = Section(key, value)
-        for place, present in enumerate(self.live):
+        for index, present in enumerate(self.live):
             if present.key == key:
                 if present.value == value:
                     return self
                 return LevelOfDetailSections(
-                    (*self.live[:place], section, *self.live[place + 1 :]), self.summary, self.gist
+                    (*self.live[:index], section, *self.live[index + 1 :]), self.summary, self.gist
                 )
         return LevelOfDetailSections((*self.live, section), self.summary, self.gist)
 

@@ -141,7 +141,7 @@ class AgentState(
             raise InvalidValue(f"derived follows from {derived.next_serial} entries, but there are {len(entries)}")
         state = cls._new(session_id, clock, widgets, sink)
         state._writer = writer
-        rest = state._checked((entries[place] for place in range(derived.next_serial, len(entries))), derived)
+        rest = state._checked((entries[index] for index in range(derived.next_serial, len(entries))), derived)
         state._entries = GrowingList.owning(entries)
         state._states = GrowingList((derived, *rest))
         state._derived = state._states[-1]

@@ -87,7 +87,7 @@ class Widget(Protocol):
 
 
 class WidgetRegistry:
-    """Widgets in their order on the screen. One that raises costs its own place, never the turn."""
+    """Widgets in their order on the screen. A widget that raises loses its own section, never the turn."""
 
     def __init__(self, widgets: Iterable[Widget] = ()) -> None:
         self._widgets = tuple(widgets)
@@ -255,12 +255,12 @@ def _edited(notebook: str, operation: NotebookOperation, texts: list[str]) -> st
         between = "\n" if notebook and not notebook.endswith("\n") else ""
         return f"{notebook}{between}{texts[0]}"
     old, new = texts
-    place = notebook.find(old) if old else -1
-    if place < 0:
+    offset = notebook.find(old) if old else -1
+    if offset < 0:
         return _refusal("the old text does not occur in the notebook")
-    if notebook.find(old, place + 1) >= 0:  # also where two occurrences overlap
+    if notebook.find(old, offset + 1) >= 0:  # also where two occurrences overlap
         return _refusal("the old text occurs more than once in the notebook: give more of what stands around it")
-    return notebook[:place] + new + notebook[place + len(old) :]
+    return notebook[:offset] + new + notebook[offset + len(old) :]
 
 
 def _refusal(reason: str) -> WidgetResult:

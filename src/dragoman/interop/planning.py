@@ -82,9 +82,8 @@ class _Planner:
         self._messages = messages
         self._leave_open = leave_open
         self._ids = GrowingIds(derived.call_ids)
-        self._answers: dict[
-            tuple[int, int], _Answer
-        ] = {}  # by the turn and the call's place in it; -1: the state's own
+        # By the indices of the message and of the call in it; -1 for the calls that are open in the state.
+        self._answers: dict[tuple[int, int], _Answer] = {}
         self._spoken = [index for index, message in enumerate(messages) if message.role is not Role.TOOL]
         self._pair()
 
@@ -97,28 +96,28 @@ class _Planner:
                 self._add_input(index, message)
 
     def _pair(self) -> None:
-        open_calls = {call.tool_call_id: (-1, place) for place, call in enumerate(self._open_calls) if not call.result}
+        open_calls = {call.tool_call_id: (-1, at) for at, call in enumerate(self._open_calls) if not call.result}
         spoken = -1  # the newest message that is no result
         for index, message in enumerate(self._messages):
             if message.role is not Role.TOOL:
                 spoken = index
-            open_calls.update({call.tool_call_id: (index, place) for place, call in enumerate(message.tool_calls)})
+            open_calls.update({call.tool_call_id: (index, at) for at, call in enumerate(message.tool_calls)})
             for part in message.parts:
                 if not isinstance(part, ToolResult):
                     continue
                 call = open_calls.pop(part.tool_call_id, None)
                 if call is None:
-                    self.notes.add(_place(index), "a result that answers no open call is left out")
+                    self.notes.add(_path(index), "a result that answers no open call is left out")
                     continue
                 self._answers[call] = _Answer(message, part)
                 if call[0] != spoken:
-                    self.notes.add(_place(index), "a result that came after other messages is put right after its call")
+                    self.notes.add(_path(index), "a result that came after other messages is put right after its call")
 
     def _answer_open_calls(self) -> None:
         if not self._open_calls or not self._messages:
             return
-        answers = [self._answers.get((-1, place)) for place in range(len(self._open_calls))]
-        results = [call.result or _result(call.request, answers[place]) for place, call in enumerate(self._open_calls)]
+        answers = [self._answers.get((-1, index)) for index in range(len(self._open_calls))]
+        results = [call.result or _result(call.request, answers[index]) for index, call in enumerate(self._open_calls)]
         known = [result for result in results if result is not None]
         if len(known) < len(results):
             missing = len(results) - len(known)
@@ -133,11 +132,11 @@ class _Planner:
 
     def _add_input(self, index: int, message: Message) -> None:
         if all(isinstance(part, Text) and not part.text.strip() for part in message.parts):
-            self.notes.add(_place(index), f"a {message.role} message without any words is left out")
+            self.notes.add(_path(index), f"a {message.role} message without any words is left out")
             return
         notes = dict((message.meta.extra if message.meta else None) or {})
         if message.role is Role.SYSTEM:
-            self.notes.add(_place(index), "a system message inside the conversation is recorded as an input")
+            self.notes.add(_path(index), "a system message inside the conversation is recorded as an input")
             notes["role"] = "system"
         parts = tuple(part for part in message.parts if part.kind != "thinking")
         metadata = self._metadata(index, notes, message.timestamp)
@@ -148,12 +147,12 @@ class _Planner:
         try:
             return Metadata.of({**notes, **said_at})
         except IllegalAppend:
-            self.notes.add(_place(index), "fields of the message that are larger than metadata may be are left out")
+            self.notes.add(_path(index), "fields of the message that are larger than metadata may be are left out")
             return Metadata.of(said_at)
 
     def _add_output(self, index: int, message: Message) -> None:
         calls = message.tool_calls
-        answers = [self._answers.get((index, place)) for place in range(len(calls))]
+        answers = [self._answers.get((index, call_index)) for call_index in range(len(calls))]
         if message.meta is not None and message.meta.interrupted:
             if not any(answers):
                 reason = "this answer had broken off when it was imported"
@@ -170,7 +169,7 @@ class _Planner:
             _result(request, answer) or _interrupted(request) for request, answer in zip(requests, answers, strict=True)
         ]
         if not all(answers):
-            self.notes.add(_place(index), "a call without a result is recorded as interrupted")
+            self.notes.add(_path(index), "a call without a result is recorded as interrupted")
         self._add_results(results, requests, answers)
 
     def _add_results(
@@ -211,5 +210,5 @@ def _interrupted(request: ToolCall) -> HistoryToolCallResult:
     return HistoryToolCallResult.of_text(request, INTERRUPTED, error_code=ErrorCode.TOOL_INTERRUPTED)
 
 
-def _place(index: int) -> str:
+def _path(index: int) -> str:
     return f"message {index}"

@@ -68,7 +68,7 @@ def follow(state: DerivedState, entries: Iterable[HistoryEntry]) -> DerivedState
 
 def follow_json(state: DerivedState, entries: Iterable[bytes]) -> DerivedState:
     """Do the same with entries as they are kept; raise StoreError also at the first that cannot be read."""
-    return follow(state, (decode_entry(data, place) for place, data in enumerate(entries, state.next_serial)))
+    return follow(state, (decode_entry(data, index) for index, data in enumerate(entries, state.next_serial)))
 
 
 def digest_of(*fields: object) -> bytes:

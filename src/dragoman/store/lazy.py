@@ -39,26 +39,26 @@ class LazyEntries(Sequence[HistoryEntry]):
 
     def __getitem__(self, index: int | slice) -> HistoryEntry | Sequence[HistoryEntry]:
         if isinstance(index, slice):
-            return [self._at(place) for place in range(*index.indices(len(self._known)))]
+            return [self._at(serial) for serial in range(*index.indices(len(self._known)))]
         if not -len(self._known) <= index < len(self._known):
             raise IndexError(f"index {index} of {len(self._known)} entries")
         return self._at(index if index >= 0 else len(self._known) + index)
 
     def __iter__(self) -> Iterator[HistoryEntry]:
-        place = 0
-        while place < len(self._known):
-            yield self._at(place)
-            place += 1
+        serial = 0
+        while serial < len(self._known):
+            yield self._at(serial)
+            serial += 1
 
-    def _at(self, place: int) -> HistoryEntry:
-        known = self._known[place]
+    def _at(self, serial: int) -> HistoryEntry:
+        known = self._known[serial]
         if known is None:
-            first = place - place % PAGE
-            for serial, data in enumerate(self._read_page(first, min(first + PAGE, len(self._known))), first):
-                if self._known[serial] is None:
-                    self._known[serial] = data
-            known = self._known[place]
+            first = serial - serial % PAGE
+            for each, data in enumerate(self._read_page(first, min(first + PAGE, len(self._known))), first):
+                if self._known[each] is None:
+                    self._known[each] = data
+            known = self._known[serial]
         if isinstance(known, bytes):
-            known = self._known[place] = decode_entry(known, place)
+            known = self._known[serial] = decode_entry(known, serial)
         assert known is not None  # a page is whole, or reading it raises
         return known

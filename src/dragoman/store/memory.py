@@ -71,7 +71,7 @@ class _Kept:
     def read(self, first: int, end: int) -> Sequence[bytes]:
         """The same, checked."""
         end = min(end, self.info.head.next_serial)
-        rows = ((first + place, data, self.checksum(first + place)) for place, data in enumerate(self.json(first, end)))
+        rows = ((first + index, data, self.checksum(first + index)) for index, data in enumerate(self.json(first, end)))
         return list(checked(rows, first, self.checksum(first - 1))) if first < end else []
 
 

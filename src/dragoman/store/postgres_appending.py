@@ -29,11 +29,11 @@ def append_entries(
     checksum = bytes.fromhex(session.head.checksum)
     rows: list[_Entry] = []
     pieces: list[tuple[int, Piece]] = []
-    for place, entry in enumerate(entries, serial):
+    for index, entry in enumerate(entries, serial):
         checksum = chained(checksum, entry)
         left, cut = cut_pieces(entry)
-        rows.append((place, checksum, left))
-        pieces += ((place, piece) for piece in cut)
+        rows.append((index, checksum, left))
+        pieces += ((index, piece) for piece in cut)
     for some in _portions(rows):
         serials, checksums, lefts = (list(column) for column in zip(*some, strict=True))
         database.execute(
@@ -62,11 +62,11 @@ def _add_pieces(database: PostgresDatabase, session: int, pieces: Sequence[tuple
     named = [(serial, piece, sha256(piece.data).digest()) for serial, piece in pieces]
     keys = _blob_keys(database, {name: piece.data for _, piece, name in named})
     rows = [(serial, piece.offset, keys[name], piece.is_base64) for serial, piece, name in named]
-    serials, places, blobs, kinds = (list(column) for column in zip(*rows, strict=True))
+    serials, offsets, blobs, kinds = (list(column) for column in zip(*rows, strict=True))
     database.execute(
         "INSERT INTO pieces (session, serial, at, blob, is_base64)"
         " SELECT ?::bigint, * FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::boolean[])",
-        (session, serials, places, blobs, kinds),
+        (session, serials, offsets, blobs, kinds),
     )
 
 

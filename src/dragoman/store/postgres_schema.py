@@ -84,7 +84,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             END IF;
             RETURN NEW;
         END $$""",
-        # Takes no place but the next, moves the head, and tells who listens, on whichever machine.
+        # Takes only the next serial, moves the head, and notifies the listeners on every machine.
         """CREATE FUNCTION {schema}.entries_follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             IF EXISTS (
                 SELECT 1

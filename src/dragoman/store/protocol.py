@@ -183,7 +183,7 @@ class SessionStore(Protocol):
     """Where entries live. Every method may be called from several tasks at once; all raise StoreError alone, or
     InvalidValue for arguments that no store takes.
 
-    `not_found`: no such session, or it was erased. `conflict`: the place or the name is taken. `corrupt`: what is
+    `not_found`: no such session, or it was erased. `conflict`: the serial or the name is taken. `corrupt`: what is
     there is not what was appended. `too_new`: a later version of this library wrote it.
     """
 

@@ -1,4 +1,4 @@
-"""What every store refuses, in the same words: arguments that none takes, places and names that are taken."""
+"""What every store refuses, in the same words: arguments that none takes, serials and names that are taken."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 ID_LIMIT = 255
-# What the commands take for something else in the place of an id: the session used last, standard input.
+# Words that the commands take instead of an id: the session used last, standard input.
 RESERVED_IDS = frozenset({"@", "-"})
 MAX_SERIAL = 2**31 - 1
 MAX_LIMIT = 10_000
@@ -101,7 +101,7 @@ def no_session(session_id: str, tombstone: Tombstone | None = None) -> StoreErro
 
 
 def append_conflict(session_id: str, expected_serial: int, head: Head) -> AppendConflict:
-    """Return the error for an append to a place that is not the next one."""
+    """Return the error for an append at a serial that is not the next one."""
     return AppendConflict(
         f"session {session_id!r}: serial {expected_serial} was expected, the next is {head.next_serial}", head=head
     )

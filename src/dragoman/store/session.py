@@ -90,7 +90,7 @@ class Session(
                 entries, derived, session_id=self.session_id, clock=clock, widgets=self._widgets, writer=writer
             )
         except IllegalAppend:
-            follow(derived, (entries[place] for place in range(derived.next_serial, len(entries))))  # says which
+            follow(derived, (entries[index] for index in range(derived.next_serial, len(entries))))  # says which
             raise
         self._lease: Lease | None = None
         self._hold: SessionHold | None = None
@@ -146,7 +146,7 @@ class Session(
     def messages(self) -> Sequence[Message]:
         """What all contextual entries say, whole and in order; `state.render_live_context` is what a model may see."""
         entries = self._state.entries
-        fresh = [entries[place] for place in range(self._messages_of, len(entries))]
+        fresh = [entries[index] for index in range(self._messages_of, len(entries))]
         self._messages = self._messages.with_added(
             message for entry in fresh if isinstance(entry, ContextualHistoryEntry) for message in entry.messages()
         )

@@ -61,15 +61,15 @@ class Guard:
         if self.finished:
             return None
         self.finished = True
-        place = (self._run_id, min(self._contract.last_seq + 1, SEQ_LIMIT), now or self._timestamp)
+        header = (self._run_id, min(self._contract.last_seq + 1, SEQ_LIMIT), now or self._timestamp)
         if cause is None:
             message = "the stream ended before the provider said that it was finished"
-            return ErrorDelta(*place, ErrorCode.STREAM_TRUNCATED, message)
+            return ErrorDelta(*header, ErrorCode.STREAM_TRUNCATED, message)
         if not isinstance(cause, DragomanError):
             # Its text may hold anything, a prompt or a key included: only the type is told.
-            return ErrorDelta(*place, ErrorCode.INTERNAL, f"the source of the stream raised {type(cause).__name__}")
+            return ErrorDelta(*header, ErrorCode.INTERNAL, f"the source of the stream raised {type(cause).__name__}")
         return ErrorDelta(
-            *place,
+            *header,
             cause.code,
             str(cause),
             cause.retryable,

@@ -285,5 +285,5 @@ def _not_json(data: bytes) -> ModelError:
 
 
 def _not_of_shape(error: msgspec.ValidationError) -> ModelError:
-    # msgspec names the place and the types, never the value.
+    # msgspec names the path and the types, never the value.
     return ModelError(f"the provider's JSON is not of the documented shape: {error}", code=ErrorCode.PROTOCOL_VIOLATION)

@@ -89,7 +89,7 @@ class TextCallReader:
         self._gap: list[str] | None = []  # white space since the beginning or the last call; None after a word
         self._tag: _Tag | None = None
         self._thinking = False
-        self._last: TextDelta | None = None  # the piece that is being read: its time and place are those of a call
+        self._last: TextDelta | None = None  # the piece that is being read: a call takes its time and its number
 
     def take(self, deltas: Sequence[MessageDelta]) -> list[MessageDelta]:
         """Return the deltas with the calls that these complete."""
@@ -173,8 +173,8 @@ class TextCallReader:
         ended, self._open, last = self._open, {}, self._last
         if last is not None:
             for call_id, data in ended.items():
-                place, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
-                self._put(ToolCallEndDelta(*place, call_id, data, parse_error, provider_raw=raw))
+                header, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
+                self._put(ToolCallEndDelta(*header, call_id, data, parse_error, provider_raw=raw))
 
     def _release(self) -> None:
         """Write what is held back: no call comes of it any more, or one with broken arguments."""
@@ -204,8 +204,8 @@ class TextCallReader:
     def _put_text(self, text: str) -> None:
         last = self._last
         if last is not None:
-            place, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
-            self._put(TextDelta(*place, text, last.part_index, provider_raw=raw))
+            header, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
+            self._put(TextDelta(*header, text, last.part_index, provider_raw=raw))
 
     def _write_call(self, written: str) -> None:
         call, last = _read_call(join_surrogates(written), self._schemas), self._last
@@ -217,9 +217,9 @@ class TextCallReader:
         self._calls += 1
         data = {"text": join_surrogates("".join(self._gap or ()) + written)}
         self._gap = []
-        place, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
-        self._put(ToolCallStartDelta(*place, call_id, name, provider_raw=raw))
-        self._put(ToolCallArgsDelta(*place, call_id, arguments, provider_raw=raw))
+        header, raw = (last.run_id, self._seq, last.timestamp), last.provider_raw
+        self._put(ToolCallStartDelta(*header, call_id, name, provider_raw=raw))
+        self._put(ToolCallArgsDelta(*header, call_id, arguments, provider_raw=raw))
         self._open[call_id] = data
 
     def _put(self, delta: MessageDelta) -> None:

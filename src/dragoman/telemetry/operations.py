@@ -132,7 +132,7 @@ class RunOperation(_Operation):
         """Take what is said after the last answer, in the first call, as what the run was asked."""
         if not self._writes_content or names.INPUT_MESSAGES in self._asked:
             return
-        answers = [place for place, message in enumerate(messages) if message.role is Role.ASSISTANT]
+        answers = [index for index, message in enumerate(messages) if message.role is Role.ASSISTANT]
         new = messages[answers[-1] + 1 :] if answers else messages
         self._asked[names.INPUT_MESSAGES] = MessageTexts().write(new)
         if system:

@@ -17,9 +17,9 @@ __all__ = ["Telemetry"]
 
 _SCOPE = "dragoman"
 # As the conventions advise: seconds of a call and of a run, and tokens.
-_SECONDS = tuple(0.01 * 2**place for place in range(14))
-_RUN_SECONDS = tuple(0.1 * 2**place for place in range(13))
-_TOKENS = tuple(4**place for place in range(14))
+_SECONDS = tuple(0.01 * 2**index for index in range(14))
+_RUN_SECONDS = tuple(0.1 * 2**index for index in range(13))
+_TOKENS = tuple(4**index for index in range(14))
 
 
 class Telemetry:

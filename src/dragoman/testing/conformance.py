@@ -136,16 +136,16 @@ def require_reading(codec: Codec, dialect: Dialect, sample: WireSample) -> None:
 def require_same_in_pieces(
     codec: Codec, dialect: Dialect, sample: WireSample, *, seed: int = 0, splits: int = 5
 ) -> None:
-    """The bytes give equal deltas whole, one by one, and cut at random places."""
+    """The bytes give equal deltas whole, one by one, and cut at random offsets."""
     whole = _read(codec, dialect, sample)
     size = len(sample.body)
-    choose = random.Random(seed)  # noqa: S311  # which places are tried is no secret
+    choose = random.Random(seed)  # noqa: S311  # which cuts are tried is no secret
     cuttings = [list(range(1, size))]
     cuttings += [
         sorted(choose.sample(range(1, size), min(max(size - 1, 0), 1 + choose.randrange(30)))) for _ in range(splits)
     ]
-    for places in cuttings:
-        ends = zip([0, *places], [*places, size], strict=True)
+    for cuts in cuttings:
+        ends = zip([0, *cuts], [*cuts, size], strict=True)
         pieces = [sample.body[start:end] for start, end in ends]
         _require(_read(codec, dialect, sample, pieces) == whole, sample, f"cut into {len(pieces)} it reads otherwise")
 
@@ -158,11 +158,11 @@ def require_prefixes_fail(codec: Codec, dialect: Dialect, sample: WireSample) ->
     reader = _open(codec, dialect, sample)
     arrived: list[MessageDelta] = []
     for cut in range(limit):
-        place = f"cut after {cut} of {len(sample.body)} bytes"
+        where = f"cut after {cut} of {len(sample.body)} bytes"
         *begun, last = [*arrived, *copy.deepcopy(reader).end()]
-        _require(isinstance(last, ErrorDelta), sample, f"{place} it ends in {last.kind}")
-        _require(not any(isinstance(delta, (DoneDelta, ErrorDelta)) for delta in begun), sample, f"{place}: two ends")
-        _require(begun == whole[: len(begun)], sample, f"{place} its deltas are not the start of the whole")
+        _require(isinstance(last, ErrorDelta), sample, f"{where} it ends in {last.kind}")
+        _require(not any(isinstance(delta, (DoneDelta, ErrorDelta)) for delta in begun), sample, f"{where}: two ends")
+        _require(begun == whole[: len(begun)], sample, f"{where} its deltas are not the start of the whole")
         arrived += reader.feed(sample.body[cut : cut + 1])
 
 

@@ -245,11 +245,11 @@ class _Writer:
             self._work_on(self._choose.choice(waiting))
 
     def _work_on(self, call: OpenCall) -> None:
-        place = (call.tool_call_id, call.request.tool_name)
+        named = (call.tool_call_id, call.request.tool_name)
         if call.awaits_answer:
             changed = {"path": "README.md"} if self._often(0.2) else None
             approved = changed is not None or self._often(0.7)
-            self._state.append(ApprovalAnsweredEntry(place[0], approved, "because", changed))
+            self._state.append(ApprovalAnsweredEntry(named[0], approved, "because", changed))
         elif call.answered is not None and not call.answered.approved:
             self._finish(call, ErrorCode.TOOL_DENIED)
         elif call.arguments is None:
@@ -257,9 +257,9 @@ class _Writer:
         elif call.started is not None:
             self._state.append(ToolFinishedEntry(self._result(call)))
         elif call.answered is None and self._often(0.3):
-            self._state.append(ApprovalAskedEntry(*place, "it changes a file"))
+            self._state.append(ApprovalAskedEntry(*named, "it changes a file"))
         else:
-            self._state.append(ToolStartedEntry(*place, idempotent=self._often(0.5)))
+            self._state.append(ToolStartedEntry(*named, idempotent=self._often(0.5)))
 
     def _finish(self, call: OpenCall, code: ErrorCode) -> None:
         result = HistoryToolCallResult.of_text(call.request, f"Not run: {code}.", error_code=code)

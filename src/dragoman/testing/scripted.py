@@ -70,7 +70,7 @@ Script: TypeAlias = "str | Turn | ModelError | Sequence[MessageDelta] | Callable
 class ScriptedModel:
     """Does what a `Model` does, from a script. After the last turn it fails, or repeats that one with `repeats`.
 
-    `between` is awaited before each delta, with its number: a place to wait, or to do something in the middle of a
+    `between` is awaited before each delta, with its number: to wait, or to do something in the middle of a
     stream.
     """
 
@@ -156,8 +156,8 @@ def _deltas(turn: str | Turn | ModelError, run_id: str, number: int) -> list[Mes
         writer.thinking(piece)
     for piece in _pieces(turn.text):
         writer.text(piece)
-    for place, call in enumerate(turn.calls):
-        call_id = call.tool_call_id or f"call_{number}_{place}"
+    for index, call in enumerate(turn.calls):
+        call_id = call.tool_call_id or f"call_{number}_{index}"
         arguments = call.arguments if isinstance(call.arguments, str) else encode_json(call.arguments).decode()
         writer.call_start(call_id, call.tool_name)
         for piece in _pieces(arguments):
@@ -176,7 +176,7 @@ def _deltas(turn: str | Turn | ModelError, run_id: str, number: int) -> list[Mes
 
 
 def _pieces(text: str) -> Iterator[str]:
-    return (text[place : place + PIECE] for place in range(0, len(text), PIECE))
+    return (text[index : index + PIECE] for index in range(0, len(text), PIECE))
 
 
 @contextmanager

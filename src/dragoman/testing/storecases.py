@@ -70,9 +70,9 @@ async def append_all(store: SessionStore, session_id: str, entries: Iterable[His
 
 
 def sample_other(session_id: str, serial: int, text: str = "something else") -> tuple[HistoryEntry, ...]:
-    """Return one entry that is legal at any place, unlike the one that `sample_entries` has there."""
-    place = {"serial": serial, "entry_id": f"{session_id}:{serial}", "timestamp": BEGINNING}
-    return (SystemInstructionEntry(f"{text} ({session_id})", **place),)  # type: ignore[arg-type]  # the place is right
+    """Return one entry that is legal at any serial, unlike the one that `sample_entries` has there."""
+    header = {"serial": serial, "entry_id": f"{session_id}:{serial}", "timestamp": BEGINNING}
+    return (SystemInstructionEntry(f"{text} ({session_id})", **header),)  # type: ignore[arg-type]  # they fit
 
 
 async def raised(error_class: type[Any], call: Awaitable[object]) -> Any:

@@ -1,7 +1,7 @@
 """What every session store must hold to, as functions that raise AssertionError. None of them knows a database.
 
-`STORE_CHECKS` each take a new, empty store; `SHARED_STORE_CHECKS` take two stores that were opened on the same new
-place, as two programs would. `require_store_conformance` runs them all, and leaves the second kind out for stores
+`STORE_CHECKS` each take a new, empty store; `SHARED_STORE_CHECKS` take two stores that were opened over the same
+new data, as two programs would. `require_store_conformance` runs them all, and leaves the second kind out for stores
 that cannot be shared. In pytest: one test, parametrised by the names.
 """
 
@@ -39,7 +39,7 @@ OpenStore: TypeAlias = Callable[[], SessionStore]
 async def require_store_conformance(open_store: OpenStore, *, is_shared: bool) -> int:
     """Run every check, each with stores that `open_store` gives, and return how many were made.
 
-    With `is_shared`, `open_store` must give stores of one place, which may hold the sessions of earlier checks.
+    With `is_shared`, `open_store` must give stores over the same data, which may hold the sessions of earlier checks.
     """
     for check in STORE_CHECKS.values():
         store = open_store()
@@ -117,7 +117,7 @@ async def check_a_taken_place_is_a_conflict(store: SessionStore) -> None:
 
 
 async def check_a_repeated_append_is_recognised(store: SessionStore) -> None:
-    """The same entries at the same place are taken for a call whose answer was lost; anything else is not."""
+    """The same entries at the same serial count as a call whose reply was lost; anything else does not."""
     await store.create("again")
     entries = sample_entries("again")
     first = await store.append("again", entries[:3], 0)
@@ -131,7 +131,7 @@ async def check_a_repeated_append_is_recognised(store: SessionStore) -> None:
 
 
 async def check_one_of_two_writers_wins(store: SessionStore) -> None:
-    """Of several appends to one place exactly one is kept."""
+    """Of several appends at one serial exactly one is kept."""
     await store.create("race")
     rivals = [sample_other("race", 0, f"rival {number}") for number in range(8)]
     outcomes = await asyncio.gather(*(store.append("race", rival, 0) for rival in rivals), return_exceptions=True)
@@ -208,7 +208,7 @@ async def check_bad_arguments_are_refused(store: SessionStore) -> None:
         store.append("bad", [], 0),
         store.append("bad", entries[1:], 0),
         store.append("bad", [entries[0], entries[2]], 0),
-        store.append("bad", [ModelInputEntry.of("no place yet")], 0),
+        store.append("bad", [ModelInputEntry.of("no serial yet")], 0),
         store.append("bad", entries, -1),
         store.append("bad", [bad], 0),
         store.load("bad", -1),
@@ -260,7 +260,7 @@ async def check_sessions_are_listed(store: SessionStore) -> None:
 
 
 async def check_forks(store: SessionStore) -> None:
-    """A fork shares the entries up to its place, goes on by itself, and can be forked again, also before that place."""
+    """A fork shares the entries up to its serial, goes on by itself, and can be forked again at any serial."""
     await store.create("trunk")
     entries = sample_entries("trunk")
     head = await store.append("trunk", entries, 0)
@@ -473,11 +473,11 @@ STORE_CHECKS: dict[str, Callable[[SessionStore], Awaitable[None]]] = {
 }
 
 
-# ---------------------------------------------------------------- two stores of one place
+# ---------------------------------------------------------------- two stores over the same data
 
 
 async def check_two_stores_see_the_same(first: SessionStore, second: SessionStore) -> None:
-    """What one appends the other loads at once, and the two cannot both win a place."""
+    """What one appends the other loads at once, and the two cannot both win a serial."""
     await first.create("both", metadata={"by": "first"})
     entries = sample_entries("both")
     await first.append("both", entries[:4], 0)

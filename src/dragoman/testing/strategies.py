@@ -114,9 +114,9 @@ def deltas(kind: str | None = None, *, text: Texts | None = None) -> st.SearchSt
     if kind is not None and kind not in by_kind:
         raise InvalidValue.of("kind", kind, f"one of {', '.join(by_kind)}")
     bodies = st.one_of(*by_kind.values()) if kind is None else by_kind[kind]
-    place = st.tuples(text, st.integers(0, SEQ_LIMIT), st.none() | timestamps())
+    header = st.tuples(text, st.integers(0, SEQ_LIMIT), st.none() | timestamps())
     raws = st.none() | json_objects(text=text)
-    return st.builds(lambda body, at, raw: body(*at, raw), bodies, place, raws)
+    return st.builds(lambda body, at, raw: body(*at, raw), bodies, header, raws)
 
 
 def legal_streams(
@@ -203,13 +203,13 @@ def _parts_by_kind(text: Texts) -> dict[str, st.SearchStrategy[Part]]:
         "size": st.none() | st.integers(0, NUMBER_LIMIT),
         "provider_data": data,
     }
-    file_places = {"path": names, "url": _ADDRESSES, "file_id": _ADDRESSES, "data": st.binary(max_size=12)}
+    file_sources = {"path": names, "url": _ADDRESSES, "file_id": _ADDRESSES, "data": st.binary(max_size=12)}
     by_kind: dict[str, st.SearchStrategy[Part]] = {
         "text": st.builds(Text, text, provider_data=data),
         "thinking": st.builds(Thinking, text, provider_data=data),
         "tool_call": st.builds(ToolCall.parse, names, names, _argument_texts(text), provider_data=data),
         "image": st.builds(lambda at, data: Image(*at, provider_data=data), _pictures(), data),
-        "file_ref": st.one_of(*(st.builds(FileRef, **{name: at}, **about_file) for name, at in file_places.items())),
+        "file_ref": st.one_of(*(st.builds(FileRef, **{name: at}, **about_file) for name, at in file_sources.items())),
         "provider_item": st.builds(ProviderItem, names, objects, st.none() | text, provider_data=data),
         UNKNOWN: st.builds(UnknownPart, _unknown_kinds(text, PART_CLASSES), objects),
     }
@@ -250,7 +250,7 @@ def _body(delta_class: type[MessageDelta], *fields: Any) -> _Body:
 
 
 def _bodies_by_kind(text: Texts) -> dict[str, st.SearchStrategy[_Body]]:
-    """For each kind, how to make the delta once its place in the stream is known."""
+    """For each kind, how to make the delta once its run, number and time are known."""
     names, objects, data = _names(text), json_objects(text=text), _provider_data(text)
     words = st.none() | text
 

@@ -306,14 +306,14 @@ class _Redaction:
         """Hide the pieces in the texts of these events; return the keys of the events that changed."""
         fields: dict[str, list[tuple[int, Any, Any, str]]] = {}
         for index, event in events.items():
-            for field, holder, place in _texts(event, ""):
-                fields.setdefault(field, []).append((index, holder, place, holder[place]))
+            for field, holder, key in _texts(event, ""):
+                fields.setdefault(field, []).append((index, holder, key, holder[key]))
         changed = set()
-        for places in fields.values():
-            clean = self._secrets.hide_pieces([text for *_, text in places])
-            for (index, holder, place, text), new in zip(places, clean, strict=True):
+        for found in fields.values():
+            clean = self._secrets.hide_pieces([text for *_, text in found])
+            for (index, holder, key, text), new in zip(found, clean, strict=True):
                 if new != text:
-                    holder[place] = new
+                    holder[key] = new
                     changed.add(index)
         self.count += len(changed)
         return changed
@@ -358,10 +358,10 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, Any, Any]]:
     """Each text in a JSON value: the name of its field, and where it is. Events of another type have other fields."""
     if isinstance(value, dict):
         field = f"{field} {value.get('type')} {value.get('thought')}"
-    for place, item in value.items() if isinstance(value, dict) else enumerate(value):
-        name = f"{field}.{place}" if isinstance(value, dict) else field
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        name = f"{field}.{key}" if isinstance(value, dict) else field
         if isinstance(item, str):
-            yield name, value, place
+            yield name, value, key
         elif isinstance(item, (dict, list)):
             yield from _texts(item, name)
 

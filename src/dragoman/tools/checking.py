@@ -228,7 +228,7 @@ def _unknown_reason(form: dict[str, Any]) -> str:
 
 
 def _has_twice(items: list[Any]) -> bool:
-    return any(same_json(item, other) for place, item in enumerate(items[:200]) for other in items[:place])
+    return any(same_json(item, other) for index, item in enumerate(items[:200]) for other in items[:index])
 
 
 def _describe_all(forms: list[dict[str, Any]]) -> str:

@@ -122,7 +122,7 @@ def _type_arguments(cls: type, arguments: tuple[Any, ...]) -> Iterator[tuple[Any
 def _dataclass_fields(cls: Any, hints: dict[str, Any]) -> Iterator[RawField]:
     for name, hint in hints.items():
         if isinstance(hint, dataclasses.InitVar):
-            raise InvalidValue(f"{cls.__name__}.{name}: an InitVar has no place in JSON")
+            raise InvalidValue(f"{cls.__name__}.{name}: an InitVar cannot be in JSON")
     for field in dataclasses.fields(cls):
         if not field.init:
             continue

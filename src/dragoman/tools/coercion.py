@@ -113,11 +113,11 @@ class _Coercion:
                 continue
             # A name that the schema does not have is content, and is not told.
             told = name if name in known else "*"
-            place = f"{path}.{told}" if path else told
+            inner_path = f"{path}.{told}" if path else told
             if item is None and name in known and name not in needed and not self._takes_null(schema):
-                self._warn(place, "null was left out")
+                self._warn(inner_path, "null was left out")
                 continue
-            changed[name] = self.coerce(item, schema, place, depth + 1)
+            changed[name] = self.coerce(item, schema, inner_path, depth + 1)
         is_same = changed.keys() == value.keys() and all(changed[name] is item for name, item in value.items())
         return value if is_same else changed
 

@@ -280,8 +280,8 @@ def _message_in(value: Any, depth: int = _MESSAGE_DEPTH) -> str | None:
     if isinstance(value, dict) and depth:
         said = islice(filter(None, (_message_in(value.get(name), depth - 1) for name in _MESSAGE_FIELDS)), 1)
         if isinstance(value.get("loc"), list):
-            place = ".".join(map(str, value["loc"]))
-            said = (f"{place[:200]}: {message}" for message in said)
+            path = ".".join(map(str, value["loc"]))
+            said = (f"{path[:200]}: {message}" for message in said)
     elif isinstance(value, list) and depth:
         said = (_message_in(entry, depth - 1) for entry in value[:_MOST_MESSAGES])
     return "; ".join(filter(None, said)) or encode_json(value)[:_BODY_SHOWN].decode("utf-8", "ignore")

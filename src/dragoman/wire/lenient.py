@@ -111,7 +111,7 @@ def repaired(value: Any, shape: type[_Shape], *, needed: frozenset[str] = frozen
     try:
         return msgspec.convert(None if readable is _UNREADABLE else readable, shape)
     except msgspec.ValidationError as error:
-        raise _not_of_shape(str(error)) from None  # it names the place and the types, never the value
+        raise _not_of_shape(str(error)) from None  # it names the path and the types, never the value
     except UnicodeEncodeError:
         raise _not_of_shape("a text holds half a surrogate pair") from None
 

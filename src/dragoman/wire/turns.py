@@ -66,7 +66,7 @@ class Turns(ConversationEncoder):
         """Return for each anchor its turn and how many blocks that has up to it; without any, the whole last turn."""
         known: list[int] = []
         if anchors:
-            known = [place for place in sorted(set(anchors)) if 0 <= place < len(self.ends) and self.ends[place] >= 0]
+            known = [each for each in sorted(set(anchors)) if 0 <= each < len(self.ends) and self.ends[each] >= 0]
         if known or not self.role:
             return [(bisect_right(self.starts, anchor) - 1, self.ends[anchor]) for anchor in known]
         return [(len(self.over), len(self.blocks))]

@@ -132,17 +132,17 @@ def calculate(expression: str) -> Number:
 
 def _require_tokens(text: str) -> None:
     """Refuse what no arithmetic has before Python's own parser sees it."""
-    place = 0
-    while place < len(text):
-        found = _TOKEN.match(text, place)
+    offset = 0
+    while offset < len(text):
+        found = _TOKEN.match(text, offset)
         if found is None:
-            raise _refused(f"{text[place]!r} has no place in it")
+            raise _refused(f"{text[offset]!r} has no offset in it")
         word = found[0]
         is_name = word[0].isalpha() or word[0] == "_"
         if is_name and word not in _FUNCTIONS and word not in _CONSTANTS:
             known = ", ".join((*_CONSTANTS, *_FUNCTIONS))
             raise _refused(f"{word[:40]!r} is not known; known are {known}")
-        place = found.end()
+        offset = found.end()
 
 
 def _value(node: ast.expr) -> Number:

@@ -131,12 +131,12 @@ async def _context(chat: Chat, _argument: str) -> None:
     counter = find_counter(*_invocation(chat))
     rows = [("", "system", count_words(counter.count(built.system)), built.system)] if built.system else []
     last = len(built.messages) - 1
-    for place, message in enumerate(built.messages):
+    for index, message in enumerate(built.messages):
         text = " ".join(part_text(part) for part in message.parts)
         is_folded = message.role is Role.USER and text.startswith(MARKER)
-        is_screen = place == last and text.startswith("# [Live Screen]")
+        is_screen = index == last and text.startswith("# [Live Screen]")
         level = "folded" if is_folded else "screen" if is_screen else "live"
-        cached = " ⚓" if place in built.cache_anchors else ""
+        cached = " ⚓" if index in built.cache_anchors else ""
         size = count_words(count_message(message, counter))
         rows.append((f"{level}{cached}", message.role.value, size, text[:400]))
     if built.tool_specs:

@@ -1,4 +1,4 @@
-"""A reply on a terminal that can move its cursor: Markdown block by block, panels, and one place for what passes.
+"""A reply on a terminal that can move its cursor: Markdown block by block, panels, and one line for passing messages.
 
 What is whole is printed once and stays; only the block that still grows, and a line that says what is done, are drawn
 again, and these never take more lines than the screen has: nothing that has scrolled off is printed twice.
@@ -57,7 +57,7 @@ class RichView(ReplyView):
         self._is_first = True  # whether nothing of this reply is printed yet
 
     def begin(self) -> None:
-        """Make a place for what passes."""
+        """Open the line for passing messages."""
         from rich.live import Live
 
         super().begin()
@@ -76,7 +76,7 @@ class RichView(ReplyView):
         self._tick()
 
     def end(self) -> None:
-        """Print what is left, and take that place away."""
+        """Print what is left, and remove the line for passing messages."""
         super().end()
         if self._timer is not None:
             self._timer.cancel()

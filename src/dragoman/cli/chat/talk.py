@@ -111,12 +111,12 @@ class Talk:
     async def undo(self) -> str:
         """Go on in a new session that ends before the last turn; return what was said in that."""
         entries = self._required().entries
-        place = _last_turn(entries)
-        if place is None:
+        index = _last_turn(entries)
+        if index is None:
             raise InvalidValue("there is nothing to undo: nothing was said here")
-        said = next(entry for entry in entries[place:] if _is_said(entry))
+        said = next(entry for entry in entries[index:] if _is_said(entry))
         assert isinstance(said, ModelInputEntry)
-        await self.fork(serial=place - 1)
+        await self.fork(serial=index - 1)
         return " ".join(part.text for part in said.parts if isinstance(part, Text))
 
     # ------------------------------------------------------------ talking
@@ -249,13 +249,13 @@ def last_model(session: Session) -> str | None:
 
 def _last_turn(entries: Sequence[HistoryEntry]) -> int | None:
     """Where the last turn begins: with what a person said last, or with the run in which that was said."""
-    said = next((place for place in range(len(entries) - 1, -1, -1) if _is_said(entries[place])), None)
+    said = next((index for index in range(len(entries) - 1, -1, -1) if _is_said(entries[index])), None)
     if said is None:
         return None
-    for place in range(said - 1, -1, -1):
-        if isinstance(entries[place], RunStartedEntry):
-            return place
-        if isinstance(entries[place], RunFinishedEntry):
+    for index in range(said - 1, -1, -1):
+        if isinstance(entries[index], RunStartedEntry):
+            return index
+        if isinstance(entries[index], RunFinishedEntry):
             break
     return said
 

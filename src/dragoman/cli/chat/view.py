@@ -87,7 +87,7 @@ class ReplyView(DeltaFollower):
         """Draw what went wrong; whether it is tried again is not known yet."""
 
     def draw_doing(self, words: str) -> None:
-        """Say what is done now, where there is a place for what passes."""
+        """Say what is done now, where there is a line for passing messages."""
 
     # ------------------------------------------------------------ steps
 

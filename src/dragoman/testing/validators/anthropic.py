@@ -75,16 +75,16 @@ def somebody_speaks(request: Request) -> Iterator[str]:
         yield "messages: empty"
     for turn in request.turns:
         if (turn.calls and turn.role != "assistant") or (turn.results and turn.role != "user"):
-            yield f"{turn.place}: tool blocks of the other side"
+            yield f"{turn.path}: tool blocks of the other side"
 
 
 def nothing_is_blank(request: Request) -> Iterator[str]:
-    for place, blocks in _messages(request):
+    for path, blocks in _messages(request):
         for index, block in enumerate(blocks):
             if block["type"] == "text" and not block["text"].strip():
-                yield f"{place}.content[{index}]: blank text"
+                yield f"{path}.content[{index}]: blank text"
     # An assistant turn of no blocks at all is accepted.
-    yield from (f"{place}.content: an empty list" for place, blocks in _messages(request, "user") if not blocks)
+    yield from (f"{path}.content: an empty list" for path, blocks in _messages(request, "user") if not blocks)
     system = request.body.get("system")
     texts = [system] if isinstance(system, str) else [block["text"] for block in system or ()]
     if any(not text.strip() for text in texts):
@@ -92,56 +92,56 @@ def nothing_is_blank(request: Request) -> Iterator[str]:
 
 
 def results_come_first(request: Request) -> Iterator[str]:
-    for place, blocks in _messages(request, "user"):
+    for path, blocks in _messages(request, "user"):
         kinds = [block["type"] == "tool_result" for block in blocks]
         if kinds != sorted(kinds, reverse=True):
-            yield f"{place}: something stands before a tool result"
+            yield f"{path}: something stands before a tool result"
 
 
 def history_has_its_tools(request: Request) -> Iterator[str]:
     if not request.body.get("tools"):
-        yield from (f"{turn.place}: tool blocks, and no tools" for turn in request.turns if turn.calls or turn.results)
+        yield from (f"{turn.path}: tool blocks, and no tools" for turn in request.turns if turn.calls or turn.results)
 
 
 def cache_marks_are_legal(request: Request) -> Iterator[str]:
     body, system = request.body, request.body.get("system")
-    places = [(place, block) for place, blocks in _messages(request) for block in blocks]
-    places += [("tools", tool) for tool in body.get("tools") or ()]
-    places += [("system", block) for block in (system if isinstance(system, list) else ())]
-    marked = [(place, block) for place, block in places if block.get("cache_control")]
+    markable = [(path, block) for path, blocks in _messages(request) for block in blocks]
+    markable += [("tools", tool) for tool in body.get("tools") or ()]
+    markable += [("system", block) for block in (system if isinstance(system, list) else ())]
+    marked = [(path, block) for path, block in markable if block.get("cache_control")]
     if len(marked) + bool(body.get("cache_control")) > CACHE_MARKS:
         yield f"cache_control: {len(marked)} marks, {CACHE_MARKS} are allowed"
-    for place, block in marked:
+    for path, block in marked:
         if block.get("type") in THINKING or block.get("defer_loading"):
-            yield f"{place}: a cache mark on thinking or on a tool that is loaded later"
+            yield f"{path}: a cache mark on thinking or on a tool that is loaded later"
 
 
 def thinking_is_signed(request: Request) -> Iterator[str]:
-    for place, blocks in _messages(request, "assistant"):
+    for path, blocks in _messages(request, "assistant"):
         for index, block in enumerate(blocks):
             if block["type"] == "thinking" and not block["signature"] and request.provider not in UNSIGNED:
-                yield f"{place}.content[{index}]: thinking without a signature"
+                yield f"{path}.content[{index}]: thinking without a signature"
 
 
 def thinking_is_not_last(request: Request) -> Iterator[str]:
-    for place, blocks in _messages(request, "assistant"):
+    for path, blocks in _messages(request, "assistant"):
         if blocks and blocks[-1]["type"] in THINKING:
-            yield f"{place}: the last block of an assistant turn is thinking"
+            yield f"{path}: the last block of an assistant turn is thinking"
 
 
 def the_end_is_open(request: Request) -> Iterator[str]:
     if not request.turns or request.turns[-1].role != "assistant":
         return
-    place, blocks = list(_messages(request, "assistant"))[-1]
+    path, blocks = list(_messages(request, "assistant"))[-1]
     last = blocks[-1] if blocks else {"type": ""}
     # A turn that paused on one of the provider's own tools is sent back as it is.
     paused = any(block["type"] in ("server_tool_use", "mcp_tool_use", "compaction") for block in blocks)
     if not paused and request.model and not _PREFILL.search(request.model):
-        yield f"{place}: the last turn is the assistant's, which this model refuses"
+        yield f"{path}: the last turn is the assistant's, which this model refuses"
     if last["type"] == "text" and last["text"] != last["text"].rstrip():
-        yield f"{place}: the last assistant text ends in white space"
+        yield f"{path}: the last assistant text ends in white space"
     if not request.body.get("thinking") and not paused and any(block["type"] in THINKING for block in blocks):
-        yield f"{place}: thinking in the last turn, and thinking is off"
+        yield f"{path}: thinking in the last turn, and thinking is off"
 
 
 def budgets_leave_room(request: Request) -> Iterator[str]:
@@ -159,9 +159,9 @@ def budgets_leave_room(request: Request) -> Iterator[str]:
 def loops_begin_with_thinking(request: Request) -> Iterator[str]:
     if not _thinks(request) or len(request.turns) < 2 or not request.turns[-1].results:
         return
-    place, blocks = list(_messages(request, "assistant"))[-1]
+    path, blocks = list(_messages(request, "assistant"))[-1]
     if blocks[0]["type"] not in THINKING:
-        yield f"{place}: a tool loop that does not begin with thinking"
+        yield f"{path}: a tool loop that does not begin with thinking"
 
 
 def settings_are_in_range(request: Request) -> Iterator[str]:

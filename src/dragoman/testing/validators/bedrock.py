@@ -54,8 +54,8 @@ def check_types(body: Body, model: str) -> list[str]:
 def read_turns(body: Body) -> list[Turn]:
     """Return the messages as turns; tools that the service runs itself are left out."""
     turns: list[Turn] = []
-    for place, role, blocks in _messages(body):
-        turn = Turn(place, role)
+    for path, role, blocks in _messages(body):
+        turn = Turn(path, role)
         for block in blocks:
             if "toolUse" in block and "type" not in block["toolUse"]:
                 turn.calls.append(Call(block["toolUse"]["toolUseId"], block["toolUse"]["name"]))
@@ -96,110 +96,110 @@ def turns_alternate(request: Request) -> Iterator[str]:
     if not request.turns:
         yield "messages: empty"
     elif request.turns[0].role != "user" and not _family(request).assistant_first:
-        yield f"{request.turns[0].place}: the first turn is not the user's"
+        yield f"{request.turns[0].path}: the first turn is not the user's"
     for before, turn in pairwise(request.turns):
         if before.role == turn.role:
-            yield f"{turn.place}: two turns of the {turn.role} in a row"
+            yield f"{turn.path}: two turns of the {turn.role} in a row"
     for turn in request.turns:
         if (turn.calls and turn.role != "assistant") or (turn.results and turn.role != "user"):
-            yield f"{turn.place}: tool blocks of the other side"
+            yield f"{turn.path}: tool blocks of the other side"
 
 
 def nothing_is_blank(request: Request) -> Iterator[str]:
-    for place, _, blocks in _messages(request.body):
+    for path, _, blocks in _messages(request.body):
         if not blocks:
-            yield f"{place}: no content"
+            yield f"{path}: no content"
         for block in blocks:
             inner = block["toolResult"]["content"] if "toolResult" in block else [block]
             if not inner:
-                yield f"{place}: a tool result of nothing"
+                yield f"{path}: a tool result of nothing"
             if any("text" in part and not part["text"].strip() for part in inner):
-                yield f"{place}: blank text"
+                yield f"{path}: blank text"
     if any("text" in block and not block["text"].strip() for block in request.body.get("system") or ()):
         yield "system: blank text"
 
 
 def history_has_its_tools(request: Request) -> Iterator[str]:
     if not _tools(request):
-        yield from (f"{turn.place}: tool blocks, no toolConfig" for turn in request.turns if turn.calls or turn.results)
+        yield from (f"{turn.path}: tool blocks, no toolConfig" for turn in request.turns if turn.calls or turn.results)
 
 
 def tool_blocks_are_alone(request: Request) -> Iterator[str]:
-    for place, _, blocks in _messages(request.body):
+    for path, _, blocks in _messages(request.body):
         kinds = set().union(*blocks)
         beside = kinds & SPOKEN
         if _family(request).tool_blocks_alone and beside and kinds & {"toolUse", "toolResult"}:
-            yield f"{place}: {', '.join(sorted(beside))} beside tool blocks"
+            yield f"{path}: {', '.join(sorted(beside))} beside tool blocks"
 
 
 def media_are_taken(request: Request) -> Iterator[str]:
     family = _family(request)
-    for place, _, blocks in _messages(request.body):
+    for path, _, blocks in _messages(request.body):
         parts = [part for block in blocks for part in block.get("toolResult", {}).get("content", [block])]
         if not family.video and any("video" in part for part in parts):
-            yield f"{place}: this family takes no video"
+            yield f"{path}: this family takes no video"
         if not family.s3_images and any("s3Location" in part["image"]["source"] for part in parts if "image" in part):
-            yield f"{place}: this family takes no image from S3"
+            yield f"{path}: this family takes no image from S3"
 
 
 def status_is_known(request: Request) -> Iterator[str]:
     if _family(request).result_status:
         return
-    for place, _, blocks in _messages(request.body):
+    for path, _, blocks in _messages(request.body):
         if any("status" in block.get("toolResult", {}) for block in blocks):
-            yield f"{place}: this family takes no status of a tool result"
+            yield f"{path}: this family takes no status of a tool result"
 
 
 def reasoning_is_claudes(request: Request) -> Iterator[str]:
-    for place, _, blocks in _messages(request.body):
+    for path, _, blocks in _messages(request.body):
         written = [block["reasoningContent"] for block in blocks if "reasoningContent" in block]
         if written and not _family(request).reasoning:
-            yield f"{place}: this family takes no reasoning back"
+            yield f"{path}: this family takes no reasoning back"
         if any(not inner["reasoningText"].get("signature") for inner in written if "reasoningText" in inner):
-            yield f"{place}: reasoning without a signature"
+            yield f"{path}: reasoning without a signature"
         if blocks and "reasoningContent" in blocks[-1]:
-            yield f"{place}: the last block of a turn is reasoning"
+            yield f"{path}: the last block of a turn is reasoning"
 
 
 def cache_points_are_legal(request: Request) -> Iterator[str]:
     lists = [("toolConfig", _tools(request)), ("system", request.body.get("system") or [])]
-    lists += [(place, blocks) for place, _, blocks in _messages(request.body)]
+    lists += [(path, blocks) for path, _, blocks in _messages(request.body)]
     count = sum("cachePoint" in block for _, blocks in lists for block in blocks)
     if count > CACHE_POINTS:
         yield f"cachePoint: {count} of them, {CACHE_POINTS} are allowed"
     if count and not _family(request).cache_points:
         yield "cachePoint: this family takes none"
-    for place, blocks in lists:
+    for path, blocks in lists:
         for before, block in pairwise([{}, *blocks]):
             if "cachePoint" in block and (not before or before.keys() & {"document", "video", "reasoningContent"}):
-                yield f"{place}: a cache point after nothing, a document, a video or reasoning"
+                yield f"{path}: a cache point after nothing, a document, a video or reasoning"
 
 
 def documents_are_named(request: Request) -> Iterator[str]:
     names: list[str] = []
-    for place, _, blocks in _messages(request.body):
+    for path, _, blocks in _messages(request.body):
         held = [block["document"] for block in blocks if "document" in block]
         if held and not any("text" in block or "toolResult" in block for block in blocks):
-            yield f"{place}: a document without text beside it"
+            yield f"{path}: a document without text beside it"
         for block in blocks:
             for part in block.get("toolResult", {}).get("content", ()):
                 held += [part["document"]] if "document" in part else []
         for document in held:
             if not DOCUMENT_NAME.fullmatch(document["name"]):
-                yield f"{place}: the document name {document['name']!r} does not match {DOCUMENT_NAME.pattern}"
+                yield f"{path}: the document name {document['name']!r} does not match {DOCUMENT_NAME.pattern}"
         names += [document["name"] for document in held]
     yield from (f"messages: two documents are named {name!r}" for name in repeated(names))
 
 
 def the_end_is_open(request: Request) -> Iterator[str]:
-    places = list(_messages(request.body))
-    if not places or places[-1][1] != "assistant" or not places[-1][2]:
+    messages = list(_messages(request.body))
+    if not messages or messages[-1][1] != "assistant" or not messages[-1][2]:
         return
-    place, _, blocks = places[-1]
+    path, _, blocks = messages[-1]
     if not _family(request).prefill:
-        yield f"{place}: the last turn is the assistant's"
+        yield f"{path}: the last turn is the assistant's"
     if "text" in blocks[-1] and blocks[-1]["text"] != blocks[-1]["text"].rstrip():
-        yield f"{place}: the last assistant text ends in white space"
+        yield f"{path}: the last assistant text ends in white space"
 
 
 def choices_are_free_to_think(request: Request) -> Iterator[str]:
@@ -212,11 +212,11 @@ def choices_are_free_to_think(request: Request) -> Iterator[str]:
 
 
 def loops_begin_with_thinking(request: Request) -> Iterator[str]:
-    places = list(_messages(request.body))
-    if not _thinks(request) or len(places) < 2 or not request.turns[-1].results:
+    messages = list(_messages(request.body))
+    if not _thinks(request) or len(messages) < 2 or not request.turns[-1].results:
         return
-    if "reasoningContent" not in places[-2][2][0]:
-        yield f"{places[-2][0]}: a tool loop that does not begin with thinking"
+    if "reasoningContent" not in messages[-2][2][0]:
+        yield f"{messages[-2][0]}: a tool loop that does not begin with thinking"
 
 
 RULES: tuple[Rule, ...] = (

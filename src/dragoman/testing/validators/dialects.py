@@ -1,6 +1,6 @@
 """Fields and parts that vendors add to an API that is not theirs, as data: legal there, unknown to the API's own types.
 
-Each was seen in recorded traffic that the vendor answered, or is in its documentation. A place is written like
+Each was seen in recorded traffic that the vendor answered, or is in its documentation. A path is written like
 `messages[].content[]`; a field maps to the kinds of value that it may have.
 """
 
@@ -20,12 +20,12 @@ _FLAG: _Kinds = (bool,)
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one vendor adds: fields by place, values of known fields, and types of list entries that stand alone."""
+    """What one vendor adds: fields by path, values of known fields, and types of list entries that stand alone."""
 
     fields: dict[str, Fields] = {}
     values: dict[str, dict[str, frozenset[str | None]]] = {}
     entries: dict[str, frozenset[str]] = {}
-    # Fields that the API's own types demand and this vendor does not, by place, and by `place:type` for single types.
+    # Fields that the API's own types demand and this vendor does not, by path, and by `path:type` for single types.
     defaults: dict[str, dict[str, Any]] = {}
     # A null is the same as an absent field.
     nulls: bool = False
@@ -144,7 +144,7 @@ _NOTHING = Additions()
 
 
 def without_additions(body: dict[str, Any], provider: str) -> dict[str, Any]:
-    """Return the body as the API's own types know it: what this vendor may add is taken out, at every place."""
+    """Return the body as the API's own types know it: what this vendor may add is taken out, at every path."""
     additions = DIALECTS.get(provider, _NOTHING)
     if additions is _NOTHING:
         return body
@@ -153,9 +153,9 @@ def without_additions(body: dict[str, Any], provider: str) -> dict[str, Any]:
     return plain
 
 
-def _plain(value: Any, place: str, additions: Additions) -> Any:
+def _plain(value: Any, path: str, additions: Additions) -> Any:
     if isinstance(value, list):
-        inside = f"{place}[]"
+        inside = f"{path}[]"
         own = additions.entries.get(inside, frozenset())
         return [
             _plain(entry, inside, additions)
@@ -164,14 +164,14 @@ def _plain(value: Any, place: str, additions: Additions) -> Any:
         ]
     if not isinstance(value, dict):
         return value
-    if place.count(".") > 2:  # nothing is added further down, where the callers' own schemas and arguments are
+    if path.count(".") > 2:  # nothing is added further down, where the callers' own schemas and arguments are
         return value
-    fields, values = additions.fields.get(place, {}), additions.values.get(place, {})
-    plain = {**additions.defaults.get(place, {}), **additions.defaults.get(f"{place}:{value.get('type')}", {})}
+    fields, values = additions.fields.get(path, {}), additions.values.get(path, {})
+    plain = {**additions.defaults.get(path, {}), **additions.defaults.get(f"{path}:{value.get('type')}", {})}
     for name, inner in value.items():
         if (name in fields and isinstance(inner, fields[name])) or (inner is None and additions.nulls):
             continue
         if name in values and isinstance(inner, (str, type(None))) and inner in values[name]:
             continue
-        plain[name] = _plain(inner, f"{place}.{name}" if place else name, additions)
+        plain[name] = _plain(inner, f"{path}.{name}" if path else name, additions)
     return plain

@@ -57,10 +57,10 @@ def _published() -> list[Any]:
 def read_turns(body: Body) -> list[Turn]:
     """Return the contents as turns, calls in a row as one. A result is known by its function's name."""
     turns: list[Turn] = []
-    for place, role, parts in _contents(body):
+    for path, role, parts in _contents(body):
         calls = [part["functionCall"] for part in parts if "functionCall" in part]
         if not (calls and turns and turns[-1].calls):
-            turns.append(Turn(place, role))
+            turns.append(Turn(path, role))
         turns[-1].calls += [Call(call.get("id") or "", call.get("name") or "") for call in calls]
         answered = (part["functionResponse"] for part in parts if "functionResponse" in part)
         turns[-1].results += [response.get("name") or "" for response in answered]
@@ -85,67 +85,67 @@ def _declared(request: Request) -> list[str]:
 
 def ids_pair(request: Request) -> Iterator[str]:
     called: dict[str, str] = {}
-    for place, _, parts in _contents(request.body):
+    for path, _, parts in _contents(request.body):
         for part in parts:
             call, response = part.get("functionCall") or {}, part.get("functionResponse") or {}
             if call.get("id") in called:
-                yield f"{place}: the id {call['id']!r} is used twice"
+                yield f"{path}: the id {call['id']!r} is used twice"
             if call.get("id"):
                 called[call["id"]] = call.get("name") or ""
             if response.get("id") and called and called.get(response["id"]) != response.get("name"):
-                yield f"{place}: the response {response['id']!r} answers no call of {response.get('name')!r}"
+                yield f"{path}: the response {response['id']!r} answers no call of {response.get('name')!r}"
 
 
 def calls_are_answered(request: Request) -> Iterator[str]:
     for turn, after in with_next(request.turns):
         wanted = Counter(call.name for call in turn.calls)
         if wanted and (after is None or wanted != Counter(after.results)):
-            yield f"{turn.place}: not every call has one response in the content right after it"
+            yield f"{turn.path}: not every call has one response in the content right after it"
 
 
 def responses_answer_calls(request: Request) -> Iterator[str]:
     before: Turn | None = None
     for turn in request.turns:
         if turn.results and (before is None or not before.calls):
-            yield f"{turn.place}: function responses that follow no function calls"
+            yield f"{turn.path}: function responses that follow no function calls"
         before = turn
 
 
 def responses_are_alone(request: Request) -> Iterator[str]:
-    for place, _, parts in _contents(request.body):
+    for path, _, parts in _contents(request.body):
         kinds = {"functionResponse" in part for part in parts}
         if len(kinds) == 2:
-            yield f"{place}: function responses beside something else"
+            yield f"{path}: function responses beside something else"
 
 
 def calls_follow_the_user(request: Request) -> Iterator[str]:
     before: Turn | None = None
     for turn in request.turns:
         if turn.calls and (before is None or before.role == "model"):
-            yield f"{turn.place}: a function call that follows neither the user nor a function response"
+            yield f"{turn.path}: a function call that follows neither the user nor a function response"
         before = turn
 
 
 def there_are_parts(request: Request) -> Iterator[str]:
     if not request.body["contents"]:
         yield "contents: empty"
-    for place, role, parts in _contents(request.body):
+    for path, role, parts in _contents(request.body):
         if not parts:
-            yield f"{place}: no parts"
+            yield f"{path}: no parts"
         if role not in ("user", "model"):
-            yield f"{place}: the role {role!r}"
+            yield f"{path}: the role {role!r}"
 
 
 def parts_have_one_content(request: Request) -> Iterator[str]:
     system = _camel(request.body).get("systemInstruction")
-    places = list(_contents(request.body))
+    contents = list(_contents(request.body))
     if system is not None:
-        places.append(("systemInstruction", "", [_camel(part) for part in system.get("parts") or ()]))
-    for place, _, parts in places:
+        contents.append(("systemInstruction", "", [_camel(part) for part in system.get("parts") or ()]))
+    for path, _, parts in contents:
         for index, part in enumerate(parts):
             held = DATA & part.keys()
             if len(held) > 1 or not part:
-                yield f"{place}.parts[{index}]: {len(held)} contents in one part"
+                yield f"{path}.parts[{index}]: {len(held)} contents in one part"
 
 
 def calls_are_signed(request: Request) -> Iterator[str]:
@@ -154,15 +154,15 @@ def calls_are_signed(request: Request) -> Iterator[str]:
     if found is None or int(found[1]) < 3:
         return
     steps: list[tuple[str, list[dict[str, Any]]]] = []
-    for place, role, parts in _contents(request.body):
+    for path, role, parts in _contents(request.body):
         if role == "user" and not any("functionResponse" in part for part in parts):
             steps = []
         elif any("functionCall" in part for part in parts):
-            steps.append((place, parts))
-    for place, parts in steps:
+            steps.append((path, parts))
+    for path, parts in steps:
         first = next(part for part in parts if "functionCall" in part)
         if not first.get("thoughtSignature"):
-            yield f"{place}: the first function call has no thought signature"
+            yield f"{path}: the first function call has no thought signature"
 
 
 def caches_are_not_repeated(request: Request) -> Iterator[str]:
@@ -181,7 +181,7 @@ def choices_are_declared(request: Request) -> Iterator[str]:
 
 def the_user_is_last(request: Request) -> Iterator[str]:
     if request.turns and request.turns[-1].role == "model":
-        yield f"{request.turns[-1].place}: the last content is the model's"
+        yield f"{request.turns[-1].path}: the last content is the model's"
 
 
 RULES: tuple[Rule, ...] = (

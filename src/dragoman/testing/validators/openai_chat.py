@@ -77,12 +77,12 @@ def read_turns(body: Body) -> list[Turn]:
     """Return the messages as turns; the tool messages in a row are one."""
     turns: list[Turn] = []
     for index, message in enumerate(body["messages"]):
-        role, place = message["role"], f"messages[{index}]"
+        role, path = message["role"], f"messages[{index}]"
         if role == "tool" and turns and turns[-1].role == "tool":
             turns[-1].results.append(message["tool_call_id"])
             continue
         calls = [Call(call["id"], _function(call).get("name", "")) for call in message.get("tool_calls") or ()]
-        turns.append(Turn(place, role, calls, [message["tool_call_id"]] if role == "tool" else []))
+        turns.append(Turn(path, role, calls, [message["tool_call_id"]] if role == "tool" else []))
     return turns
 
 
@@ -111,29 +111,29 @@ def nothing_is_empty(request: Request) -> Iterator[str]:
     empty = not _vendor(request).empty_lists
     if empty and request.body.get("tools") == []:
         yield "tools: an empty list"
-    for place, message in _messages(request):
+    for path, message in _messages(request):
         if empty and message.get("tool_calls") == []:
-            yield f"{place}.tool_calls: an empty list"
+            yield f"{path}.tool_calls: an empty list"
         if message.get("content") == [] and not message.get("tool_calls"):
-            yield f"{place}.content: an empty list"
+            yield f"{path}.content: an empty list"
 
 
 def assistants_say_something(request: Request) -> Iterator[str]:
-    for place, message in _messages(request, "assistant"):
+    for path, message in _messages(request, "assistant"):
         said = message.get("content")
         other = any(message.get(name) for name in ("tool_calls", "refusal", "audio", "function_call"))
         # An empty string is taken by all but Mistral, which wants words or calls.
         if not other and (said is None or (not said and request.provider == "mistral")):
-            yield f"{place}: neither content nor tool calls"
+            yield f"{path}: neither content nor tool calls"
 
 
 def arguments_are_objects(request: Request) -> Iterator[str]:
     if not _vendor(request).object_arguments:
         return
-    for place, message in _messages(request, "assistant"):
+    for path, message in _messages(request, "assistant"):
         for call in message.get("tool_calls") or ():
             if "function" in call and not is_object_text(call["function"]["arguments"]):
-                yield f"{place}: the arguments of {call['id']!r} are no JSON object"
+                yield f"{path}: the arguments of {call['id']!r} are no JSON object"
 
 
 def choices_have_tools(request: Request) -> Iterator[str]:
@@ -156,14 +156,14 @@ def settings_agree(request: Request) -> Iterator[str]:
 
 def roles_are_known(request: Request) -> Iterator[str]:
     if not _vendor(request).developer:
-        yield from (f"{place}: only OpenAI has a developer role" for place, _ in _messages(request, "developer"))
+        yield from (f"{path}: only OpenAI has a developer role" for path, _ in _messages(request, "developer"))
 
 
 def roles_are_in_order(request: Request) -> Iterator[str]:
     order = _vendor(request).order
-    for (_, before), (place, message) in pairwise(_messages(request)):
+    for (_, before), (path, message) in pairwise(_messages(request)):
         if message["role"] not in order.get(before["role"], {message["role"]}):
-            yield f"{place}: {message['role']} after {before['role']}"
+            yield f"{path}: {message['role']} after {before['role']}"
 
 
 def the_last_turn_is_not_the_models(request: Request) -> Iterator[str]:
@@ -174,18 +174,18 @@ def the_last_turn_is_not_the_models(request: Request) -> Iterator[str]:
 
 def content_is_plain_text(request: Request) -> Iterator[str]:
     if _vendor(request).plain_text:
-        for place, message in _messages(request):
+        for path, message in _messages(request):
             if not isinstance(message.get("content"), (str, type(None))):
-                yield f"{place}.content: not a string"
+                yield f"{path}.content: not a string"
 
 
 def thinking_is_echoed(request: Request) -> Iterator[str]:
     """DeepSeek in thinking mode: every turn with calls has the field, if only as empty text."""
     if not _vendor(request).echoes_thinking or not _thinks(request):
         return
-    for place, message in _messages(request, "assistant"):
+    for path, message in _messages(request, "assistant"):
         if message.get("tool_calls") and "reasoning_content" not in message:
-            yield f"{place}: a turn with calls has no reasoning_content"
+            yield f"{path}: a turn with calls has no reasoning_content"
 
 
 def _thinks(request: Request) -> bool:
@@ -195,7 +195,7 @@ def _thinks(request: Request) -> bool:
 
 def history_has_its_tools(request: Request) -> Iterator[str]:
     if _vendor(request).tools_for_history and not request.body.get("tools"):
-        yield from (f"{turn.place}: calls in the history, and no tools" for turn in request.turns if turn.calls)
+        yield from (f"{turn.path}: calls in the history, and no tools" for turn in request.turns if turn.calls)
 
 
 def cache_marks_are_few(request: Request) -> Iterator[str]:

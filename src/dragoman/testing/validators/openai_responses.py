@@ -40,10 +40,10 @@ def read_turns(body: Body) -> list[Turn]:
     """Return the items as turns: what the model put out, what its tools gave back, what others said."""
     turns: list[Turn] = []
     searches = {item.get("call_id") for _, item in _items(body) if _kind(item) == "tool_search_call"}
-    for place, item in _items(body):
+    for path, item in _items(body):
         side = _side(item)
         if not turns or turns[-1].role != side:
-            turns.append(Turn(place, side))
+            turns.append(Turn(path, side))
         if item.get("type") in OUTPUTS:
             turns[-1].calls.append(Call(item["call_id"], item["name"]))
         elif side == "tool" and item["call_id"] not in searches:
@@ -76,24 +76,24 @@ def _declared(request: Request) -> list[str]:
 def there_is_input(request: Request) -> Iterator[str]:
     if not request.body.get("input") and not request.continues and not request.body.get("prompt"):
         yield "input: empty"
-    for place, item in _items(request.body):
+    for path, item in _items(request.body):
         if _kind(item) == "message" and item["content"] == []:
-            yield f"{place}.content: an empty list"
+            yield f"{path}.content: an empty list"
 
 
 def item_ids_are_legal(request: Request) -> Iterator[str]:
-    given = [(place, item) for place, item in _items(request.body) if item.get("id") is not None]
-    for place, item in given:
+    given = [(path, item) for path, item in _items(request.body) if item.get("id") is not None]
+    for path, item in given:
         pattern = ITEM_IDS.get(_kind(item))
         if request.provider in OPENAI and pattern is not None and not pattern.fullmatch(item["id"]):
-            yield f"{place}: the item id {item['id']!r} does not match {pattern.pattern}"
+            yield f"{path}: the item id {item['id']!r} does not match {pattern.pattern}"
     yield from (f"input: the item {item_id!r} is there twice" for item_id in repeated(item["id"] for _, item in given))
 
 
 def reasoning_is_followed(request: Request) -> Iterator[str]:
-    for (place, item), after in with_next(list(_items(request.body))):
+    for (path, item), after in with_next(list(_items(request.body))):
         if _kind(item) == "reasoning" and (after is None or _side(after[1]) != "assistant"):
-            yield f"{place}: reasoning without the item that must follow it"
+            yield f"{path}: reasoning without the item that must follow it"
 
 
 def ids_have_their_reasoning(request: Request) -> Iterator[str]:
@@ -106,22 +106,22 @@ def ids_have_their_reasoning(request: Request) -> Iterator[str]:
     if stores or request.provider not in OPENAI or not _ALWAYS_REASONS.search(request.model):
         return
     reasoned = effort in ("none", "minimal")
-    for place, item in _items(request.body):
+    for path, item in _items(request.body):
         side = _side(item)
         reasoned = (reasoned or _kind(item) == "reasoning") and side != "user"
         if side == "assistant" and item.get("id") is not None and not reasoned:
-            yield f"{place}: the id {item['id']!r} without its reasoning item"
+            yield f"{path}: the id {item['id']!r} without its reasoning item"
 
 
 def nothing_refers_to_a_store(request: Request) -> Iterator[str]:
     if request.body.get("store") is not False:
         return
-    for place, item in _items(request.body):
+    for path, item in _items(request.body):
         kind = _kind(item)
         if kind == "item_reference":
-            yield f"{place}: a reference to an item, and nothing is stored"
+            yield f"{path}: a reference to an item, and nothing is stored"
         if kind == "reasoning" and not item.get("encrypted_content") and not item.get("content"):
-            yield f"{place}: reasoning without its encrypted content, and nothing is stored"
+            yield f"{path}: reasoning without its encrypted content, and nothing is stored"
     if request.body.get("previous_response_id"):
         yield "previous_response_id: nothing is stored"
 
@@ -134,13 +134,13 @@ def json_is_spoken_of(request: Request) -> Iterator[str]:
 
 
 def sides_use_their_parts(request: Request) -> Iterator[str]:
-    for place, item in _items(request.body):
+    for path, item in _items(request.body):
         if _kind(item) != "message" or not isinstance(item["content"], list):
             continue
         wanted = ("output_text", "refusal") if item["role"] == "assistant" else ("input_",)
         for index, part in enumerate(item["content"]):
             if not part["type"].startswith(wanted):
-                yield f"{place}.content[{index}]: {part['type']} in a message of the {item['role']}"
+                yield f"{path}.content[{index}]: {part['type']} in a message of the {item['role']}"
 
 
 def choices_have_tools(request: Request) -> Iterator[str]:
@@ -157,26 +157,26 @@ def choices_have_tools(request: Request) -> Iterator[str]:
 
 def outputs_are_of_their_kind(request: Request) -> Iterator[str]:
     kinds = {item["call_id"]: OUTPUTS[_kind(item)] for _, item in _items(request.body) if _kind(item) in OUTPUTS}
-    for place, item in _items(request.body):
+    for path, item in _items(request.body):
         if _side(item) == "tool" and kinds.get(item["call_id"], _kind(item)) != _kind(item):
-            yield f"{place}: {_kind(item)} for a call that wants {kinds[item['call_id']]}"
+            yield f"{path}: {_kind(item)} for a call that wants {kinds[item['call_id']]}"
 
 
 def arguments_are_objects(request: Request) -> Iterator[str]:
     if request.provider in OPENAI:
         return
-    for place, item in _items(request.body):
+    for path, item in _items(request.body):
         if _kind(item) == "function_call" and not is_object_text(item["arguments"]):
-            yield f"{place}: the arguments are no JSON object"
+            yield f"{path}: the arguments are no JSON object"
 
 
 def outputs_come_at_once(request: Request) -> Iterator[str]:
     """DeepSeek: nothing but further calls may stand between a call and its output."""
     if request.provider != "deepseek-responses":
         return
-    for (_, before), (place, item) in pairwise(_items(request.body)):
+    for (_, before), (path, item) in pairwise(_items(request.body)):
         if _kind(before) == "function_call" and _kind(item) not in ("function_call", "function_call_output"):
-            yield f"{place}: {_kind(item)} between a call and its output"
+            yield f"{path}: {_kind(item)} between a call and its output"
 
 
 RULES: tuple[Rule, ...] = (

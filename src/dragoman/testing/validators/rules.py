@@ -39,7 +39,7 @@ class Call(msgspec.Struct, frozen=True):
 class Turn(msgspec.Struct):
     """What one side said before the other spoke. `results` are the ids of the calls that it answers."""
 
-    place: str
+    path: str
     role: str
     calls: list[Call] = msgspec.field(default_factory=list)
     results: list[str] = msgspec.field(default_factory=list)
@@ -77,14 +77,14 @@ def pairing_rules(
         for turn in request.turns:
             for used in [*(call.id for call in turn.calls), *turn.results]:
                 if not pattern.fullmatch(used):
-                    yield f"{turn.place}: the id {used!r} does not match {pattern.pattern}"
+                    yield f"{turn.path}: the id {used!r} does not match {pattern.pattern}"
 
     def ids_are_unique(request: Request) -> Iterator[str]:
         seen: set[str] = set()
         for turn in request.turns:
             for call in turn.calls:
                 if call.id in seen:
-                    yield f"{turn.place}: the id {call.id!r} is used twice"
+                    yield f"{turn.path}: the id {call.id!r} is used twice"
                 seen.add(call.id)
             if reused:
                 seen.clear()
@@ -104,10 +104,10 @@ def name_rules(
     """The rules on the names of tools, numbered 6 and 7; `declared` returns the names that a request declares."""
 
     def names_are_legal(request: Request) -> Iterator[str]:
-        called = ((turn.place, call.name) for turn in request.turns for call in turn.calls)
-        for place, name in [*(("tools", name) for name in declared(request)), *called]:
+        called = ((turn.path, call.name) for turn in request.turns for call in turn.calls)
+        for path, name in [*(("tools", name) for name in declared(request)), *called]:
             if not legal_name.fullmatch(name):
-                yield f"{place}: the tool name {name!r} does not match {legal_name.pattern}"
+                yield f"{path}: the tool name {name!r} does not match {legal_name.pattern}"
 
     def names_are_unique(request: Request) -> Iterator[str]:
         yield from (f"tools: {name!r} is declared twice" for name in repeated(declared(request)))
@@ -123,7 +123,7 @@ def _calls_are_answered(request: Request) -> Iterator[str]:
         answered = set(after.results) if after is not None else set()
         for call in turn.calls:
             if call.id not in answered:
-                yield f"{turn.place}: the call {call.id!r} of {call.name!r} has no result right after it"
+                yield f"{turn.path}: the call {call.id!r} of {call.name!r} has no result right after it"
 
 
 def _results_answer_calls(request: Request) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _results_answer_calls(request: Request) -> Iterator[str]:
     for turn in request.turns:
         for result in turn.results:
             if result not in called and not (is_first and request.continues):
-                yield f"{turn.place}: the result {result!r} answers no call of the turn before"
+                yield f"{turn.path}: the result {result!r} answers no call of the turn before"
         called = {call.id for call in turn.calls}
         is_first = False
 
@@ -141,7 +141,7 @@ def _results_are_single(request: Request) -> Iterator[str]:
     for turn in request.turns:
         for result, count in Counter(turn.results).items():
             if count > 1:
-                yield f"{turn.place}: the call {result!r} has {count} results"
+                yield f"{turn.path}: the call {result!r} has {count} results"
 
 
 def with_next(values: Sequence[Value]) -> Iterator[tuple[Value, Value | None]]:

@@ -26,7 +26,7 @@ REPORTED = 5  # of the ways in which a body misses its type
 
 
 def check_published(published: Callable[[], list[Any]], body: Body) -> list[str]:
-    """Return where `body` departs from the types that `published` imports, each as a place and a reason.
+    """Return where `body` departs from the types that `published` imports, each as a path and a reason.
 
     A body that fits one of the types is right.
     """
@@ -46,17 +46,17 @@ def _misses(validator: Any, content: str, body: Body) -> list[str]:
         validator.validate_json(f"[{content}]", strict=True)
     except ValidationError as error:
         found = [
-            (_place(body, detail["loc"][1:]), detail["msg"])
+            (_path_of(body, detail["loc"][1:]), detail["msg"])
             for detail in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         # Every branch of a union reports; the one that went furthest says the most.
-        deepest = max(len(place) for place, _ in found)
-        said = {f"{_joined(place)}: {message}": None for place, message in found if len(place) == deepest}
+        deepest = max(len(path) for path, _ in found)
+        said = {f"{_joined(path)}: {message}": None for path, message in found if len(path) == deepest}
         return list(said)[:REPORTED]
     return []
 
 
-def _place(body: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+def _path_of(body: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """The steps of `location` that are keys of the body, and a last one that is missing; the rest name branches."""
     steps: list[int | str] = []
     here = body
@@ -69,8 +69,8 @@ def _place(body: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return tuple(steps)
 
 
-def _joined(place: tuple[int | str, ...]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".") or "body"
+def _joined(path: tuple[int | str, ...]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".") or "body"
 
 
 @cache
@@ -138,8 +138,8 @@ def _input_shape(operation: str) -> Any:
     return service.operation_model(operation).input_shape
 
 
-def _with_bytes(value: Any, shape: Any, place: str) -> tuple[Any, list[str]]:
-    """The value with its base64 read, as the SDK's user gives it, and the places where it is no base64."""
+def _with_bytes(value: Any, shape: Any, path: str) -> tuple[Any, list[str]]:
+    """The value with its base64 read, as the SDK's user gives it, and the paths where it is no base64."""
     problems: list[str] = []
 
     def read(inner: Any, member: Any, where: str) -> Any:
@@ -150,35 +150,35 @@ def _with_bytes(value: Any, shape: Any, place: str) -> tuple[Any, list[str]]:
     if shape.type_name == "structure" and not shape.is_document_type and isinstance(value, dict):
         known = shape.members
         return {
-            name: read(inner, known[name], f"{place}.{name}") if name in known else inner
+            name: read(inner, known[name], f"{path}.{name}") if name in known else inner
             for name, inner in value.items()
         }, problems
     if shape.type_name == "list" and isinstance(value, list):
-        return [read(inner, shape.member, f"{place}[{index}]") for index, inner in enumerate(value)], problems
+        return [read(inner, shape.member, f"{path}[{index}]") for index, inner in enumerate(value)], problems
     if shape.type_name == "blob":
         try:
             return base64.b64decode(value, validate=True), []
         except (binascii.Error, TypeError, ValueError):
-            return b"?", [f"{place.lstrip('.')}: not base64"]
+            return b"?", [f"{path.lstrip('.')}: not base64"]
     return value, problems
 
 
-def _beyond_bounds(value: Any, shape: Any, place: str) -> Iterator[str]:
+def _beyond_bounds(value: Any, shape: Any, path: str) -> Iterator[str]:
     """The bounds of the service's model that the SDK leaves to the service: patterns, greatest sizes, enumerations."""
     bounds = shape.metadata
     if shape.type_name == "structure" and not shape.is_document_type and isinstance(value, dict):
         for name, inner in value.items():
             if name in shape.members:
-                yield from _beyond_bounds(inner, shape.members[name], f"{place}.{name}")
+                yield from _beyond_bounds(inner, shape.members[name], f"{path}.{name}")
     elif shape.type_name == "list" and isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _beyond_bounds(inner, shape.member, f"{place}[{index}]")
+            yield from _beyond_bounds(inner, shape.member, f"{path}[{index}]")
     if isinstance(value, str):
         if "enum" in bounds and value not in bounds["enum"]:
-            yield f"{place.lstrip('.')}: {value!r} is none of {', '.join(bounds['enum'])}"
+            yield f"{path.lstrip('.')}: {value!r} is none of {', '.join(bounds['enum'])}"
         elif "pattern" in bounds and not re.fullmatch(bounds["pattern"], value):
-            yield f"{place.lstrip('.')}: {value[:80]!r} does not match {bounds['pattern'][:80]}"
+            yield f"{path.lstrip('.')}: {value[:80]!r} does not match {bounds['pattern'][:80]}"
     if isinstance(value, (str, list, bytes)) and len(value) > bounds.get("max", len(value)):
-        yield f"{place.lstrip('.')}: {len(value)} is more than {bounds['max']}"
+        yield f"{path.lstrip('.')}: {len(value)} is more than {bounds['max']}"
     elif isinstance(value, (int, float)) and not isinstance(value, bool) and value > bounds.get("max", value):
-        yield f"{place.lstrip('.')}: {value} is more than {bounds['max']}"
+        yield f"{path.lstrip('.')}: {value} is more than {bounds['max']}"

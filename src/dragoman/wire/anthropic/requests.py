@@ -262,9 +262,9 @@ def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: Encoder) 
 
 def _mark_last(end: int, blocks: list[dict[str, Any]]) -> None:
     """Mark the last of the first `end` blocks that can be cached."""
-    for place in range(end - 1, -1, -1):
-        if blocks[place]["type"] not in _UNCACHEABLE:
-            blocks[place] = {**blocks[place], **_CACHE_MARK}
+    for index in range(end - 1, -1, -1):
+        if blocks[index]["type"] not in _UNCACHEABLE:
+            blocks[index] = {**blocks[index], **_CACHE_MARK}
             return
 
 

@@ -204,10 +204,10 @@ class Encoder(Turns):
         if self.dialect.media_beside_results or _ATTACHMENTS.isdisjoint(block) or not self.has("toolResult"):
             self.blocks.append(block)
         else:  # into the last result; copied, since other encoders may share it
-            place = max(place for place, earlier in enumerate(self.blocks) if "toolResult" in earlier)
-            result = self.blocks[place]["toolResult"]
+            index = max(index for index, earlier in enumerate(self.blocks) if "toolResult" in earlier)
+            result = self.blocks[index]["toolResult"]
             longer = {**result, "content": [*result["content"], block]}
-            self.blocks[place] = {**self.blocks[place], "toolResult": longer}
+            self.blocks[index] = {**self.blocks[index], "toolResult": longer}
 
     def _part(self, part: Part) -> Iterator[dict[str, Any]]:
         data = data_of(part)
@@ -307,6 +307,6 @@ def _mark_cache(body: dict[str, Any], anchors: tuple[int, ...], turns: Encoder, 
 
 def _insert_point(end: int, blocks: list[dict[str, Any]]) -> None:
     """Put a cache point after the last of the first `end` blocks that may have one behind it."""
-    places = [place + 1 for place in range(end) if not _CACHEABLE.isdisjoint(blocks[place])]
-    if places and _CACHE_POINT not in blocks[places[-1] : places[-1] + 1]:
-        blocks.insert(places[-1], _CACHE_POINT)
+    ends = [index + 1 for index in range(end) if not _CACHEABLE.isdisjoint(blocks[index])]
+    if ends and _CACHE_POINT not in blocks[ends[-1] : ends[-1] + 1]:
+        blocks.insert(ends[-1], _CACHE_POINT)

@@ -43,7 +43,7 @@ class StreamedCall:
     """An open call: its arguments so far, and the other fields of its pieces."""
 
     __slots__ = (
-        "_arguments", "_broken_off", "_continued", "_pieces", "_place", "call_id", "is_damaged", "name",
+        "_arguments", "_broken_off", "_continued", "_holder", "_pieces", "call_id", "is_damaged", "name",
         "provider_data", "wire_id",
     )  # fmt: skip
 
@@ -56,7 +56,7 @@ class StreamedCall:
         self.is_damaged = False  # whether something came in between that is not known
         self._continued: str | None = None  # the path of a string that is not whole yet
         self._broken_off = False  # whether a string was followed by something else than the rest of it
-        self._place: Any = None  # the object or list that holds that string, and the step to it
+        self._holder: Any = None  # the object or list that holds that string, and the step to it
         self._pieces: list[str] = []  # of that string; joined once
         self.add(call)
 
@@ -91,25 +91,25 @@ class StreamedCall:
 
     def _put(self, steps: list[str | int], value: Any) -> None:
         self._join_pieces()
-        place: Any = self._arguments
+        holder: Any = self._arguments
         for step, following in pairwise(steps):
-            place = _entered(place, step, [] if isinstance(following, int) else {})
-        _entered(place, steps[-1], None)
-        place[steps[-1]] = value
-        self._place, self._pieces = (place, steps[-1]), [value] if isinstance(value, str) else []
+            holder = _entered(holder, step, [] if isinstance(following, int) else {})
+        _entered(holder, steps[-1], None)
+        holder[steps[-1]] = value
+        self._holder, self._pieces = (holder, steps[-1]), [value] if isinstance(value, str) else []
 
     def _join_pieces(self) -> None:
         if len(self._pieces) > 1:
-            place, step = self._place
-            place[step] = "".join(self._pieces)
-            self._pieces = [place[step]]
+            holder, step = self._holder
+            holder[step] = "".join(self._pieces)
+            self._pieces = [holder[step]]
 
 
 def _path_steps(path: str) -> list[str | int]:
     """The keys and indices of a JSON path such as `$.rooms[0].name` or `$['rooms'][0]['name']`."""
     steps: list[str | int] = []
-    place = 1
-    while place < len(path) and (found := _STEP.match(path, place)):
+    offset = 1
+    while offset < len(path) and (found := _STEP.match(path, offset)):
         name, index, single, double = found.groups()
         if index is not None:
             steps.append(int(index))
@@ -117,18 +117,18 @@ def _path_steps(path: str) -> list[str | int]:
             steps.append(name)
         else:
             steps.append(re.sub(r"\\(.)", r"\1", single if single is not None else double))
-        place = found.end()
-    if path[:1] != "$" or place != len(path) or not 0 < len(steps) < MAX_DEPTH:
-        raise broken("a piece of a function call's arguments has no readable place")
+        offset = found.end()
+    if path[:1] != "$" or offset != len(path) or not 0 < len(steps) < MAX_DEPTH:
+        raise broken("a piece of a function call's arguments has no readable path")
     return steps
 
 
-def _entered(place: Any, step: str | int, fresh: Any) -> Any:
+def _entered(holder: Any, step: str | int, fresh: Any) -> Any:
     """Return the value at `step`, creating it where it is missing. A list grows only by its next index."""
-    if isinstance(place, dict) and isinstance(step, str):
-        return place.setdefault(step, fresh)
-    if isinstance(place, list) and isinstance(step, int) and step <= len(place):
-        if step == len(place):
-            place.append(fresh)
-        return place[step]
+    if isinstance(holder, dict) and isinstance(step, str):
+        return holder.setdefault(step, fresh)
+    if isinstance(holder, list) and isinstance(step, int) and step <= len(holder):
+        if step == len(holder):
+            holder.append(fresh)
+        return holder[step]
     raise broken("a piece of a function call's arguments does not fit those before it")

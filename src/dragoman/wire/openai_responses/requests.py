@@ -181,8 +181,8 @@ def _encode_media(part: Image | FileRef) -> dict[str, Any]:
     if part.data is not None:
         url = data_url(part.mime_type or "application/octet-stream", part.data)
     if isinstance(part, Image) or (part.mime_type or "").startswith("image/"):
-        place = {"file_id": file_id} if file_id is not None else {"image_url": url}
-        return {"type": "input_image", "detail": "auto", **place}
+        source = {"file_id": file_id} if file_id is not None else {"image_url": url}
+        return {"type": "input_image", "detail": "auto", **source}
     if file_id is not None:
         return {"type": "input_file", "file_id": file_id}
     if part.data is None:
@@ -208,8 +208,8 @@ def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[s
     items = list(_own_items(message))
     order = ((message.meta.provider_data if message.meta else None) or {}).get("order")
     if isinstance(order, list):  # the parts came in another order than the items have
-        places = {item_id: place for place, item_id in enumerate(order) if isinstance(item_id, str)}
-        items.sort(key=lambda item: places.get(str(item.get("id")), len(places)))
+        indices = {item_id: index for index, item_id in enumerate(order) if isinstance(item_id, str)}
+        items.sort(key=lambda item: indices.get(str(item.get("id")), len(indices)))
     items = list(_accepted(items, dialect))
     while items and items[-1].get("type") == "reasoning":  # refused without the item that follows it
         items.pop()
@@ -219,7 +219,7 @@ def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[s
 
 
 def _own_items(message: Message) -> Iterator[dict[str, Any]]:
-    """The items that a turn's parts came as; parts with the same item id are one item, at the place of the first."""
+    """Yield the items that a turn's parts came as. Parts with the same item id are one item, where the first is."""
     parts = [part for part in message.parts if not isinstance(part, Text) or part.text or part.provider_data]
     pictures = {_data(part).get("id"): part for part in parts if isinstance(part, Image)}
     seen: set[str] = set()
