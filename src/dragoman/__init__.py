@@ -130,7 +130,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        homes={
+        found_in={
             "Agent": "agent",
             "AgentRun": "agent",
             "ApprovalDecision": "agent",

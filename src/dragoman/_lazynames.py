@@ -8,14 +8,14 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(
-    package: str, names: Sequence[str], *, homes: Mapping[str, str] | None = None, modules: Sequence[str] = ()
+    package: str, names: Sequence[str], *, found_in: Mapping[str, str] | None = None, modules: Sequence[str] = ()
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package that promises `names`.
 
-    `homes` says which of its modules has a name; a name that is its own home is a module. Others are looked for in the
+    `found_in` maps a name to its module; a name that maps to itself is a module. Every other name is looked for in the
     `__all__` of `modules`, in order.
     """
-    known = dict(homes or {})
+    known = dict(found_in or {})
 
     def get(name: str) -> object:
         if name not in names:
@@ -25,9 +25,9 @@ def lazy_names(
         return found
 
     def _found(name: str) -> object:
-        for home in (known[name],) if name in known else modules:
-            module = importlib.import_module(f".{home}", package)
-            if name == home:
+        for module_name in (known[name],) if name in known else modules:
+            module = importlib.import_module(f".{module_name}", package)
+            if name == module_name:
                 return module
             if name in known or name in module.__all__:
                 return getattr(module, name)

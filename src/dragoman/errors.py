@@ -252,7 +252,7 @@ _Made = TypeVar("_Made")
 
 
 def forget_arguments(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
-    """Return the function such that what it raises holds no argument: error reporters collect local variables."""
+    """Return the function, but its exceptions hold no arguments: error reporters collect local variables."""
 
     @wraps(function)
     def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
@@ -307,7 +307,7 @@ class InvalidValue(DragomanError, ValueError):
 
     default_code = ErrorCode.INVALID_REQUEST
 
-    # The same without the value, for places where the value may be somebody's content.
+    # The same without the value, for fields whose value may be content.
     unquoted: str | None = None
 
     @classmethod

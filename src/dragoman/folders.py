@@ -1,4 +1,4 @@
-"""A folder that may be read and not left: by no `..`, no link, no absolute path, and no file that is none.
+"""A folder that may be read and not left: no `..`, no link, no absolute path, no special file leads out of it.
 
 On POSIX every step is taken from the folder before it (`openat`) and follows no link, so that no other process can
 swap a link in between the check and the step. Where the system has no such call, the path is resolved and checked.
@@ -95,7 +95,7 @@ class ConfinedFolder:
     def _open_plain(self, folder: int | str, name: str, path: str) -> int:
         location: str = name if isinstance(folder, int) else os.path.join(folder, name)  # noqa: PTH118  # as os.open has it
         within = folder if isinstance(folder, int) else None
-        # Looked at before it is opened: to open a device may set it in motion.
+        # Looked at before it is opened: opening a device may start it.
         _require_plain(os.stat(location, dir_fd=within, follow_symlinks=False), path)
         descriptor = os.open(location, _FILE, dir_fd=within)
         try:

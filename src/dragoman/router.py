@@ -1,6 +1,6 @@
 """Which model gets a request: by its strategy, by a function, and who is asked when one fails. It calls no model.
 
-A route is one model or several: the first answers, the others stand in for it in their order. The caller records
+A route is one model or several: the first is asked, the others are its fallbacks, in order. The caller records
 the invocation of the one that answered.
 """
 

@@ -283,7 +283,7 @@ _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (HistoryToolCallResult, "result"): _ref("LevelOfDetailSections"),
     (HistoryToolCallResult, "attachments"): {"type": "array", "items": _parts_of(MEDIA_KINDS)},
 }
-# Fields with a default that stand in the JSON all the same.
+# Fields with a default that are always written.
 _ALWAYS_WRITTEN = frozenset({(ModelInputEntry, "parts"), (HistoryToolCallResult, "status")})
 _ENTRY_RULES: dict[str, dict[str, Any]] = {
     "run_finished": _when("status", RunStatus.COMPLETED, "errorCode", {"type": "null"}),

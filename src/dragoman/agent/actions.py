@@ -69,7 +69,7 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Compact(msgspec.Struct, frozen=True):
-    """Bring the context into its budget by a model's summary, if one is wanted now. A failure changes nothing."""
+    """Fit the context into its budget by a model's summary, if the settings want one now. A failure changes nothing."""
 
 
 class CallModel(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Approve(msgspec.Struct, frozen=True):
-    """Have these calls decided by the policy, and ask a person where it does not decide."""
+    """Let the policy decide about these calls, and ask a person where it does not decide."""
 
     calls: tuple[OpenCall, ...]
 
@@ -113,7 +113,7 @@ Action: TypeAlias = Append | Compact | CallModel | Shrink | Wait | Approve | Run
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It is done; `state` is what follows from the entries now. Every outcome has that."""
+    """The action is done. Every outcome has `state`, which follows from the entries so far."""
 
     state: DerivedState
 
@@ -128,13 +128,13 @@ class Answered(Done, frozen=True):
 class Failed(Done, frozen=True):
     """The call failed: why, what had arrived, and how many other models may be asked for this answer.
 
-    `is_mended` says that the next request to the same model goes without what the provider refused.
+    `is_adapted`: the next request to the same model leaves out what the provider refused.
     """
 
     error: RunError
     partial: Message | None = None
     others_left: int = 0
-    is_mended: bool = False
+    is_adapted: bool = False
 
 
 class Compacted(Done, frozen=True):
@@ -156,7 +156,7 @@ class Checked(Done, frozen=True):
 
 
 class Aborted(Done, frozen=True):
-    """The run must end now: somebody wants it so, or `error` says why. `partial` is what had arrived of an answer."""
+    """The run must end now: a person asked for it, or `error` says why. `partial` is what had arrived of an answer."""
 
     partial: Message | None = None
     error: RunError | None = None

@@ -324,7 +324,7 @@ class Agent(Generic[OutputT]):
                 if not await run._enter(stack, hold, wait_seconds):
                     return self._ended(run, Ending(AgentStatus.ABORTED))
                 if entry is not None and session.state.derived.abort_request is not None:
-                    await self._end_open_run(session)  # it was asked to end, and what is said now is not for it
+                    await self._end_open_run(session)  # the open run was asked to end: a new run takes this input
                 if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
                     run.run_id = session.run_id or _new_run_id()
                 self._require_sense(session, entry)
@@ -340,7 +340,7 @@ class Agent(Generic[OutputT]):
             raise
         except DragomanError as error:
             return self._ended(run, Ending(AgentStatus.FAILED, RunError.of(error)))
-        except BaseException as error:  # of a store that is not ours, say
+        except BaseException as error:  # such as an error of a foreign store
             if must_pass(error, task):
                 raise
             report_raised(error, "the start of the run")
@@ -449,14 +449,14 @@ class Agent(Generic[OutputT]):
         )
 
     async def _wait_for_own_run(self, wait_seconds: float) -> float:
-        """Wait for the run of this agent that is under way, as for another owner's; return how long is left to wait."""
+        """Wait until this agent's own run has ended; return how many seconds are left to wait."""
         run, begin = self._run, time.monotonic()
         if wait_seconds > 0 and run is not None and run._task is not None and not run.is_done:
             await asyncio.wait((run._task,), timeout=wait_seconds)
         return max(0.0, wait_seconds - (time.monotonic() - begin))
 
     def _own_lease(self) -> Lease:
-        """The lease of the run that is under way; what it will say if it has not got it yet."""
+        """The lease of the run that is under way, or the one that it is about to acquire."""
         hold = self._session.held if self._session is not None else None
         if hold is not None and hold.lease is not None:
             return hold.lease

@@ -34,7 +34,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     output of another type than text is None.
 
     `raised` is what code of yours raised: tools, hooks, widgets, policies, types. The log has the tracebacks.
-    With the status `awaiting_human`, `approvals` are the calls that somebody must answer before the run goes on.
+    With the status `awaiting_human`, `approvals` are the calls that a person must decide about before the run goes on.
     """
 
     session_id: str
@@ -89,7 +89,7 @@ class AgentRun(Generic[OutputT]):
             if not self._task.done():
                 self._abort()
                 await asyncio.wait((self._task,))
-                self._task.exception()  # the one who was cancelled does not hear of it
+                self._task.exception()  # the cancelled caller does not get the error
             raise
 
     def events(self, after: int = -1) -> AsyncIterator[RunEvent]:

@@ -16,7 +16,7 @@ __all__ = ["ApprovalDecision", "ApprovalPolicy", "ApprovalRequest", "decide"]
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that somebody must approve."""
+    """A call that a person or a policy must approve."""
 
     session_id: str
     run_id: str
@@ -49,7 +49,7 @@ ApprovalPolicy: TypeAlias = Callable[[ApprovalRequest], _Answer | Awaitable[_Ans
 
 
 async def decide(policy: ApprovalPolicy | None, request: ApprovalRequest) -> ApprovalDecision | None:
-    """Return the policy's decision; None where a person must decide, also because the policy failed to."""
+    """Return the policy's decision; None where it leaves the decision to a person, or raises."""
     if policy is None:
         return None
     answer: object = None

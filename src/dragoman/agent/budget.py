@@ -18,7 +18,7 @@ __all__ = ["Budget"]
 
 
 class Budget:
-    """The limits of a run and what it has used. `seconds` is a clock that never goes back."""
+    """The limits of a run and what it has used. `seconds` is a monotonic clock."""
 
     def __init__(self, limits: LoopConfig, *, seconds: Callable[[], float], around: "Budget | None" = None) -> None:
         self.limits = limits
@@ -31,7 +31,7 @@ class Budget:
         self._all: tuple[Budget, ...] = (self, *(around._all if around else ()))
 
     def note_record(self, entries: Sequence[HistoryEntry], run_id: str) -> None:
-        """Count what the record says that the open run has used: its limits do not begin anew when it is resumed.
+        """Count what the open run has used so far, by the record: a resumed run keeps its limits.
 
         The time is not in the record: `max_seconds` counts from each resumption, and not while a person is waited for.
         """
@@ -70,7 +70,7 @@ class Budget:
             each.tool_rounds += 1
 
     def reached(self, *, before_tools: bool = False) -> str | None:
-        """Return which limit forbids another model call, or another round of tools, in words; None if none does."""
+        """Return, in words, the limit that forbids another model call or another round of tools; None if none does."""
         found = (words for each in self._all for words in each._reached(before_tools))
         return next(found, None)
 

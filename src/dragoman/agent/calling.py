@@ -29,7 +29,7 @@ from .scope import Scope
 
 __all__ = ["ModelCaller"]
 
-# What is said of a refusal that leaving the refused thing out did not mend.
+# What the error says where the provider refuses the request again without what it refused first.
 _STILL_REFUSED = {
     "opaque": "it was asked again without signatures and encrypted content",
     "media": "it was asked again with lines of text in place of pictures and files",
@@ -74,7 +74,7 @@ class ModelCaller:
 
     @property
     def partial(self) -> Message | None:
-        """What has arrived of an answer that the caller has not been given; None if nothing has."""
+        """What has arrived of an answer that the caller has not got yet; None if nothing has."""
         if self._stream is None:
             return None
         assembly = self._stream.assembly
@@ -86,7 +86,7 @@ class ModelCaller:
         scope, self._stream = self._scope, None
         try:
             if action.choice == 0:
-                self._models = ()  # those of the last call do not stand in where this one has no route
+                self._models = ()  # the models of the last call do not answer this one
                 self._models = self._route()
             model = self._asked = self._models[action.choice]
             call, metadata = await self._prepare(model, action)
@@ -117,24 +117,24 @@ class ModelCaller:
         return Answered(scope.state, assembly.message, metadata)
 
     def _refused(self, error: RunError, call: ModelCall, model: AnyModel, action: CallModel) -> Failed:
-        """The failure; where the provider refused what the request can do without, the next one goes without it."""
+        """Return the failure. The next request leaves out what the provider refused, if it can."""
         what = refused_content(error.code, error.provider_message or error.message)
         if what is None:
             return self._failed(error, action)
         refused, said = self._media.refused, _STILL_REFUSED[what]
         was_refused = (model.invocation, what) in refused
         if what != "tools":
-            is_mended = self._media.give_up(what, model)
+            is_adapted = self._media.give_up(what, model)
         elif given := [tool.name for tool in call.tools if tool.name not in self._own]:
-            is_mended, was_refused = False, True
+            is_adapted, was_refused = False, True
             said = f"the agent was given tools ({', '.join(given)}): use a model that takes tools, or give it none"
         else:
-            is_mended = bool(call.tools) and not was_refused
+            is_adapted = bool(call.tools) and not was_refused
             refused.add((model.invocation, what))
-        if was_refused and not is_mended:
+        if was_refused and not is_adapted:
             error = msgspec.structs.replace(error, message=f"{error.message}; {said}")
         failed = self._failed(error, action)
-        return msgspec.structs.replace(failed, is_mended=is_mended)
+        return msgspec.structs.replace(failed, is_adapted=is_adapted)
 
     async def shrink(self) -> Shrunk:
         """Make the context of the model that was asked last smaller."""

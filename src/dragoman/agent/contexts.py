@@ -103,7 +103,7 @@ def _given(model: AnyModel, entries: Entries, tools: Tools) -> ContextBuildInput
 
 
 async def _in_thread(work: Callable[[], _Result]) -> _Result:
-    """Do pure work in a thread. Cancelled, wait for its end all the same: what it remembers has one user at a time."""
+    """Do pure work in a thread. A cancelled caller still waits: its caches have one user at a time."""
     done = asyncio.get_running_loop().run_in_executor(None, work)
     cancelled: asyncio.CancelledError | None = None
     while not done.done():

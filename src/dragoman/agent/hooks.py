@@ -1,4 +1,4 @@
-"""Where others may look in: before and after each model call and each tool. Telemetry is made of these."""
+"""Hooks: code of the user that is called before and after each model call and each tool. Telemetry uses them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -95,7 +95,7 @@ class HookChain(Hooks):
         """Call each with the call that the one before it returned; return the last of them."""
         for hooks in self._hooks:
             said = await self._call(hooks, "before_model", hooks.before_model, call)
-            call = said if isinstance(said, ModelCall) else call  # whatever else a hook returns means nothing
+            call = said if isinstance(said, ModelCall) else call  # any other return value is ignored
         return call
 
     async def after_first_delta(self, call: ModelCall) -> None:

@@ -34,8 +34,8 @@ _READ_LIMIT = 32 * CONTENT_LIMIT  # of a longer one, this much is looked at
 class LogHooks(Hooks):
     """Logs what happens in runs. The fields of a record stand in its attribute `dragoman`, a dict, and in its text.
 
-    What is below the level of the settings is left out, whatever the level of the logger; what is above it goes by the
-    logger, as everything does in `logging`.
+    Records below the level of the settings are left out, whatever the level of the logger. All others are left to
+    `logging`.
     """
 
     def __init__(self, config: ObservabilityConfig, *, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -146,7 +146,7 @@ class AgentLoop:
         return (yield from self._end(_S.ABORTED))
 
     def fail(self, state: DerivedState, error: RunError) -> Generator[Action, Outcome, Ending]:
-        """Yield what ends a run in which something went wrong that the loop was not told of."""
+        """Yield what ends a run after an error outside of the loop."""
         self._state = state
         return (yield from self._end(_S.FAILED, error))
 
@@ -206,12 +206,12 @@ class AgentLoop:
         return self._is_refused or self._shortfall is not None
 
     def _call_model(self) -> Generator[Action, Outcome, "Answered | Ending"]:
-        """Call until there is an answer or no hope; what failed is recorded, with what had arrived."""
+        """Call models until one answers or no attempt is left. Record each failure with what had arrived."""
         attempt = choice = 0
         has_shrunk = False
         while True:
             yield from self._take_up_steering()
-            limit = self._limit_reached()  # what has failed, and a summary, were not free either
+            limit = self._limit_reached()  # failed calls and summaries have a cost too
             if limit is not None:
                 return (yield from self._end(_S.FAILED, limit))
             self._move(_S.MODEL_RUNNING)
@@ -231,7 +231,7 @@ class AgentLoop:
                 shrunk = yield from self._do(Shrink())
                 if isinstance(shrunk, Shrunk) and shrunk.is_smaller:
                     continue
-            if outcome.is_mended:
+            if outcome.is_adapted:
                 continue
             if outcome.others_left > 0:
                 choice += 1
@@ -290,7 +290,7 @@ class AgentLoop:
     # ------------------------------------------------------------ the tools' turn
 
     def _answer_calls(self) -> Steps:
-        """Have every open call answered and the answers recorded; or wait for a person, or end."""
+        """Run every open call and record its result; or wait for a person, or end."""
         self._move(_S.TOOL_RUNNING)
         limit = self._limit_reached(before_tools=True)
         if limit is not None:
@@ -355,7 +355,7 @@ class AgentLoop:
         return (yield from self._end(_S.ABORTED if error is None else _S.FAILED, error))
 
     def _end(self, status: AgentStatus, error: RunError | None = None) -> Generator[Action, Outcome, Ending]:
-        """End the run with a history that anybody can carry on: no call without its result."""
+        """End the run so that the history can be carried on: every call has its result."""
         entries: list[HistoryEntry] = [ToolFinishedEntry(interrupted_result(call)) for call in self._pending()]
         if self._state.open_calls:
             entries.append(ToolResultsEntry(self._results()))

@@ -171,10 +171,10 @@ class MediaReader:
     def give_up(self, what: str, model: AnyModel) -> bool:
         """Note what the model's server refused of the last request; return whether the next will go without it.
 
-        What a server reads is known only when it is asked: a local one may have a model without eyes, a link may be
-        dead. From now on the model gets a line of text for each medium (`media`, which refuses new ones too), or for
-        those of this request (`these media`; for the new ones alone, if there are any); or nothing that only its maker
-        can read (`opaque`).
+        Only the server's reply tells what it reads: a local model may read no images, a link may be dead. From now on
+        the model gets a line of text for each medium (`media`, which refuses new ones too), or for those of this
+        request (`these media`; for the new ones alone, if there are any); or nothing that only its maker can read
+        (`opaque`).
         """
         target, rules = model.invocation, self._rules(model)
         messages, fitted = self._last.get(target, ((), {}))
@@ -263,7 +263,7 @@ def _media(message: Message) -> list[Medium]:
 
 
 def _key(part: Medium) -> str:
-    """What tells a medium from others: the digest of its bytes, or where it is."""
+    """The identity of a medium: the digest of its bytes, or its address."""
     if part.data is not None:
         return hashlib.sha256(part.data).hexdigest()
     return part.url or getattr(part, "file_id", None) or ""

@@ -36,7 +36,7 @@ class _OpenRun:
         self.tools: dict[str, ToolOperation] = {}
 
     def cut(self, error_type: str) -> None:
-        """End what has no outcome."""
+        """End the open operations, which have no outcome."""
         if self.chat is not None:
             self.chat.cut(error_type)
         for tool in self.tools.values():
@@ -60,7 +60,7 @@ class TelemetryHooks(Hooks):
     async def before_model(self, call: ModelCall) -> ModelCall | None:
         """Begin a span that is current while the model is asked."""
         run = self._runs[call.session_id, call.run_id]
-        if run.chat is not None:  # it was refused before it was sent, and somebody else is asked
+        if run.chat is not None:  # the call was refused before it was sent, and another model is asked
             run.chat.cut(UNKNOWN_ERROR)
         run.chat = self._telemetry.begin_chat(
             run.operation, call.invocation, params=call.params, call_index=call.call_index, attempt=call.attempt

@@ -101,7 +101,7 @@ class Runner:
         self._stop_work()
 
     def take_news(self) -> None:
-        """Do what others have asked for in the record."""
+        """Do what other processes have asked for in the record."""
         if self._scope.state.abort_request is not None:
             self.abort()
 
@@ -219,7 +219,7 @@ class Runner:
 
     def _stop_work(self) -> None:
         self._scope.hooks.stop()
-        if self._working is not None and not self._working.cancelling():  # twice would cut off what is being recorded
+        if self._working is not None and not self._working.cancelling():  # a second one would interrupt the append
             self._working.cancel()
 
     def _why_stopped(self) -> RunError | None:
@@ -237,7 +237,7 @@ class Runner:
 
 
 async def _delivered(work: Callable[..., Coroutine[Any, Any, Outcome]], *given: Any) -> Outcome | BaseException:
-    """What the work comes to, or raises: a task that raises SystemExit ends the event loop with it."""
+    """Return the work's result or its exception. A task that raises SystemExit would end the event loop."""
     task = current_task()
     try:
         return await work(*given)

@@ -43,6 +43,6 @@ class Scope:
         await self.session.append()
 
     def tell(self, event: Callable[..., RunEvent], *fields: Any) -> None:
-        """Add an event, if anybody may read it."""
+        """Add an event, if the run keeps events."""
         if self.log is not None:
             self.log.add(event, self.run_id, self.call_index, *fields)

@@ -72,7 +72,7 @@ class ToolRunner:
         if answered is not None and not answered.approved:
             return _denied(call, answered.reason)
         if call.awaits_answer and call.started is None:
-            return Step.WAIT  # whatever tools this agent has: they are looked at after the decision
+            return Step.WAIT  # whether the agent has the tool is checked after the decision
         ready = self._prepare(call)
         if isinstance(ready, HistoryToolCallResult):
             return interrupted_result(call, CRASHED) if call.started is not None else ready

@@ -78,7 +78,7 @@ class Sender:
             self.close(_cancelled())
 
     def __del__(self) -> None:
-        if not self.is_closed and self._channel.task is None:  # of a task it is the end that is noticed
+        if not self.is_closed and self._channel.task is None:  # a task reports its own end
             self._channel.call_from_anywhere(self._channel.end)
 
 
@@ -160,7 +160,7 @@ class _Channel:
         self.reader_left = False
         self._readable = asyncio.Event()
         self._writable = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None  # once somebody waits
+        self._loop: asyncio.AbstractEventLoop | None = None  # set by the first waiting task
         self.task: asyncio.Task[None] | None = None
 
     def run(self, produce: Callable[[Sender], Awaitable[None]]) -> None:
@@ -184,7 +184,7 @@ class _Channel:
         if self.reader_left or self.order.ended:
             return
         self.put(Error.of(error or _truncated()))
-        self._writable.set()  # who waits to send is told that it is too late
+        self._writable.set()  # waiting senders learn that the reader has left
 
     def leave(self) -> None:
         self.reader_left = True
@@ -226,7 +226,7 @@ class _Channel:
         await event.wait()
 
     def _producer_ended(self, task: asyncio.Task[None]) -> None:
-        """However the task ended, the reader is told; one that was cancelled before it began did not tell it."""
+        """Tell the reader however the task ended. A task that was cancelled before it began could not do so itself."""
         self.end(_cancelled() if task.cancelled() else None)
 
 

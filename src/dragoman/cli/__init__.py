@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in two lines what makes no sense and where to look it up."""
+    """Prints a usage error in two lines: what is wrong, and which help to read."""
 
     def error(self, message: str) -> NoReturn:
         from .output import printable
@@ -106,7 +106,7 @@ def _make_forgiving() -> None:
 
 
 def _flush_quietly() -> None:
-    """Write what is left. If the reader has gone, see to it that the interpreter does not complain at its end."""
+    """Write what is left. If the reader has closed the pipe, keep the interpreter from reporting it at exit."""
     try:
         sys.stdout.flush()
     except OSError:

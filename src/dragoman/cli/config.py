@@ -96,7 +96,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configured(chosen: argparse.Namespace, **options: Any) -> Settings:
-    """Return the settings for a command, and tell on standard error what of a project file is ignored.
+    """Return the settings for a command; print to standard error which settings of a project file are ignored.
 
     The options of the command that are settings (`--store`, `--model`, `--color`) count, and those that are given here.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["LOCAL", "fit_context", "open_model", "unsent_model"]
 
 LOCAL = "local"
-# Stands in a rendered request for what only a sent one has.
+# Placeholder in a rendered request for what only a sent request has.
 HIDDEN = "(not shown)"
 
 
@@ -57,7 +57,7 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
         base = model(f"{choice.api}:{choice.model_id}", **{**endpoint, **choice.settings, **config})
         return LocalModel(base, choice)
     provider, _, model_id = _known(name).partition(":")
-    # What the user has not said and the program cannot know stands there by its name.
+    # Settings that the user has not given and the program cannot know are shown by their names.
     endpoint = {"region": "region", "project": "project", **_endpoint(settings, name)}
     if "base_url" not in endpoint and not find_dialect(provider, model_id).base_url:
         endpoint["base_url"] = "https://your-base-url.invalid"

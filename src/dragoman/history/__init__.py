@@ -1,6 +1,6 @@
 """The record of a conversation, what follows from it, and how it is handed to a model that did not make it.
 
-The record is loaded when it is first asked for: who only calls models needs the handoff alone.
+The record is loaded on first use: a program that only calls models needs the handoff alone.
 """
 
 from typing import TYPE_CHECKING

@@ -98,7 +98,7 @@ class EntryAppender(ABC, Generic[_InputT, _OutputT, _ResultsT, _InstructionT, _N
         return self._append(SystemInstructionEntry(instruction))
 
     def update_memory_notebook(self, content: str | None) -> _NotebookT:
-        """Append the notebook as the host wants it; None empties it. Raises InvalidValue if it is too long."""
+        """Append the notebook that the host gives; None empties it. Raises InvalidValue if it is too long."""
         return self._append(self._history.widgets.host_notebook(content))
 
     def reset(self) -> _ResetT:

@@ -1,4 +1,4 @@
-"""The ids of a message's tool calls, made unique in their session. Pure: who keeps the ids notes the new ones."""
+"""The ids of a message's tool calls, made unique in their session. Pure: the caller keeps the ids."""
 
 from msgspec.structs import replace
 

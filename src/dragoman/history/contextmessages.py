@@ -383,7 +383,7 @@ def _messages_of(message: ContextMessage) -> tuple[Message, ...]:
 
 
 def _messages_by_protocol(message: ContextMessage) -> tuple[Message, ...]:
-    """The messages of a context message of somebody else's class."""
+    """The messages of a context message of a foreign class."""
     at = message.timestamp
     if isinstance(message, SystemMessage):
         return (Message.system(message.instruction, timestamp=at),)

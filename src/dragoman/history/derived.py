@@ -43,7 +43,7 @@ __all__ = ["AgentStatus", "AnswerEnd", "DerivedState", "LastError", "OpenCall", 
 
 
 class AgentStatus(StrEnum):
-    """What an agent is doing. `model_running` never follows from entries: only who runs the model knows it."""
+    """What an agent is doing. `model_running` never follows from entries: only the runner knows it."""
 
     IDLE = "idle"
     PREPARING = "preparing"
@@ -93,7 +93,7 @@ class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether somebody was asked and has not answered yet."""
+        """Whether a person was asked and has not answered yet."""
         return self.asked is not None and self.answered is None and self.result is None
 
     @property
@@ -231,7 +231,7 @@ def _by_output(state: DerivedState, entry: ModelOutputEntry) -> dict[str, Any]:
 
 
 def _by_results(state: DerivedState, entry: ToolResultsEntry) -> dict[str, Any]:
-    # The calls of an answer that was cut off are not run: what is to become of that answer is still to be decided.
+    # The calls of a cut answer are not run: the loop has not decided yet what becomes of that answer.
     were_dropped = any(result.error_code is ErrorCode.TOOL_INTERRUPTED for result in entry.results)
     end = state.answer_end if were_dropped else None
     return {"open_calls": (), "outcome": None, "owes_answer": True, "answer_end": end}

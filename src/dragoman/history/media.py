@@ -238,7 +238,7 @@ def _is_of_type(part: Medium, taken: str) -> bool:
     if part.mime_type is None:
         if isinstance(part, FileRef):
             return part.file_id is not None
-        return taken.startswith("image/") and source_of(part) != "s3"  # whose format must be told
+        return taken.startswith("image/") and source_of(part) != "s3"  # the target wants their format by name
     return part.mime_type == taken or (taken.endswith("/") and part.mime_type.startswith(taken))
 
 

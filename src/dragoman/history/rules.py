@@ -31,7 +31,7 @@ from .toolresults import ToolExecutionStatus
 
 __all__ = ["NEEDS_START", "RULES", "require_legal"]
 
-# The name of a rule stands in the error that it raises. The first two hold for every entry by itself.
+# An error names the rule that was broken. The first two rules hold for every entry alone.
 RULES: dict[str, str] = {
     "metadata_too_large": "the metadata of an entry are at most 2 KB of JSON",
     "empty_input": "a model input has text that is not blank, or an attachment",

@@ -45,7 +45,7 @@ Sections: TypeAlias = tuple[Section, ...]
 class LevelOfDetailSections(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """The same content at three levels, each an ordered tuple of sections.
 
-    Pairs are taken for sections. Lone surrogates become U+FFFD. A text that stands in several levels is one object.
+    Pairs are taken for sections. Lone surrogates become U+FFFD. Equal texts of several levels are one object.
     """
 
     live: Sections = ()

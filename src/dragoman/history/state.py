@@ -388,7 +388,7 @@ class AgentState(
         return stamped, advance(state, stamped)
 
     def _new_entry_id(self, serial: int) -> str:
-        """The serial's id; with a writer, one that no other append has: a retry repeats it, a rival does not."""
+        """The id of the serial. With a writer only this append has it: a retry repeats it, another writer does not."""
         if not self._writer:
             return f"{self._session_id}:{serial}"
         self._stamped += 1

@@ -82,7 +82,7 @@ class Widget(Protocol):
         ...
 
     def execute_tool(self, name: str, arguments: Mapping[str, Any], context: WidgetRenderContext) -> WidgetResult:
-        """Return what one of its tools says and changes. To raise is to fail and to change nothing."""
+        """Return what one of its tools says and changes. A tool that raises has failed and changes nothing."""
         ...
 
 

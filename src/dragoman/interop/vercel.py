@@ -216,7 +216,7 @@ def _read_result(call: _Call) -> tuple[ToolResult, ErrorCode | None] | None:
         case "output-available" | "result":
             return ToolResult(call.call_id, result_content(call.output)), None
         case "output-error":
-            # Arguments that the tool's schema refused stand in `rawInput` alone, and their error may have no text.
+            # Arguments that the tool's schema refused are in `rawInput` alone, and their error may have no text.
             code = ErrorCode.INVALID_ARGUMENTS if call.given is None else None
             return ToolResult(call.call_id, call.node.text_if("errorText") or _FAILED, is_error=True), code
         case "output-denied":

@@ -89,7 +89,7 @@ class LocalServer:
             stdout=subprocess.PIPE,
             stderr=self._log,
             env=_environment(),
-            start_new_session=True,  # what is typed at our terminal is not for it
+            start_new_session=True,  # it must not read our terminal
         )
         assert self._child.stdout is not None
         for line in self._child.stdout:
@@ -130,7 +130,7 @@ class LocalServer:
 
 
 def _environment() -> dict[str, str]:
-    """What the child needs to start: no key of ours is its business."""
+    """The environment of the child: what it needs to start, and no keys."""
     kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "SYSTEMROOT", "PYTHONPATH", "VIRTUAL_ENV")
     return {name: os.environ[name] for name in kept if name in os.environ}
 

@@ -16,11 +16,11 @@ from .refusals import require_seconds, require_serial, require_session_id, store
 
 __all__ = ["BaseStore"]
 
-LEASE_POLL_SECONDS = 0.25  # between two looks whether a session is free
+LEASE_POLL_SECONDS = 0.25  # between two checks whether a session is free
 
 
 class BaseStore(ABC):
-    """A `SessionStore` but for what is particular to it."""
+    """The part of a `SessionStore` that all stores share."""
 
     def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float | None) -> None:
         self._clock = clock or (lambda: datetime.now(UTC))
@@ -85,7 +85,7 @@ class BaseStore(ABC):
                 await asyncio.sleep(min(left, LEASE_POLL_SECONDS))
 
     async def _acquire_or_give_back(self, session_id: str, seconds: float) -> Lease:
-        """Acquire the lease; one that comes after the caller was cancelled, or failed to hear of it, is given back."""
+        """Acquire the lease. If the caller is cancelled meanwhile, release it again."""
 
         token = new_token()
 
@@ -129,7 +129,7 @@ class BaseStore(ABC):
         self._notices.close()
 
     async def _look(self, session_id: str, first: int, end: int) -> tuple[HistoryEntry, ...]:
-        """What a follower finds, who from then on is told when there is more."""
+        """Return the entries for a follower. From then on it is notified of new ones."""
         return await self.load(session_id, first, until_serial=end)
 
     @abstractmethod

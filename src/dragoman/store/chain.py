@@ -22,7 +22,7 @@ def chained(previous: bytes, entry: bytes) -> bytes:
 
 
 def is_end_of(checksum: bytes, entries: Iterable[bytes], previous: bytes) -> bool:
-    """Return whether `entries` after `previous` lead to `checksum`: whether they are the ones that stand there."""
+    """Return whether `entries` after `previous` lead to `checksum`: whether these entries are the recorded ones."""
     for entry in entries:
         previous = chained(previous, entry)
     return previous == checksum
@@ -54,7 +54,7 @@ def decode_entry(data: bytes, serial: int) -> HistoryEntry:
 def follow(state: DerivedState, entries: Iterable[HistoryEntry]) -> DerivedState:
     """Return the state that recorded entries lead to; raise StoreError at the first that breaks a rule of the history.
 
-    A store takes what it is given: only a writer that did not ask `AgentState` can have appended such an entry.
+    A store does not check rules: only a writer that skipped `AgentState` can have appended such an entry.
     """
     for entry in entries:
         try:

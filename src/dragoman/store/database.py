@@ -1,6 +1,6 @@
-"""What the stores of rows ask of a database: statements with `?` for each value, and the few things that differ.
+"""What the SQL stores need of a database: statements with `?` for each value, and the few things that differ.
 
-Every database that is given away is in a transaction.
+Every function gets a database that is in a transaction.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,5 +75,5 @@ class Database(Protocol):
         ...
 
     def repair_index(self) -> None:
-        """See to it that sessions can be deleted also if their index does not agree with them any more."""
+        """Rebuild the index of sessions where it is damaged, so that sessions can be deleted."""
         ...

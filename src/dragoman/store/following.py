@@ -1,4 +1,4 @@
-"""How a reader hears of new entries: at once if anybody tells, else by looking again for what others have appended."""
+"""How a reader learns of new entries: by a notice of this process or the database, else by polling."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ Load: TypeAlias = Callable[[int, int], Coroutine[Any, Any, tuple[HistoryEntry, .
 
 
 class Notices:
-    """Wakes those who wait for a session to grow. Any thread may tell."""
+    """Wakes the followers of a session when it grows. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Notices:
         return future
 
     def forget(self, session_id: str, future: asyncio.Future[None]) -> None:
-        """Expect nothing any more."""
+        """Drop the future."""
         with self._lock:
             waiting = self._waiting.get(session_id, set())
             waiting.discard(future)
@@ -41,7 +41,7 @@ class Notices:
                 self._waiting.pop(session_id, None)
 
     def tell(self, session_ids: Iterable[str]) -> None:
-        """Wake those who wait for these sessions."""
+        """Wake the followers of these sessions."""
         if not self._waiting:
             return
         with self._lock:
@@ -53,13 +53,13 @@ class Notices:
                 pass
 
     def tell_all(self) -> None:
-        """Wake everybody: something may have been missed."""
+        """Wake all followers: a notice may have been lost."""
         with self._lock:
             sessions = list(self._waiting)
         self.tell(sessions)
 
     def close(self) -> None:
-        """Wake everybody, for good."""
+        """Wake all followers for the last time."""
         with self._lock:
             self.is_closed = True
         self.tell_all()

@@ -1,6 +1,6 @@
 """Keeps the lease of a session while a run works: acquires it, renews it in the background, gives it back.
 
-`Session.hold` makes one. An owner that was stopped for longer than its lease lasts learns so from a clock that went on.
+`Session.hold` makes one. An owner whose process was stopped for longer than its lease lasts learns it from the clock.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionHold"]
 
-RENEWALS = 5  # in the time that a lease lasts; also how often the owner looks for what others have said to it
+RENEWALS = 5  # renewals in the time that a lease lasts; each also reads what others have said to the run
 
 
 class SessionHold:

@@ -1,4 +1,4 @@
-"""Who works on a session now: a lease has an owner and an expiry. Operational state, not part of the record.
+"""Which process works on a session now: a lease has an owner and an expiry. Operational state, not part of the record.
 
 A lease ends when its owner releases it, when it expires by the store's clock, or when its owner is a process of this
 machine that no longer exists. Where that is in doubt (another host, another container), only the expiry counts.

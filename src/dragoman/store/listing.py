@@ -66,7 +66,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 def page_of(query: ListQuery, numbered: Iterable[tuple[int, SessionInfo | str]]) -> SessionPage:
     """Return the page that the sessions make, which come with their numbers, the newest first, after `query.before`.
 
-    Of a session that is damaged only the id comes, and it is unknown whether it fits: it is named apart.
+    A damaged session has only an id, and whether it fits is unknown: the page lists it apart.
     """
     found: list[tuple[int, SessionInfo]] = []
     damaged: list[tuple[int, str]] = []

@@ -1,4 +1,4 @@
-"""Sessions in memory, for tests and for programs that keep nothing: the same promises, but no crash is survived."""
+"""Sessions in memory, for tests and for programs that keep nothing: the same promises, but without durability."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -233,7 +233,7 @@ class MemoryStore(BaseStore):
         return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
 
     def _require_owner(self, kept: _Kept, lease: Lease | None, entries: Sequence[HistoryEntry]) -> None:
-        """Raise unless the caller may append these; a lease that is free goes with the append of another."""
+        """Raise unless the caller may append these. An append by another caller removes a lease that is free."""
         if lease is not None:
             require_lease(kept.info.session_id, kept.held, lease)
         elif kept.held is not None and not is_said_to_a_run(entries):

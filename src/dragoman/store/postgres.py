@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresStore"]
 
-TRIES = 4  # of a change that others interfere with
+TRIES = 4  # attempts of a change that conflicts with others
 
 _Result = TypeVar("_Result")
 
@@ -46,7 +46,7 @@ _Result = TypeVar("_Result")
 class PostgresStore(SQLStore[PostgresDatabase]):
     """A `SessionStore` in a schema of a PostgreSQL database, which `migrate` creates. Connects when it is first used.
 
-    `connections` is how many transactions may go on at once; one more connection listens while anybody follows.
+    `connections` is how many transactions may go on at once; one more connection listens while there are followers.
     `lock_seconds` is how long to wait for others' locks, `statement_seconds` how long for the server's answer to a
     statement, `poll_seconds` how often `follow` looks although it was told nothing. Appends that do not wait for each
     other may overtake each other.
@@ -134,7 +134,7 @@ class PostgresStore(SQLStore[PostgresDatabase]):
     # ------------------------------------------------------------ connections
 
     def _perform(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
-        """Do `work` with a connection. It is repeated if others were faster, or if an idle connection was lost.
+        """Do `work` with a connection. It is repeated after a conflict with others, or if an idle connection was lost.
 
         But never after a connection was lost while a transaction was committed: it is unknown what became of it.
         """

@@ -23,7 +23,7 @@ __all__ = ["erase_and_clean"]
 
 TABLES = ("entries", "sessions", "blobs", "snapshots")  # what holds content
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.5  # seconds between two looks whether others are done
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.5  # seconds between two checks whether others are done
 
 _Result = TypeVar("_Result")
 

@@ -276,7 +276,7 @@ def translated() -> Iterator[None]:
 
 
 def is_contention(error: BaseException) -> bool:
-    """Return whether somebody else was faster, so that looking anew finds out who."""
+    """Return whether the transaction conflicted with another, so that it should be tried again."""
     state = getattr(error, "sqlstate", None) or ""
     return state.startswith("23") or state in ("40001", "40P01")
 

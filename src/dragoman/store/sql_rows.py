@@ -1,6 +1,6 @@
 """Sessions as rows: what each question is in SQL. Every function gets a database in a transaction.
 
-A question believes nothing that it has not checked.
+Each query checks every row that it reads.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ def _columns(table: str) -> str:
 _SESSION = f"""
     SELECT {_columns("s")}, h.serial, h.checksum FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key
 """  # noqa: S608
-# The same with the newest entry, if that is the session's own: who need not know it must not fail for its sake.
+# The same with the newest entry, if that is the session's own: other callers must not fail because of it.
 _END = f"""
     SELECT {_columns("s")}, h.serial, h.checksum, e.checksum
     FROM sessions AS s LEFT JOIN heads AS h ON h.session = s.key LEFT JOIN entries AS e ON {{newest}}
@@ -93,7 +93,7 @@ def find_session(database: Database, session_id: str) -> SessionRow:
 
 
 def find_sound_end(database: Database, session_id: str) -> SessionRow:
-    """Return the session, if it also ends where its head says; who appends must know that."""
+    """Return the session, if it ends where its head says: an append must know that."""
     *row, end = _found(database, _END.format(newest=database.newest), session_id)
     session = _session_row(row)
     if session.head.serial == session.base:
@@ -104,7 +104,7 @@ def find_sound_end(database: Database, session_id: str) -> SessionRow:
 
 
 def verify_session(database: Database, session_id: str, kept: Head | None) -> VerifyReport:
-    """Return the first serial that is not what was appended, or that all is sound; raise StoreError only for none."""
+    """Return a report of the first damaged serial, or that all is sound; raise StoreError without such a session."""
     try:
         session = find_session(database, session_id)
         segments = _lineage(database, session)
@@ -177,7 +177,7 @@ def recognise_append(database: Database, session: SessionRow, entries: Sequence[
 
 
 def newest_snapshot(database: Database, session: SessionRow) -> Snapshot | None:
-    """Return the newest snapshot that the entries still stand behind, also one of a parent's."""
+    """Return the newest snapshot whose checksum is that of its entry; it may be a parent's."""
     segments = _lineage(database, session)
     try:
         with database.attempt():

@@ -59,7 +59,7 @@ class Appender:
             before = self.connection.total_changes
             self.connection.execute(_INSERT, (end.key, serial, token, checksum, left))
             if self.connection.total_changes < before + 2:  # the entry, and the head that the database moves
-                corrupt("the database does not move the heads of its sessions: somebody has removed its triggers")
+                corrupt("the database does not move the heads of its sessions: its triggers were removed")
             for piece in pieces:
                 self._add_piece(end.key, serial, piece)
             serial += 1

@@ -76,7 +76,7 @@ class FileWatch:
         return self._lost is None
 
     def find_loss(self) -> StoreError | None:
-        """Return the error (`corrupt`) if what is written now goes to files that no one will open."""
+        """Return the error (`corrupt`) if the names no longer lead to the files that are written."""
         if self.is_as_before():
             return None
         seen = tuple(_look(each) for each in self._paths)
@@ -97,7 +97,7 @@ class FileWatch:
 
     def _are_same(self, seen: tuple[_Seen | None, ...]) -> bool:
         main = seen[0]
-        if main is None or main.size == 0:  # of an empty file SQLite throws the log away
+        if main is None or main.size == 0:  # SQLite deletes the log of an empty file
             return False
         return all(
             now is not None and (before is None or now[:2] == before[:2])

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer"]
 
-LOOP_SECONDS = 0.002  # how long a transaction may usually keep the event loop from its other work
-NEWEST_SHARE = 0.2  # of the newest transaction in what is usual
+LOOP_SECONDS = 0.002  # seconds that a usual transaction may block the event loop
+NEWEST_SHARE = 0.2  # weight of the newest transaction in the average
 
 _Result = TypeVar("_Result")
 

@@ -59,7 +59,7 @@ class _Written(msgspec.Struct):
     parameters: msgspec.Raw = msgspec.Raw(b"")
 
 
-_IN_REASONING = "the call stands in the model's reasoning, which ended after it"
+_IN_REASONING = "the call is inside the model's reasoning, which ended after it"
 
 _decode_written = msgspec.json.Decoder(_Written).decode
 

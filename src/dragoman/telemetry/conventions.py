@@ -85,7 +85,7 @@ _USAGE = {
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
     "cost": "dragoman.usage.cost",
 }
-# Errors whose words may quote what somebody said: a value that was refused, an answer that is not what was asked for.
+# Errors whose words may quote content: a refused value, an answer of the wrong type.
 _QUOTING = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_OUTPUT})
 
 

@@ -1,6 +1,6 @@
 """One operation each: a run, a model call, a tool. Its span from begin to end, and what is measured when it ends.
 
-Parents are given, not found: a span is never beside the one that it belongs to, however tasks and threads go.
+The caller gives each span its parent, so that tasks and threads cannot change it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

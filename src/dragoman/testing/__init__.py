@@ -45,7 +45,7 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        homes={
+        found_in={
             "Call": "scripted",
             "RecordingTransport": "transports",
             "ReplayTransport": "transports",

@@ -2,7 +2,7 @@
 
     ScriptedModel("Hello!", Turn(calls=(Call("weather", {"city": "Rome"}),)), ModelError("busy", code=…))
 
-The first request gets the first turn, and so on; what was asked stands in `requests`.
+The first request gets the first turn, and so on; `requests` has what was asked.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence

@@ -39,6 +39,6 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        homes={"coerce_arguments": "coercion"},
+        found_in={"coerce_arguments": "coercion"},
         modules=("toolcontext", "definition", "registry", "schema", "arguments", "batches", "executor", "mcp"),
     )

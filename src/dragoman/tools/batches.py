@@ -80,14 +80,14 @@ class Batch:
             self._ready.append(index)
 
     async def finish(self) -> list[HistoryToolCallResult]:
-        """Return the results in call order. Cancelled, it stops what runs and tells what has come in."""
+        """Return the results in call order. If cancelled, stop the running tools and report the results so far."""
         self._begin_next()
         try:
             if self._running:
                 await self._ended
         except asyncio.CancelledError as cancelled:
             await self._stop()
-            raise cancelled from self._error  # who cancelled waits for just that
+            raise cancelled from self._error  # the caller that cancelled waits for this
         if self._error is not None:
             await self._stop()
             raise self._error

@@ -1,7 +1,8 @@
 """Checks JSON values against JSON Schemas, and describes what is wrong in words that a model can act on.
 
-A compiled validator gives the verdict. The reasons are found here: the validator's list of errors tries every choice
-of a recursive schema again, and grows exponentially with the depth. References to other documents are never followed.
+A compiled validator says whether a value fits. The reasons are found here: the validator's list of errors tries every
+choice of a recursive schema again, and grows exponentially with the depth. References to other documents are never
+followed.
 """
 
 import operator
@@ -183,7 +184,7 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _absolute(schema: Schema) -> Any:
-    """The schema with its references into the whole one made such that they can be followed from outside of it."""
+    """Return the schema with absolute references, so that they work outside of the whole schema."""
     if isinstance(schema, bool):
         return schema
     changed = map_schemas(schema, _absolute)

@@ -20,7 +20,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def coerce_arguments(arguments: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments with what fits only in one other way changed to that, and a line for each change.
+    """Return the arguments, changed where they can mean only one thing, and a line for each change.
 
     Text that says a number, a boolean, an array or an object; 3.0 for 3; one value for an array of such values; null
     for a parameter that may be left out. The given arguments are not changed.

@@ -17,7 +17,7 @@ _NUMPY_PARAMETER = re.compile(r"(\*{0,2}\w++(?:\s*+,\s*+\*{0,2}\w++)*+)\s*+(?::.
 _SPHINX_FIELD = re.compile(r":(\w++)(?:\s++([^:]*+))?:\s*+(.*)")
 _SPHINX_PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "ivar", "var", "cvar"})
 
-# The names that a line begins to speak of (none if it ends the text before it; None if it continues), and its text.
+# The names that a line describes (empty if it ends the text before it, None if it continues it), and its text.
 _Marked: TypeAlias = tuple[list[str] | None, str]
 
 

@@ -150,7 +150,7 @@ class ToolExecutor:
             end = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None:
-                task.uncancel()  # it ends here: what comes of the call is told as it always is
+                task.uncancel()  # the exception ends here: the result is reported as usual
             # A tool that ended before it was cancelled has done its work: its result is kept.
             if run.end is None:
                 await run.stop(self._grace)

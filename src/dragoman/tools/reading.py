@@ -202,7 +202,7 @@ class TypeReader:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             return ListNode(item=self.read(arguments[0]), make=tuple)
         if any(getattr(item, "__unpacked__", False) for item in arguments):
-            raise InvalidValue("a tuple with an unpacked one inside is not supported: use a list, or name its places")
+            raise InvalidValue("a tuple with an unpacked one inside is not supported: use a list")
         return TupleNode([("", self.read(item)) for item in arguments], len(arguments))
 
     def _key(self, annotation: Any) -> Node | None:
@@ -334,7 +334,7 @@ def _object(cls: Any, name: str) -> ObjectNode:
     description = class_docstring(cls).summary
     if not issubclass(cls, msgspec.Struct):
         build: Callable[[dict[str, Any]], Any] = dict if is_typed_dict(cls) else (lambda fields: cls(**fields))
-        # What these cannot hold would be lost without a word, so the model is told.
+        # Fields that these classes cannot hold would be lost silently, so the model gets an error.
         return ObjectNode(name, build, description=description, closed=True)
     config = cls.__struct_config__
     return ObjectNode(

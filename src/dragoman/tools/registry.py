@@ -57,7 +57,7 @@ class ToolRegistry:
         return ToolRegistry((*self, *tools))
 
     def require(self, *, runtime: object = None, agent: object = None) -> None:
-        """Raise InvalidValue unless what the tools cannot do without is there."""
+        """Raise InvalidValue if a tool needs a runtime or an agent that is not given."""
         for what, given, needing in (
             ("a runtime", runtime, [tool.name for tool in self if tool.requires_runtime]),
             ("an agent", agent, [tool.name for tool in self if tool.requires_agent]),
@@ -67,7 +67,7 @@ class ToolRegistry:
 
 
 def _origin(definition: ToolDefinition) -> str:
-    """Where a tool comes from, in words: two of the same name can only be told apart by that."""
+    """The origin of a tool, in words, to tell two tools of the same name apart."""
     function = getattr(definition, "function", definition.execute)
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     return f"{module}.{name}" if name else f"a {type(function).__name__}"

@@ -15,7 +15,7 @@ from .jsonvalues import NotJson, to_json_value
 
 __all__ = ["ResultContent", "is_large", "read_returned", "shorten"]
 
-# How much of what a shortened text may show is the beginning; the rest is the end.
+# The share of a shortened text that shows its beginning; the rest shows its end.
 _HEAD_SHARE = 2 / 3
 _MOST_AT_ONCE = 5_000  # values that are read in the event loop; it takes some milliseconds
 _TEXT_PER_VALUE = 200  # characters that take as long as a value

@@ -22,7 +22,7 @@ Abandoned: TypeAlias = set[asyncio.Task[Any]]
 
 
 class _Awaitable(NamedTuple):
-    """What a function in a thread returned to be awaited outside of it."""
+    """An awaitable that a function returned in a thread, to be awaited in the event loop."""
 
     value: Awaitable[Any]
 

@@ -111,7 +111,7 @@ _OVERFLOW = re.compile(
 )
 _VAGUE_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.SERVER_ERROR})
 _OVERFLOW_CODES = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTEXT_OVERFLOW, ErrorCode.SERVER_ERROR})
-# How servers without a word for it say that the model cannot read an input: llama.cpp does so with status 500.
+# How servers without an error word say that the model cannot read an input: llama.cpp does so with status 500.
 _UNSUPPORTED = re.compile(
     r"\b(?:image|audio|video|file|multimodal)s?(?: inputs?)? (?:is|are) not supported"
     r"|does not support (?:image|audio|video|vision|multimodal|tool)|not a multimodal model",

@@ -30,7 +30,7 @@ WHOLE_FINISHES = frozenset({FinishReason.STOP, FinishReason.TOOL_CALLS, FinishRe
 # The `parse_error` of a call that the provider has not closed. Its text may be an object and still not be all of it.
 NOT_CLOSED = "the answer ended before the call was closed"
 # The `parse_error` of a call for which something came that the decoder does not know: it may be a piece of arguments.
-PIECE_LOST = "something came for the call that is not known, so its arguments may lack a piece"
+PIECE_LOST = "something unknown came for the call, so its arguments may lack a piece"
 
 # The reasons from good to bad: of two in one answer the worse one counts.
 _BADNESS = {

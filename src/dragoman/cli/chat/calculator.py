@@ -26,7 +26,7 @@ Number: TypeAlias = int | float
 
 
 def _small(number: object) -> Number:
-    """The number, if it is one and cheap to go on with."""
+    """Return the number; raise ToolError if it is too large, or no real number."""
     if isinstance(number, int) and number.bit_length() > MOST_BITS:
         raise OverflowError("the result is too large")
     if not isinstance(number, (int, float)):

@@ -32,7 +32,7 @@ _COMMAND = re.compile(r"/([A-Za-z?]+)(?:\s+|$)(.*)", re.DOTALL)
 
 
 class ChatCommand(NamedTuple):
-    """A command: what may stand after its name, what it does, in words and indeed."""
+    """A command: its arguments, its description and its implementation."""
 
     usage: str
     words: str
@@ -40,9 +40,9 @@ class ChatCommand(NamedTuple):
 
 
 def find_command(text: str) -> tuple[ChatCommand | None, str]:
-    """Return the command that a line is, and what stands after its name; None if it is something to say.
+    """Return the command in a line and the rest of the line; None if the line is something to say.
 
-    Raises InvalidValue for a command that there is not: a mistake in typing is not sent to a model.
+    Raises InvalidValue for an unknown command: a typing mistake is not sent to a model.
     """
     found = _COMMAND.fullmatch(text)
     if found is None:

@@ -69,7 +69,7 @@ def holds_secret(line: str) -> bool:
 
 
 class LineHistory:
-    """What was typed, in a file: one JSON string a line, the newest last. A full disk costs this memory alone."""
+    """What was typed, in a file: one JSON string a line, the newest last. On a full disk only this history is lost."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -42,7 +42,7 @@ DEFAULTS: dict[str, str] = {
 
 
 def choose_model(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """Return the model that is asked if the user names none, and why it is that one if that is no matter of course."""
+    """Return the model that is asked if the user names none, and why, if that is not obvious."""
     if settings.model is not None:
         return settings.model, ""
     for provider, model_id in DEFAULTS.items():
@@ -123,7 +123,7 @@ class ChatModels:
             await asyncio.to_thread(pull_weights, known.name, on_progress=self._on_progress)
         server = await self._serve(find_weights(choice.weights), choice)
         if self._transport is None:
-            self._transport = AiohttpTransport(trust_env=False)  # no proxy stands between us and ourselves
+            self._transport = AiohttpTransport(trust_env=False)  # no proxy for the loopback address
         base = model(
             f"{choice.api}:{choice.model_id}",
             base_url=server.base_url(choice.api),
@@ -143,7 +143,7 @@ class ChatModels:
         server = LocalServer(path, name=choice.model_id, context_tokens=choice.window)
         with _sheltered():
             await asyncio.to_thread(server.start)
-        if self._server is not None:  # not before the other one runs: if it does not start, the chat goes on with this
+        if self._server is not None:  # only after the new server runs: if it does not start, the chat keeps the old one
             self._server.close()
         self._server, self._served = server, path
         return server
@@ -159,7 +159,7 @@ def _unnamed(name: str) -> InvalidValue:
 
 @contextmanager
 def _sheltered() -> Iterator[None]:
-    """A process that is started in here does not hear Ctrl-C: it stops an answer, not the server that gives it."""
+    """A process that is started in here ignores Ctrl-C: Ctrl-C stops an answer, not the server."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

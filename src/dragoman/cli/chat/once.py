@@ -81,7 +81,7 @@ def _print_opening(talk: Talk, output: Output) -> None:
 
 
 async def _print_pieces(run: AgentRun[str], output: Output) -> None:
-    """Print the text as it comes, for somebody who watches; what the tools do goes to standard error."""
+    """Print the text as it comes, for a person at a terminal; what the tools do goes to standard error."""
     view = PlainView(output, Output(sys.stderr, color="never"))
     view.begin()
     async for event in run:

@@ -58,7 +58,7 @@ class PlainView(ReplyView):
         self._wrap: WordWrap | None = None
 
     def draw_text(self, piece: str) -> None:
-        """Write the piece as it is, broken at words where somebody watches."""
+        """Write the piece as it is; at a terminal, broken at words."""
         if self._wrap is None and self._answers.is_terminal:
             self._wrap = WordWrap(self._answers.width - 1)
         self._write(self._answers, piece if self._wrap is None else self._wrap.feed(piece))

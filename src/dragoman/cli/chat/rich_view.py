@@ -206,7 +206,7 @@ class RichView(ReplyView):
 
 
 class _Trimmed:
-    """Something without the empty lines above and below it: how far apart things stand is decided in one place."""
+    """Something without the empty lines above and below it: `_print` alone decides the distances."""
 
     def __init__(self, drawn: "RenderableType") -> None:
         self._drawn = drawn
@@ -275,7 +275,7 @@ def _make_markdown_class() -> Any:
             yield self.text
 
     class ParsedMarkdown(Markdown):
-        """Markdown that somebody else has parsed."""
+        """Markdown that is parsed already."""
 
         elements = {**Markdown.elements, "heading_open": PlainHeading}  # noqa: RUF012  # as its parent has it
 

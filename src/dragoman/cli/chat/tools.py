@@ -1,7 +1,7 @@
 """The tools that the chat has of its own: files of one folder to read, a calculator, the time. None changes anything.
 
 What is read is bounded in every direction, and what looks like a key or a password is blanked out: a model's provider
-has no business with it.
+must not see it.
 """
 
 import fnmatch

@@ -1,6 +1,6 @@
-"""What of a run is drawn, and when: events in, strokes out. How a stroke looks is for those who inherit.
+"""What is drawn of a run, and when: events in, calls of `draw_…` out. Subclasses decide how each looks.
 
-Everything that a model or a tool says is made safe here, before anybody draws it.
+Text of models and tools is made safe for a terminal here, before it is drawn.
 """
 
 import time
@@ -67,7 +67,7 @@ class ReplyView(DeltaFollower):
                 self._show_status(event.status)
 
     def end(self) -> None:
-        """A run has ended, or waits for somebody."""
+        """A run has ended, or waits for a person."""
         self.close_part()
 
     def fold(self) -> bool:

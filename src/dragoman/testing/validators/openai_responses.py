@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         "R11", "where nothing is stored, items with ids have their reasoning item before them", ids_have_their_reasoning
     ),
     Rule("R12", "with store=false nothing refers to what would be stored", nothing_refers_to_a_store),
-    Rule("R13", "json_object is asked for where somebody says json", json_is_spoken_of),
+    Rule("R13", "json_object is asked for where a message says json", json_is_spoken_of),
     Rule("R14", "assistants have output parts, the others input parts", sides_use_their_parts),
     Rule("R15", "a tool choice has tools, and names one of them", choices_have_tools),
     Rule("R16", "an output is of its call's kind", outputs_are_of_their_kind),

@@ -1,7 +1,7 @@
 """Request bodies against the types that the vendors publish in their own SDKs. Needs the extra `validation`.
 
 Iterables are read to their end and keys that a type does not name are refused, at every depth; the SDKs themselves do
-neither. Fields that a vendor adds to somebody else's API are taken out first: `dialects` names them.
+neither. Fields that a vendor adds to another vendor's API are removed first: `dialects` names them.
 """
 
 import base64

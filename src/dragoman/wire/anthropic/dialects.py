@@ -14,7 +14,7 @@ DOCUMENT_TYPES = frozenset({"application/pdf", "text/"})
 
 
 class AnthropicDialect(Dialect, frozen=True, kw_only=True):
-    """A host of the Messages API. Where `{model}` stands in its paths, the body has `body_version` instead."""
+    """A host of the Messages API. If its paths contain `{model}`, the body has `body_version` instead."""
 
     specification: str = SPECIFICATION
     output_limit_required: bool = True

@@ -568,7 +568,7 @@ def _further(fields: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
 
 
 def _failure_of(whole: dict[str, Any], *, has_choices: bool) -> Any:
-    """Return the error that stands in place of an answer; None where there is none."""
+    """Return the error that came instead of an answer; None where there is none."""
     if whole.get("error") or whole.get("object") == "error":
         return whole.get("error") or whole
     # MiniMax answers a failed request with a good status, no choices and its own code.

@@ -18,7 +18,7 @@ MediaForm = Literal["image_url", "video_url", "input_audio", "file", "document_u
 class HostedForm(msgspec.Struct, frozen=True, kw_only=True):
     """How a vendor is asked for a tool that it runs: a field of the request, or an entry of `tools`.
 
-    The options are the field's value, or stand in the entry, under `options_in` where that is given.
+    The options are the field's value, or part of the entry, under `options_in` where that is given.
     """
 
     field: str | None = None
@@ -44,7 +44,7 @@ class ChatDialect(Dialect, frozen=True, kw_only=True):
     thinking_field: str | None = None
     thinking_with_calls_only: bool = False
     thinking_stand_in: str | None = None  # for a turn with calls and no thinking, which the vendor refuses
-    thinking_parts: bool = False  # thinking and citations stand in the content, as Mistral has it
+    thinking_parts: bool = False  # thinking and citations are parts of the content (Mistral)
     reasoning_details: bool = False
     file_annotations: bool = False
     refusals: bool = False
