@@ -254,7 +254,7 @@ def _read_section(pair: Any, known: dict[str, Sequence[str]]) -> Section:
         if type(index) is int and 0 <= index < len(texts):
             return Section(key, texts[index])
     if not isinstance(text, str):
-        raise UnreadableData("sections: a text must be a string, or name one that stands before it")
+        raise UnreadableData("sections: a text must be a string, or name one that comes before it")
     return Section(key, text)
 
 

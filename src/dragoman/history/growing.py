@@ -1,7 +1,7 @@
 """Sequences that only grow, as values: each is a prefix of a list that its successors share.
 
-To add to the newest costs what is added; to add to an older one copies it first. So every past state stays what it was
-and none of them is copied on the way.
+To add to the newest costs what is added; to add to an older one copies it first. So every past state stays as it was,
+and adding copies none of them.
 """
 
 from collections.abc import Iterable, Iterator, Reversible, Sequence

@@ -77,11 +77,11 @@ def hand_off(
     line of text.
     """
     handed = Handoff.to(target, rules, tools).extended(messages, tools)
-    assert handed is not None  # a handoff that has seen nothing can be extended by anything
+    assert handed is not None  # an empty handoff can be extended by any conversation
     return handed
 
 
-# The messages that answer a turn's calls, by the calls' ids, each with its index in the conversation.
+# The result messages of a turn's calls, by the calls' ids, each with its index in the conversation.
 _Results: TypeAlias = dict[str, tuple[int, Message]]
 
 
@@ -294,7 +294,7 @@ class Handoff(msgspec.Struct):
         )
 
     def _result_parts(self, part: ResultPart, moved: list[Part]) -> tuple[ResultPart, ...]:
-        """A part of a result; media that only a user turn may hold go there, with a line in their place."""
+        """Return a part of a result. Media that only a user turn may hold move there, and a line replaces them."""
         if isinstance(part, UnknownPart):
             return _damaged(part)
         if isinstance(part, Text):

@@ -1,4 +1,4 @@
-"""One append to PostgreSQL: the session is held, what stands there is checked, and all rows go in few statements."""
+"""One append to PostgreSQL: locks the session, checks its end, and writes all rows in few statements."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -20,7 +20,7 @@ _Entry = tuple[int, bytes, bytes]  # serial, checksum, what is left after pieces
 def append_entries(
     database: PostgresDatabase, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim
 ) -> Head:
-    """Write the entries, or recognise them; raise AppendConflict if others stand there."""
+    """Write the entries, or recognise them; raise AppendConflict if others have their serials."""
     database.hold(session_id)
     session = find_sound_end(database, session_id)
     if serial != session.head.next_serial:
@@ -73,7 +73,7 @@ def _add_pieces(database: PostgresDatabase, session: int, pieces: Sequence[tuple
 def _blob_keys(database: PostgresDatabase, contents: dict[bytes, bytes]) -> dict[bytes, int]:
     """The key of each content by its hash; what is not there yet is added.
 
-    In the order of their hashes, so that two who add the same do not wait for each other in a circle. No session is
+    In the order of their hashes, so that two transactions that add the same contents do not deadlock. No session is
     erased meanwhile: that would need all heads, and this transaction holds one.
     """
     keys = _known_blobs(database, list(contents))

@@ -33,10 +33,10 @@ def erase_and_clean(
 ) -> _Result:
     """Do `work`, which deletes rows, in a transaction, then write the tables anew; the caller has the `turn` alone.
 
-    Raises StoreError if the rows are deleted, but still in the pages. Doing it again tries again.
+    Raises StoreError if the rows are deleted, but still in the pages; a second call cleans again.
     """
     deadline = time.monotonic() + wait_seconds
-    # Asked again and again: a statement that waits is a transaction too, for whose sake rows would be kept.
+    # Polled: a statement that waits is a transaction too, and PostgreSQL would keep rows for it.
     if not _wait_until(lambda: _has_turn(database, turn), deadline):
         raise StoreError("others have been erasing for too long, nothing was erased", code=ErrorCode.TIMEOUT)
     try:
@@ -98,7 +98,7 @@ def _rewrite(connection: "psycopg.Connection", table: str) -> int:
     finally:
         connection.remove_notice_handler(note)
     counted = [found for detail in details if (found := re.search(r"\d+", detail))]
-    if not counted:  # to whom it does not belong PostgreSQL gives a warning, and does nothing
+    if not counted:  # a role that does not own the table gets only a warning from PostgreSQL
         raise _not_clean("the tables belong to another role", ErrorCode.PERMISSION)
     return int(counted[0][0])
 

@@ -30,7 +30,7 @@ __all__ = [
     "translated",
 ]
 
-# Where the address does not say otherwise. A peer that is gone without a word is noticed within a minute.
+# Defaults where the address says nothing. A peer that vanished silently is noticed within a minute.
 DEFAULTS: Mapping[str, str] = {
     "connect_timeout": "10",
     "fallback_application_name": "dragoman",
@@ -101,13 +101,13 @@ def read_address(conninfo: str) -> Address:
 
 
 class PostgresDatabase:
-    """A connection in which a transaction goes on: what can be sent together is sent together."""
+    """A connection in a transaction. It sends statements together where it can."""
 
     newest: ClassVar[str] = "e.session = h.session AND e.serial = h.serial"
 
     def __init__(self, connection: "psycopg.Connection") -> None:
         self.connection = connection
-        self.is_committing = False  # whether a failure leaves open what became of the transaction
+        self.is_committing = False  # whether the transaction may be committed after a failure
         self._pipeline: psycopg.Pipeline | None = None
 
     @contextmanager
@@ -147,7 +147,7 @@ class PostgresDatabase:
 
     @contextmanager
     def patient(self, seconds: float) -> Iterator[None]:
-        """Let statements take that long meanwhile."""
+        """Let statements take that many seconds inside this block."""
         connection: Any = self.connection
         usual, connection.statement_seconds = connection.statement_seconds, seconds
         try:
@@ -190,7 +190,7 @@ class PostgresDatabase:
             raise store_error(error) from None
 
     def hold(self, session_id: str) -> None:
-        """Lock the head of the session. What is read afterwards is what it is then."""
+        """Lock the head of the session. Later reads of the transaction see the state after the lock."""
         select = "SELECT 1 FROM heads WHERE session = (SELECT key FROM sessions WHERE session_id = ?) FOR UPDATE"
         self.execute(select, (session_id,))
 

@@ -1,4 +1,4 @@
-"""Hears from PostgreSQL which sessions have grown: one connection that listens, in a thread of its own."""
+"""Listens to PostgreSQL for sessions that have grown: one connection, in a thread of its own."""
 
 import selectors
 import socket
@@ -20,7 +20,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.05, 5.0  # seconds between two attempts to reach 
 
 
 class Listener:
-    """Wakes those who wait in `notices`. A connection that is lost is replaced, for as long as that takes."""
+    """Wakes the followers in `notices`. It replaces a lost connection, and retries until that works."""
 
     def __init__(self, connect: "Callable[[], psycopg.Connection]", channel: str, notices: Notices) -> None:
         self._connect = connect
@@ -87,7 +87,7 @@ class Listener:
             except DragomanError:
                 delay = min(max(FIRST_DELAY, 2 * delay), LONGEST_DELAY)
                 continue
-            self._notices.tell_all()  # meanwhile they were told nothing
+            self._notices.tell_all()  # they missed the notices in between
             return connection
         return None
 

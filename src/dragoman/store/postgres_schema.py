@@ -193,7 +193,7 @@ def require_schema_name(schema: object) -> None:
 
 
 def channel_of(schema: str) -> str:
-    """Return the name under which followers of the schema's sessions are told."""
+    """Return the name of the channel that notifies followers of the schema's sessions."""
     return f"dragoman_{schema}"
 
 

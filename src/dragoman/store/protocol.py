@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 START = bytes(32)  # the checksum before the first entry
-LEASE_SECONDS = 10.0  # a crash on another machine costs at most so long; this machine's processes are seen at once
+LEASE_SECONDS = 10.0  # others wait so long after a crash on another machine; on this one they see it at once
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 class OpenedSession(msgspec.Struct, frozen=True):
     """A session as `Session` wants it: all entries up to the head, read when they are asked for, and a snapshot.
 
-    The snapshot is the newest one that the entries still stand behind, if there is one.
+    The snapshot is the newest whose checksum is that of its entry, if there is one.
     """
 
     info: SessionInfo
@@ -290,9 +290,9 @@ class SessionStore(Protocol):
         ...
 
     async def drop_snapshots(self, session_id: str) -> None:
-        """Throw the snapshots away; nothing changes but the time that opening takes."""
+        """Delete the snapshots; only the time that opening takes changes."""
         ...
 
     async def close(self) -> None:
-        """Finish what was begun and let go of everything. Nothing works afterwards; closing twice is fine."""
+        """Finish what was begun and free all resources. Nothing works afterwards; closing twice is fine."""
         ...

@@ -121,7 +121,7 @@ def name_taken(session_id: str, tombstone: Tombstone | None) -> StoreError:
 
 
 def require_forks_named(session_id: str, unnamed: Iterable[str]) -> None:
-    """Raise StoreError if others stand on what shall be erased and are not named."""
+    """Raise StoreError if the sessions to erase have forks that are not named."""
     standing = sorted(unnamed)
     if standing:
         listed = ", ".join(repr(each) for each in standing[:5]) + (" and more" if len(standing) > 5 else "")
@@ -142,7 +142,7 @@ def store_closed() -> StoreError:
 
 
 def compared_with_kept(kept: Head | None, report: VerifyReport, checksum_at: Callable[[int], str]) -> VerifyReport:
-    """Return a sound report as it is, or as one that says that the head which was kept elsewhere is not in there."""
+    """Return the report, with a problem added if the session does not contain the head that the caller kept."""
     if kept is None or not report.is_sound:
         return report
     if kept.serial > report.head.serial:

@@ -1,4 +1,4 @@
-"""A conversation that a store keeps: `AgentState` behind appends that are durable before memory knows of them.
+"""A conversation that a store keeps: `AgentState` whose appends are durable before memory changes.
 
 One `Session` is one writer. If another one was faster, an append raises AppendConflict, and `refresh` takes in what it
 has appended. While it holds the session's lease (`hold`) only words to its run can come in its way: it takes them in
@@ -50,7 +50,7 @@ __all__ = ["BranchComparison", "Session", "compare_branches", "open_session", "s
 
 SNAPSHOT_EVERY = 1000  # entries; opening a session reads at most about as many
 PAGE = 64  # entries of a parent that are read at once
-APPEND_TRIES = 100  # of an append in whose way others say something to the run
+APPEND_TRIES = 100  # attempts of an append while others say something to the run
 
 _Entry = TypeVar("_Entry", bound=HistoryEntry)
 _Later: TypeAlias = Coroutine[Any, Any, _Entry]
@@ -79,7 +79,7 @@ class Session(
         derived = read_snapshot(opened.snapshot)
         entries = opened.entries if isinstance(opened.entries, LazyEntries) else list(opened.entries)
         self._store = store
-        # A caller that never waits cannot be cancelled halfway. An append that a subclass has of its own may wait.
+        # An append that never waits cannot be cancelled halfway. A subclass may have an append that waits.
         self._never_waits = getattr(store.append, "__func__", None) is MemoryStore.append
         self._info = opened.info
         self._clock = clock
@@ -387,14 +387,14 @@ class BranchComparison(msgspec.Struct, frozen=True):
 
 
 async def compare_branches(store: SessionStore, left_id: str, right_id: str) -> BranchComparison:
-    """Return where two sessions parted, by the forks that led to them, and what each has of its own."""
+    """Return the last serial that two sessions share, by their forks, and what each has after it."""
     left, right = await _ancestors(store, left_id), await _ancestors(store, right_id)
     common = max((min(last, right[each]) for each, last in left.items() if each in right), default=-1)
     return BranchComparison(common, await store.load(left_id, common + 1), await store.load(right_id, common + 1))
 
 
 async def _ancestors(store: SessionStore, session_id: str) -> dict[str, int]:
-    """Each session that this one stands on, itself included, and the last serial that it has from there."""
+    """Each ancestor of this session, itself included, and the last serial that it shares with it."""
     info = await store.info(session_id)
     shared = info.head.serial
     last = {session_id: shared}

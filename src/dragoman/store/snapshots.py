@@ -1,4 +1,4 @@
-"""What follows from entries as bytes that a store can keep, to save time alone: a store may drop them at any time.
+"""Derived state as bytes that a store can keep. It only saves time: a store may drop it at any time.
 
 A snapshot is taken only while no call is open and nothing said to the run waits, so that it need not hold these.
 """
@@ -41,7 +41,7 @@ class _Derived(msgspec.Struct, array_like=True):
 
 
 def take_snapshot(derived: DerivedState) -> Snapshot | None:
-    """Return the state to keep; None while calls are open or words wait, or if there is nothing yet."""
+    """Return the state to keep; None while calls are open or steering waits, or without entries."""
     if derived.open_calls or derived.steering or derived.abort_request or not derived.next_serial:
         return None
     instruction = derived.instruction_entry

@@ -1,4 +1,4 @@
-"""The asynchronous face of a store that keeps sessions as rows, whatever the database is.
+"""The methods of a store that keeps sessions as rows, for any database.
 
 `sql_rows` and `sql_changes` have the SQL. Each store decides in which transaction a function of a `Database` is
 carried out.

@@ -207,7 +207,7 @@ class Assembler:
         self._append(call)
 
     def _add_args(self, delta: ToolCallArgsDelta) -> None:
-        if delta.args_text_delta:  # an empty piece ends no part, as with text
+        if delta.args_text_delta:  # an empty piece of thinking ends no part either
             self._calls[delta.tool_call_id].pieces.append(delta.args_text_delta)
             self._run = None
 

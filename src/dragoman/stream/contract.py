@@ -1,4 +1,4 @@
-"""The stream protocol: which delta may come when. Pure; one call per delta; says no with the reason.
+"""The stream protocol: which delta may come when. Pure; one call per delta; an illegal delta raises with the reason.
 
 Every stream of every model passes through `StreamContract`, in production, always.
 """
@@ -140,7 +140,7 @@ _RULES: dict[str, _Rule] = {
     "tool_call_end": StreamContract._end_call,  # type: ignore[dict-item]
     "done": StreamContract._require_no_open_call,
 }
-# By state, the kinds that change nothing but `seq`: they stay in the state, and no rule beside the table is about them.
+# By state, the kinds that change only `seq`: the state stays, and no numbered rule applies to them.
 _PLAIN: dict[str, frozenset[type]] = {
     state: frozenset(
         DELTA_CLASSES[kind] for kind, next_state in row.items() if next_state == state and kind not in _RULES

@@ -12,7 +12,7 @@ __all__ = ["ConversationEncoder"]
 
 
 class ConversationEncoder(msgspec.Struct):
-    """A conversation on its way to one model of one vendor. It takes messages as they come, and writes requests.
+    """Encodes a conversation for one model of one vendor: takes messages as they come, and writes requests.
 
     Dialect and model alone decide how a message is encoded: the other settings may change from request to request.
     An encoder's lists, dicts and sets are its own; what they hold is shared with its copies and must not be changed.

@@ -1,6 +1,6 @@
 """AWS event-stream bytes to events, both checksums verified. Knows nothing of providers.
 
-A frame says what it is: an event, or a failure (`exception`, `error`), whose event has a name that ends as failures do.
+A frame is an event or a failure (`exception`, `error`). The event of a failure has a name that ends like one.
 A frame is: total length, headers length, CRC of those two, headers, payload, CRC of all before it; big-endian.
 """
 

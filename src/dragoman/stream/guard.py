@@ -1,4 +1,4 @@
-"""Whatever a source gives, turned into a legal stream that ends in exactly one `done` or `error`.
+"""Turns any source of deltas into a legal stream that ends in exactly one `done` or `error`.
 
 Pure: the caller drives it and says what time it is. The async wrapper is in `models`.
 """
@@ -17,7 +17,7 @@ __all__ = ["Guard", "guard_deltas"]
 class Guard:
     """Passes legal deltas on, closes the stream with an `error` where the source breaks a rule, raises or stops early.
 
-    Nothing passes after a terminal delta; `dropped` counts what the source sent all the same.
+    Nothing passes after a terminal delta; `dropped` counts the deltas that the source sent after it.
     """
 
     __slots__ = ("_contract", "_run_id", "_timestamp", "dropped", "finished")

@@ -17,7 +17,7 @@ __all__ = ["RawKeepingDecoder"]
 class RawKeepingDecoder:
     """Decodes one event at a time and attaches it, as JSON where it is such, to every delta that it gave.
 
-    `redact` gets the event's text first. What the end of a body gives was made of no event.
+    `redact` gets the event's text first. Deltas that the end of a body gives have no event.
     """
 
     def __init__(self, decoder: "EventDecoder", writer: DeltaWriter, redact: Callable[[str], str]) -> None:

@@ -28,7 +28,7 @@ __all__ = ["BODY_LIMIT", "LARGE", "Codec", "EventDecoder", "ResponseReader", "Ty
 
 BODY_LIMIT = 64 * 1024 * 1024
 STREAM_LIMIT = 256 * 1024 * 1024
-ERROR_LIMIT = 256 * 1024  # of the body of an error; what is read of it is some lines
+ERROR_LIMIT = 256 * 1024  # bytes of the body of an error; only some lines of it are used
 # An event or a body of more bytes is large: it is read outside of the event loop, and holds no more values than this.
 # Values cost a hundred times what bytes do. The pictures and texts that make events large are one value.
 LARGE = 1024 * 1024
@@ -205,7 +205,7 @@ class ResponseReader:
             if self._parser is None:
                 self._decoder.decode_body(bytes(self._body))
             elif not self._decoded and self._body:
-                self._decoder.decode_body(bytes(self._body))  # gateways send JSON under the name of a stream
+                self._decoder.decode_body(bytes(self._body))  # gateways send JSON with the content type of a stream
             else:
                 self._decode_last(self._parser.end())
                 self._decoder.end()
@@ -214,7 +214,7 @@ class ResponseReader:
         return self._closed(None, now)
 
     def _begins_as_json(self, chunk: bytes) -> bool:
-        """Whether the body's first byte opens JSON; told once, when there is one."""
+        """Whether the body's first byte opens JSON; decided once, when there is a byte."""
         if self._opening is None:
             self._opening = chunk.lstrip()[:1] or None
         return self._opening in _JSON_OPENINGS
@@ -234,7 +234,7 @@ class ResponseReader:
             pass
 
     def _taken(self) -> list[MessageDelta]:
-        """The deltas that the decoder has written, with calls in the place of text where that is asked for."""
+        """The deltas that the decoder has written; with `text_calls`, calls instead of text."""
         deltas = self._writer.take()
         self.has_read = bool(deltas)
         return deltas if self._text_calls is None else self._text_calls.take(deltas)
@@ -263,7 +263,7 @@ def _event_parser(content_type: str) -> EventParser | None:
 
 
 def _require_few_values(data: bytes | bytearray) -> None:
-    """Raise ModelError for large JSON of too many values, told from its commas, before anything is built."""
+    """Raise ModelError for large JSON of too many values. It counts commas, before anything is built."""
     if len(data) <= LARGE or data.count(b",") < VALUES_LIMIT:
         return
     commas = start = 0

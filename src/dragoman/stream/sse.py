@@ -28,7 +28,7 @@ class SseParser:
         self._held = b""  # a CR that may be half of CRLF, or the first bytes of a byte order mark
         self._limit = limit
         self._started = False
-        self._prefix, self._name = _DATA, ""  # how most events begin, and the name that they then have
+        self._prefix, self._name = _DATA, ""  # the usual beginning of an event, and its name then
 
     def feed(self, chunk: bytes) -> list[WireEvent]:
         """Return the events that `chunk` completes; raise ModelError where one grows past the limit."""

@@ -38,7 +38,7 @@ _THINK_WORDS = ("<think", "<thinking", "</think", "</thinking")
 
 _OPENING = re.compile(f"{_CALL}|{_FUNCTION}|(?i:(?P<think>{_THINK.pattern})|(?P<think_end>{_THINK_END.pattern}))")
 _SPACE = re.compile(r"\s*")
-# What says where a tag may end, by the form of what is inside it.
+# The marks that show where a tag may end, by the form of its content.
 _MARKS = {
     "plain": (_CALL_END,),
     "json": ('"', _CALL_END, _FUNCTION_END),
@@ -65,7 +65,7 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 
 
 class TextCallReader:
-    """Puts a tool call in place of each tag, and leaves every other word where it was.
+    """Replaces each tag by a tool call, and leaves every other word as it is.
 
     1. A call is written when its tag has closed, never before. A tag that never closes stays text.
        It ends with the answer: until then a `</think>` may tell that the call stood in the model's reasoning.
@@ -109,7 +109,7 @@ class TextCallReader:
         return taken
 
     def close(self) -> list[MessageDelta]:
-        """Return what was held back: the stream has ended without a word of the provider."""
+        """Return the text that was held back: the stream has ended without the provider's finish."""
         self._release()
         self._end_calls(None)
         taken, self._out = self._out, []
@@ -354,7 +354,7 @@ def _read_call(written: str, schemas: dict[str, dict[str, Any]]) -> tuple[str, s
 
 
 def _read_object(content: str, schemas: dict[str, dict[str, Any]]) -> tuple[str, str | None] | None:
-    """The name and the argument text, None in its place where the object is broken or in doubt."""
+    """The name and the argument text; None instead of the text where the object is broken or ambiguous."""
     name: Any
     arguments: bytes | None
     try:

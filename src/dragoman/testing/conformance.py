@@ -1,4 +1,4 @@
-"""What every provider file must hold to, as functions that raise AssertionError with the sample's name. Pure.
+"""The rules of every wire API, as functions that raise AssertionError with the sample's name. Pure.
 
 Write a few `WireSample`s, real bytes of the provider and what they say, and run `require_conformance` over them with
 the codec and the dialect. Each check can be called by itself too. Nothing here knows a provider.
@@ -211,7 +211,7 @@ def _require_copies(codec: Codec, dialect: Dialect, conversation: Sequence[Messa
 
 
 def require_replay(codec: Codec, dialect: Dialect, sample: WireSample, *, model: str) -> None:
-    """What the provider needs back goes back to it with its answer, and does not go with another's."""
+    """What the provider needs back is sent to it with its own answer, and never to another provider."""
     message = assemble(_read(codec, dialect, sample)).message
     if message is None:
         raise AssertionError(f"{sample.name}: there is no message to send back")

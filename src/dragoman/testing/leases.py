@@ -1,4 +1,4 @@
-"""What every session store must hold to when several owners want one session: checks for `testing.stores`."""
+"""The rules of every session store when several owners want one session: checks for `testing.stores`."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from .storecases import raised, sample_entries
 __all__ = ["LEASE_CHECKS", "SHARED_LEASE_CHECKS"]
 
 SHORT = 0.1  # seconds of a lease that is to expire
-PATIENT = 60.0  # seconds to wait for what is sure to come
+PATIENT = 60.0  # seconds to wait for something that must happen
 
 
 def standing_clock() -> datetime:
@@ -27,7 +27,7 @@ def standing_clock() -> datetime:
 
 
 async def check_a_session_has_one_owner(store: SessionStore) -> None:
-    """A lease is given to one; the others hear whose it is, until it is given back."""
+    """One owner gets the lease; the others get SessionBusy with its owner, until it is released."""
     await store.create("owned")
     assert await store.find_lease("owned") is None
     lease = await store.acquire_lease("owned")

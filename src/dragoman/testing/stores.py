@@ -1,4 +1,4 @@
-"""What every session store must hold to, as functions that raise AssertionError. None of them knows a database.
+"""The rules of every session store, as functions that raise AssertionError. None of them knows a database.
 
 `STORE_CHECKS` each take a new, empty store; `SHARED_STORE_CHECKS` take two stores that were opened over the same
 new data, as two programs would. `require_store_conformance` runs them all, and leaves the second kind out for stores
@@ -366,7 +366,7 @@ async def check_erasing(store: SessionStore) -> None:
 
 
 async def check_forks_are_not_erased_by_the_way(store: SessionStore) -> None:
-    """A session that others stand on goes only together with all of them, and with no other session."""
+    """A session with forks is erased only together with all of them, and with no other session."""
     await store.create("root")
     await store.append("root", sample_entries("root"), 0)
     await store.create("stranger")
@@ -530,7 +530,7 @@ async def check_followers_see_other_writers(first: SessionStore, second: Session
 
 
 async def check_everything_is_there_after_closing(first: SessionStore, second: SessionStore) -> None:
-    """What was acknowledged is there after the store that took it has gone."""
+    """What a store acknowledged is there after the store has closed."""
     entries = sample_entries("stays")
     await first.create("stays", metadata={"a": 1})
     await first.append("stays", entries, 0)

@@ -23,7 +23,7 @@ __all__ = ["AiohttpTransport"]
 
 KEEPALIVE_SECONDS = 30.0
 HEAD_LIMIT = 64 * 1024
-LARGE_BODY = 1024 * 1024  # aiohttp warns of bytes above it, which it would send without letting others run
+LARGE_BODY = 1024 * 1024  # above it aiohttp warns, because sending such bytes blocks the event loop
 CHUNK_SIZE = 64 * 1024  # a chunk is decoded at once: more of it would not stay in the processor's cache
 
 
@@ -42,7 +42,7 @@ _attempt_of_task: ContextVar[_Attempt] = ContextVar("attempt_of_task")  # of the
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Gives no pooled connection that the server has closed, and tells the watch when one stands.
+    """Gives no pooled connection that the server has closed, and tells the watch when the connection is open.
 
     aiohttp learns of the close only when the event loop gets to read it. (Its traces would tell the watch too,
     for a tenth of the time that a request takes.)
@@ -222,7 +222,7 @@ class AiohttpResponse:
 
         def end() -> None:
             content.set_exception(TimeoutError())
-            # And once more: the end of an HTTP chunk wakes the reader, which then waits anew without a look at this.
+            # Twice: the end of an HTTP chunk wakes the reader, which then waits again without checking this.
             asyncio.get_running_loop().call_soon(content.set_exception, TimeoutError())
 
         watch.start(end)
@@ -275,7 +275,7 @@ def _forget_closed_loops(pools: _Pools) -> None:
 
 
 def _is_stale(connection: aiohttp.connector.Connection) -> bool:
-    """Whether a pooled connection has something to read: the server's close, or words that answer no request."""
+    """Whether a pooled connection has something to read: the server's close, or bytes that answer no request."""
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None or protocol.should_close:
         return True

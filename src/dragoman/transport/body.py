@@ -15,7 +15,7 @@ __all__ = ["Inflater", "readable_chunks"]
 # Text of models packs 5 to 50 times; zlib's worst is 1,032 times. The free part spares short bodies.
 EXPANSION_LIMIT = 200
 EXPANSION_FREE = 4 * 1024 * 1024
-PIECE_SIZE = 64 * 1024  # also what is handed on before others have their turn
+PIECE_SIZE = 64 * 1024  # also the bytes that are passed on before other tasks run
 # Compressed bytes can go on for ever and unpack to nothing. The worst that honest servers do is a gzip member for each
 # event, which is twice the event's size.
 PACKING_LIMIT = 4
@@ -102,7 +102,7 @@ async def _inflated(
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(raw):
         async for chunk in raw:
-            size = 0  # of what was handed on since others had their turn
+            size = 0  # bytes passed on since other tasks ran
             for piece in inflater.feed(chunk):
                 if size + len(piece) > PIECE_SIZE and size:
                     await pause()

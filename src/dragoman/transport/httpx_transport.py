@@ -174,7 +174,7 @@ def _translated(error: Exception, host: str) -> ModelError:
 
 
 def _is_disconnect(error: Exception) -> bool:
-    """Whether the peer left without a word. httpx has the same class for one that talks nonsense."""
+    """Whether the peer closed the connection silently. httpx has the same class for a peer that breaks the protocol."""
     import httpx
 
     if isinstance(error, httpx.RemoteProtocolError):

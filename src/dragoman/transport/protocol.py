@@ -1,6 +1,6 @@
-"""What goes over the network and who carries it: a request, its time limits, and the two protocols of a transport.
+"""A request, its time limits, and the two protocols of a transport.
 
-A transport moves bytes. It knows no provider, follows no redirect, and tells no secret: not in a repr, not in an error.
+A transport moves bytes. It knows no provider, follows no redirect, and shows no secret in a repr or an error.
 """
 
 import math
@@ -75,7 +75,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long, in seconds, each stage of a call may take.
 
-    `connect` runs until a connection stands, `first_byte` from then to the first byte of the answer's body, `silence`
+    `connect` runs until a connection is open, `first_byte` from then to the first byte of the answer's body, `silence`
     while the next bytes are waited for, `total` from the start to the end of the body. `idle` is how long a server may
     send bytes that hold nothing of the answer: comments, pings, blank lines. Time that the reader of the stream spends
     elsewhere counts only against `total`.
@@ -179,7 +179,7 @@ def require_key(key: str, header: str) -> None:
 
 
 def secrets_of(request: HttpRequest) -> Secrets:
-    """Return what a request sends for the server's eyes alone: credentials in headers, query and address."""
+    """Return the secrets of a request: credentials in headers, query and address."""
     fields = [value for name, value in request.headers.items() if name.lower() not in PUBLIC_HEADERS]
     values = [_SIGNATURE_WORDS.sub("", value) for value in fields]
     if "?" in request.url or "@" in request.url:

@@ -105,7 +105,7 @@ class AwsKeys(msgspec.Struct, frozen=True):
 class AwsSigner:
     """Signs requests for AWS (Signature Version 4). Needs the extra `bedrock`.
 
-    Without `keys` the usual places are searched, at the first request: environment, profile, container, machine role.
+    Without `keys` it searches environment, profile, container and machine role, at the first request.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class BodyWatch:
     """Ends a wait for bytes that lasts too long.
 
     The reader writes down in `since` when it begins to wait, by `clock`, and None when it has bytes. The one timer
-    looks at it and sleeps again for what is left: a chunk costs two assignments and a glance at the clock.
+    checks it and sleeps again for the rest: a chunk costs two assignments and one reading of the clock.
     """
 
     __slots__ = (
@@ -128,12 +128,12 @@ class BodyWatch:
         self._sleep(self._due(self.clock()))
 
     def begun(self) -> None:
-        """The first bytes are there: from now on it is silence that counts."""
+        """The first bytes are there: from now on the limit is `silence`."""
         self._stage = "silence"
         self._limit = self._timeouts.silence
 
     async def pause(self) -> None:
-        """Let others have their turn in the middle of long work on what has come; raise ModelError if time is over."""
+        """Let other tasks run during long work on received bytes; raise ModelError if time is over."""
         await asyncio.sleep(0)
         if self.reached:
             raise self.failure()
@@ -154,7 +154,7 @@ class BodyWatch:
         return due if self._ends is None or due < self._ends else self._ends
 
     def _sleep(self, until: float) -> None:
-        # The first byte's time may be the longer one: the timer must not oversleep the first silence.
+        # `first_byte` may be longer than `silence`: the timer must fire in time for the first silence.
         self._timer = self._loop.call_at(min(until, self.clock() + self._timeouts.silence), self._look)
 
     def _look(self) -> None:
@@ -210,7 +210,7 @@ class TaskEnd:
 
 
 def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """The loop's clock. asyncio's own loop has the monotonic one, and reads it by a detour."""
+    """The loop's clock. asyncio's own loop uses the monotonic clock, through a slower method."""
     is_plain = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
     return time.monotonic if is_plain else loop.time
 

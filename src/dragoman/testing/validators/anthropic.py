@@ -16,7 +16,7 @@ LEAST_BUDGET = 1_024
 THINKING = frozenset({"thinking", "redacted_thinking"})
 # Hosts of other models behind this API, whose thinking has no signature.
 UNSIGNED = frozenset({"anthropic-compatible", "llamacpp-anthropic"})
-# These answer a conversation that ends with the assistant; newer models refuse to have words put into their mouth.
+# These answer a conversation that ends with the assistant; newer models refuse a prefilled answer.
 _PREFILL = re.compile(r"claude-(?:3-|instant|2|(?:opus|sonnet|haiku)-4(?:-[015])?(?:$|[@-]20\d{6}|-latest|-v\d))")
 
 Block = dict[str, Any]

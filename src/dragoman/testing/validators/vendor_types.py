@@ -94,9 +94,9 @@ def _strict_validator(kind: Any) -> Any:
 
 
 def _materialised(schema: Any) -> Any:
-    """The schema with lists where it has lazy iterables, which would be taken for right without a look at them.
+    """The schema with lists where it has lazy iterables, which pydantic would accept unread.
 
-    The first branch of a union that fits is enough: which one fits best is nothing to us, and takes many times as long.
+    The first branch of a union that fits is enough: to find the best one takes many times as long.
     """
     if isinstance(schema, dict):
         if schema.get("type") == "generator":
