@@ -259,7 +259,7 @@ ResultPart: TypeAlias = Text | Image | FileRef | UnknownPart
 
 
 class ToolResult(_Value, frozen=True):
-    """The one terminal answer to a tool call: text, a JSON object, or parts."""
+    """The one result of a tool call: text, a JSON object, or parts."""
 
     kind: ClassVar[str] = "tool_result"
     tool_call_id: str

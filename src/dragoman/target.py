@@ -1,6 +1,6 @@
 """What a target can take, as data: the rules that handoff applies and the dialect that a codec speaks.
 
-One record per vendor; vendors that speak an existing wire API differ only here. Knows no JSON and no network.
+One dialect per vendor; vendors that speak an existing wire API differ only here. Knows no JSON and no network.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Who decides whether a call may run: the policy that is asked first, and what it may answer. Knows no entries."""
+"""The policy that decides first whether a call may run, and its decisions. Knows no entries."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalDecision(msgspec.Struct, frozen=True):
-    """The answer: yes, yes with other arguments, or no and why; the reason is for the model."""
+    """The decision: yes, yes with other arguments, or no and why; the reason is for the model."""
 
     approved: bool
     reason: str = ""

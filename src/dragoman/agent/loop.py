@@ -318,7 +318,7 @@ class AgentLoop:
         return None
 
     def _drop_calls(self) -> Steps:
-        """Answer the calls of an answer that is not whole, or that refuses, without running them."""
+        """Record a result for each call of an answer that is not whole, or that refuses, without running it."""
         why = (
             "the answer that calls it refused to go on" if self._is_refused else "the answer that calls it was cut off"
         )

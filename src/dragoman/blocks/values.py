@@ -100,7 +100,7 @@ class ImageBlock(_Block, frozen=True, tag="image"):
 
 
 class ToolResultBlock(_Block, frozen=True, tag="tool_result"):
-    """The answer to one tool use: text, a JSON object, or blocks of text and pictures."""
+    """The result of one tool use: text, a JSON object, or blocks of text and pictures."""
 
     tool_use_id: str
     content: str | dict[str, Any] | Sequence[TextBlock | ImageBlock]

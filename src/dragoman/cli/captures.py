@@ -48,7 +48,7 @@ class _Response(NamedTuple):
 
 
 def find_api(name: str) -> Dialect:
-    """Return the record of a wire API or a provider by its name; raise InvalidValue for any other."""
+    """Return the dialect of a wire API or a provider by its name; raise InvalidValue for any other."""
     known = [*WIRE_APIS, *PROVIDERS]
     if name not in known:
         hint = nearest(name, known, f"give a provider, or one of {', '.join(WIRE_APIS)}")
@@ -72,10 +72,10 @@ def read_answers(
     source = _Source(chunks)
     if source.first == b"{":
         data = source.rest()
-        records = _recorded(data)
-        if records is not None:
-            for index, record in enumerate(records):
-                yield _recorded_answer(record, index, api)
+        exchanges = _recorded(data)
+        if exchanges is not None:
+            for index, exchange in enumerate(exchanges):
+                yield _recorded_answer(exchange, index, api)
             return
         source = _Source([data])
     headers: dict[str, str] = {}
@@ -112,24 +112,24 @@ def _decoded(
 
 def _recorded(data: bytes) -> list[dict[str, Any]] | None:
     """The exchanges of a recording; None if it is none."""
-    records = []
+    exchanges = []
     for line in data.split(b"\n"):
         if not line.strip():
             continue
         try:
-            record = decode_json(line)
+            exchange = decode_json(line)
         except UnreadableData:
             return None
-        response = record.get("response") if isinstance(record, dict) else None
+        response = exchange.get("response") if isinstance(exchange, dict) else None
         if not isinstance(response, dict) or "status" not in response:
             return None
-        records.append(record)
-    return records or None
+        exchanges.append(exchange)
+    return exchanges or None
 
 
-def _recorded_answer(record: dict[str, Any], index: int, api: str | None) -> Answer:
-    name = str(record.get("id") or f"#{index}")
-    response = record["response"]
+def _recorded_answer(exchange: dict[str, Any], index: int, api: str | None) -> Answer:
+    name = str(exchange.get("id") or f"#{index}")
+    response = exchange["response"]
     try:
         if "body_b64" in response:
             body = base64.b64decode(response["body_b64"], validate=True)
@@ -140,12 +140,12 @@ def _recorded_answer(record: dict[str, Any], index: int, api: str | None) -> Ans
         headers = {**response.get("headers", {}), "content-type": str(response.get("content_type") or "")}
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error):
         raise UnreadableData(f"the exchange {name[:80]!r} is damaged") from None
-    dialect = find_api(api) if api is not None else _recorded_dialect(record, name)
+    dialect = find_api(api) if api is not None else _recorded_dialect(exchange, name)
     return Answer(name, _decoded([body], _Response(dialect, status, headers), name))
 
 
-def _recorded_dialect(record: dict[str, Any], name: str) -> Dialect:
-    protocol, vendor = record.get("protocol"), record.get("vendor")
+def _recorded_dialect(exchange: dict[str, Any], name: str) -> Dialect:
+    protocol, vendor = exchange.get("protocol"), exchange.get("vendor")
     if protocol not in (*WIRE_APIS, *PROVIDERS):
         raise InvalidValue(f"the exchange {name[:80]!r} does not say which API it is: name it with --api")
     return find_recorded_dialect(protocol, vendor if isinstance(vendor, str) else "")

@@ -152,7 +152,7 @@ class ToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 @runtime_checkable
 class ToolResultsMessage(ContextMessage, Protocol):
-    """What the tools of one turn answered."""
+    """The results of the tools of one turn."""
 
     @property
     def results(self) -> tuple[ToolCallResult, ...]:

@@ -93,7 +93,7 @@ class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a person was asked and has not answered yet."""
+        """Whether a person was asked and has not decided yet."""
         return self.asked is not None and self.answered is None and self.result is None
 
     @property
@@ -172,12 +172,12 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
 
     @property
     def approvals_asked(self) -> tuple[ApprovalAskedEntry, ...]:
-        """The questions that wait for an answer, in call order."""
+        """The approvals that wait for a decision, in call order."""
         return tuple(call.asked for call in self.open_calls if call.asked is not None and call.awaits_answer)
 
     @property
     def approvals_answered(self) -> tuple[ApprovalAnsweredEntry, ...]:
-        """The answers that no start and no result has used up, in call order."""
+        """The decisions whose call has neither started nor ended, in call order."""
         return tuple(
             call.answered
             for call in self.open_calls

@@ -191,7 +191,7 @@ class ModelOutputEntry(ContextualHistoryEntry, frozen=True):
 
 
 class ToolResultsEntry(ContextualHistoryEntry, frozen=True):
-    """The answers to all calls of one output, in call order; `execute_error` says why the whole failed, if it did.
+    """The results of all calls of one output, in call order; `execute_error` says why the whole failed, if it did.
 
     The model is told it at the end of the last result, unless a result says it already.
     """
@@ -312,7 +312,7 @@ class ApprovalAskedEntry(HistoryEntry, frozen=True):
 
 
 class ApprovalAnsweredEntry(HistoryEntry, frozen=True):
-    """The answer, by a person or a policy; `arguments` are those that the call shall run with instead of its own."""
+    """The decision of a person or a policy; if `arguments` are given, the call runs with these instead of its own."""
 
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.APPROVAL_ANSWERED
     tool_call_id: str

@@ -225,7 +225,7 @@ class Handoff(msgspec.Struct):
         wire_ids = [part.tool_call_id for part in called]
         moved: list[Part] = []
         for call_id, wire_id in zip(calls, wire_ids, strict=True):
-            answer = results.pop(call_id, None)  # an id that stands twice in one turn has one answer
+            answer = results.pop(call_id, None)  # an id that occurs twice in one turn has one result
             if answer is None:
                 self._append(index, Message.tool(ToolResult(wire_id, INTERRUPTED, True), run_id=message.run_id))
             else:

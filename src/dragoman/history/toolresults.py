@@ -1,4 +1,4 @@
-"""A tool call as a request, and its one terminal answer at three levels of detail. Knows no entries."""
+"""A tool call as a request, and its one result at three levels of detail. Knows no entries."""
 
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -57,7 +57,7 @@ SECTIONS_SHAPE: dict[str, Any] = dict.fromkeys(("live", "summary", "gist"))
 
 
 class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
-    """The one terminal answer to a call. `attachments` are shown only at the live level.
+    """The one result of a call. `attachments` are shown only at the live level.
 
     `error_type` is the type of the exception that the tool raised, if it raised one.
     """
@@ -110,7 +110,7 @@ class HistoryToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True
         elapsed_seconds: float | None = None,
         error_type: str | None = None,
     ) -> "HistoryToolCallResult":
-        """Return the answer to a call as one text; the status is the one to which the code belongs."""
+        """Return the result of a call as one text; its status is the one to which the code belongs."""
         return cls(
             tool_name=call.tool_name,
             tool_call_id=call.tool_call_id,

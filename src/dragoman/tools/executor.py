@@ -26,7 +26,7 @@ from .toolcontext import ToolContext
 
 __all__ = ["ReadyCall", "ToolExecutor"]
 
-_MOST_NAMED = 30  # tools that the answer to an unknown one lists
+_MOST_NAMED = 30  # tools that the result of an unknown tool lists
 _TOOL_CODES = frozenset(code for codes in STATUS_CODES.values() for code in codes if code is not None)
 
 

@@ -40,7 +40,7 @@ _Mode: TypeAlias = Literal["auto", "legacy"]
 
 
 class Interrupted(Exception):
-    """The connection ended before there was an answer. `was_run` is False only if the call was surely not looked at."""
+    """The connection ended before a response came. `was_run` is False only if the server surely never read the call."""
 
     def __init__(self, says: str, *, was_run: bool, last_words: str) -> None:
         super().__init__(says)

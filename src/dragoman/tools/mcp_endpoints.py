@@ -140,7 +140,7 @@ class HttpEndpoint:
                         if is_new or _CALL in request.content:
                             raise
 
-        # How long an answer may take is the business of the call: a tool can be silent for long.
+        # The call limits how long a response may take: a tool can be silent for long.
         timeout = httpx2.Timeout(_SECONDS_TO_REACH, read=None)
         async with (
             NotingClient(headers=self._headers, timeout=timeout) as client,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["EXCHANGE", "UNREADABLE", "Exchange", "Link", "raw_tools"]
 
 _RAW_TOOL = "dragoman/raw"
-UNREADABLE = "dragoman/unreadable"  # marks the error that stands for an answer which could not be read
+UNREADABLE = "dragoman/unreadable"  # marks the error that replaces an unreadable response
 TOO_DEEP = "nested too deeply to be read"
-_DEEPEST = 100  # objects and lists in one another that are read of an answer which the SDK cannot read
+_DEEPEST = 100  # depth to which a response that the SDK cannot read is read
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]')
 _ENDS = 200  # characters at which the id of a request is looked for
 # A result is checked, compared and written while the event loop waits: a value takes some 2 µs.
@@ -94,7 +94,7 @@ class Link:
         return item
 
     def _reread(self, failure: Exception) -> "Item":
-        """The answer that the SDK failed to read; the failure itself if it answers no request, as a line of a log."""
+        """The response that the SDK failed to read; the failure itself if it answers no request, such as a log line."""
         from mcp import types
         from mcp.shared.message import SessionMessage
         from pydantic import ValidationError

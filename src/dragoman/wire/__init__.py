@@ -71,7 +71,7 @@ def find_codec(specification: str) -> Codec:
 
 
 def find_dialect(provider: str, model_id: str = "") -> Dialect:
-    """Return the provider's record; where a host serves many model families, the record that fits the model."""
+    """Return the provider's dialect; where a host serves many model families, the dialect that fits the model."""
     if provider not in PROVIDERS:
         raise InvalidValue.of("provider", provider, f"one of {', '.join(sorted(PROVIDERS))}")
     package = _package(PROVIDERS[provider])
@@ -96,7 +96,7 @@ def find_provider(name: str, *, called: str = "provider") -> str:
 
 
 def find_recorded_dialect(protocol: str, vendor: str) -> Dialect:
-    """Return the record that a recording names: `vendor`'s for this API, else that of the protocol's own provider.
+    """Return the dialect that a recording names: `vendor`'s for this API, else that of the protocol's own provider.
 
     A protocol is a wire API or a provider. A vendor's own name counts, and one derived from it (`vendor-responses`).
     """

@@ -289,7 +289,7 @@ async def _deny(chat: Chat, argument: str) -> None:
 
 
 def _meant(chat: Chat, argument: str) -> tuple[list[OpenCall], str]:
-    """The calls that an answer is for: the named one, all, or the only one; and the rest of the line."""
+    """The calls that a decision is about: the named one, all, or the only one; and the rest of the line."""
     pending = chat.talk.pending
     if not pending:
         raise InvalidValue("no call waits for an answer")

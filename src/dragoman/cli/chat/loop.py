@@ -91,7 +91,7 @@ class Chat:
     # ------------------------------------------------------------ a reply
 
     async def reply(self, text: str | None) -> None:
-        """Say something, or carry on; draw the reply, and ask about calls until none waits for an answer."""
+        """Say something, or carry on; draw the reply, and ask about calls until none waits for a decision."""
         while True:
             try:
                 result = await self._one_reply(text)

@@ -149,7 +149,7 @@ class Talk:
 
     @property
     def pending(self) -> tuple[OpenCall, ...]:
-        """The calls that wait for a person's answer."""
+        """The calls that wait for a person's decision."""
         if self.session is None:
             return ()
         return tuple(call for call in self.session.state.derived.open_calls if call.awaits_answer)

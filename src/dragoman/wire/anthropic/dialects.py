@@ -1,4 +1,4 @@
-"""The hosts of Anthropic's Messages API, one record each: where they are, how they depart from it. Data only."""
+"""The hosts of Anthropic's Messages API, one dialect each: where they are, how they depart from it. Data only."""
 
 import msgspec
 

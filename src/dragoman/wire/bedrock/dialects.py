@@ -1,6 +1,6 @@
-"""The model families on Bedrock's Converse API, one record each: one API, but each family refuses other things.
+"""The model families on Bedrock's Converse API, one dialect each: one API, but each family refuses other things.
 
-`family_dialect` picks the record by the model's id. Pure data.
+`family_dialect` picks the dialect by the model's id. Pure data.
 """
 
 import re
@@ -164,7 +164,7 @@ _KIMI = msgspec.structs.replace(
 )
 _UNKNOWN = BedrockDialect(rules=_rules(**_ALONE))
 
-# How a model's id starts, after a region or the path of an ARN -> the family's record. The first that fits counts.
+# How a model's id starts, after a region or the path of an ARN -> the family's dialect. The first that fits counts.
 FAMILIES: dict[str, BedrockDialect] = {
     "anthropic.": _CLAUDE,
     "amazon.nova-micro": _NOVA_MICRO,
@@ -192,7 +192,7 @@ _FAMILY = re.compile("(?:^|[./])(" + "|".join(map(re.escape, FAMILIES)) + ")")
 
 
 def family_dialect(model_id: str) -> BedrockDialect:
-    """Return the record of the model's family. An ARN that does not name the model is taken for Claude's."""
+    """Return the dialect of the model's family. An ARN that does not name the model is taken for Claude's."""
     found = _FAMILY.search(model_id)
     if found is not None:
         return FAMILIES[found[1]]

@@ -1,4 +1,4 @@
-"""The hosts of Gemini's generateContent, one record each. Data only."""
+"""The hosts of Gemini's generateContent, one dialect each. Data only."""
 
 import msgspec
 

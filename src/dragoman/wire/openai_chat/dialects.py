@@ -1,4 +1,4 @@
-"""Vendors that speak OpenAI's Chat Completions, one record each: where they are, how they depart from it. Data only."""
+"""Vendors that speak OpenAI's Chat Completions, one dialect each: addresses, and how they depart from it. Data only."""
 
 from typing import Any, Literal
 
@@ -427,27 +427,27 @@ _RECORDS = (
 )
 
 
-def _completed(record: ChatDialect) -> ChatDialect:
-    """The record with what follows from its other fields: how media may be given, what is ignored, what it can do."""
-    sources = record.rules.type_sources
-    if not record.media_urls:
+def _completed(dialect: ChatDialect) -> ChatDialect:
+    """Return the dialect with what follows from its other fields: media sources, ignored settings, abilities."""
+    sources = dialect.rules.type_sources
+    if not dialect.media_urls:
         sources = {kind: given - {"url"} for kind, given in sources.items()}
     able = {
         "parallel_tools": True,
-        "strict_tools": record.strict_tools,
-        "structured_output": record.output_schema,
-        "reasoning": bool(record.efforts or record.budget_field),
-        "images": "image/" in record.media,
-        "documents": "application/pdf" in record.media,
-        "audio": "audio/wav" in record.media,
-        "video": "video/" in record.media,
-        "caching": record.cache_key or record.cache_control,
-        "hosted_tools": bool(record.hosted_tools),
+        "strict_tools": dialect.strict_tools,
+        "structured_output": dialect.output_schema,
+        "reasoning": bool(dialect.efforts or dialect.budget_field),
+        "images": "image/" in dialect.media,
+        "documents": "application/pdf" in dialect.media,
+        "audio": "audio/wav" in dialect.media,
+        "video": "video/" in dialect.media,
+        "caching": dialect.cache_key or dialect.cache_control,
+        "hosted_tools": bool(dialect.hosted_tools),
     }
     return msgspec.structs.replace(
-        record,
-        rules=msgspec.structs.replace(record.rules, type_sources=sources),
-        ignored=frozenset() if record.parallel_tool_calls else frozenset({"parallel_tool_calls"}),
+        dialect,
+        rules=msgspec.structs.replace(dialect.rules, type_sources=sources),
+        ignored=frozenset() if dialect.parallel_tool_calls else frozenset({"parallel_tool_calls"}),
         abilities=frozenset({"streaming", "tools", *(ability for ability, has in able.items() if has)}),
     )
 

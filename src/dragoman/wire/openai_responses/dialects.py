@@ -1,4 +1,4 @@
-"""The hosts of OpenAI's Responses API, one record each: where they are, how they depart from it. Data only."""
+"""The hosts of OpenAI's Responses API, one dialect each: where they are, how they depart from it. Data only."""
 
 from typing import Any
 
