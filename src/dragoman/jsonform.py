@@ -132,12 +132,8 @@ def message_to_object(message: Message) -> JsonObject:
     if message.timestamp is not None:
         written["timestamp"] = message.timestamp
     if message.meta is not None:
-        written["meta"] = _meta_object(message.meta)
+        written["meta"] = overlaid(fields_of(message.meta, _EXTRA), message.meta.extra)
     return overlaid(written, message.extra)
-
-
-def _meta_object(meta: MessageMeta) -> JsonObject:
-    return overlaid(fields_of(meta, _EXTRA), meta.extra)
 
 
 def part_to_object(part: Part) -> JsonObject:

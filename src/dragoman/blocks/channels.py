@@ -183,7 +183,8 @@ class _Channel:
     def end(self, error: Exception | None = None) -> None:
         if self.reader_left or self.order.ended:
             return
-        self.put(Error.of(error or _truncated()))
+        truncated = ModelError("the producer stopped before the answer was whole", code=ErrorCode.STREAM_TRUNCATED)
+        self.put(Error.of(error or truncated))
         self._writable.set()  # waiting senders learn that the reader has left
 
     def leave(self) -> None:
@@ -244,10 +245,6 @@ def require_capacity(capacity: object) -> int:
     if type(capacity) is not int or capacity < 1:
         raise InvalidValue.of("capacity", capacity, "a whole number from 1 up")
     return capacity
-
-
-def _truncated() -> ModelError:
-    return ModelError("the producer stopped before the answer was whole", code=ErrorCode.STREAM_TRUNCATED)
 
 
 def _cancelled() -> ModelError:

@@ -98,10 +98,6 @@ def _conversation(name: str, imported: Imported, session_id: str | None) -> Conv
 # ---------------------------------------------------------------- one format each
 
 
-def _read_openai(value: Any, made_by: str | None) -> Imported:
-    return import_openai_chat(_messages(value), made_by=made_by)
-
-
 def _read_anthropic(value: Any, made_by: str | None) -> Imported:
     system = value.get("system") if isinstance(value, dict) else None
     return import_anthropic(_messages(value), system, made_by=made_by)
@@ -134,7 +130,7 @@ def _read_messages(value: Any, _made_by: str | None) -> Imported:
 
 _READERS: dict[str, Callable[[Any, str | None], Imported]] = {
     "messages": _read_messages,
-    "openai": _read_openai,
+    "openai": lambda value, made_by: import_openai_chat(_messages(value), made_by=made_by),
     "openai-responses": _read_responses,
     "anthropic": _read_anthropic,
     "vercel": lambda value, _: import_vercel_ui(_messages(value)),

@@ -205,7 +205,7 @@ def _write(output: Output, found: dict[str, Any]) -> None:
     _section(output, "versions", [f"{name} {version}" for name, version in found["versions"].items()])
     _section(output, "settings", _settings_lines(found["settings"]))
     _section(output, "providers", [", ".join(found["providers"])])
-    keys = [_key_line(key) for key in found["keys"] if key["isSet"]]
+    keys = [f"{key['variable']}: {', '.join(key['providers'])}" for key in found["keys"] if key["isSet"]]
     absent = [key["variable"] for key in found["keys"] if not key["isSet"]]
     _section(output, "keys that are set", keys or ["none"])
     _section(output, "keys that are not set", [", ".join(absent)] if absent else ["none"])
@@ -249,10 +249,6 @@ def _store_words(store: dict[str, Any]) -> str:
     if "sessions" in store:
         return "1 session" if store["sessions"] == 1 else f"{store['sessions']} sessions"
     return "not there yet" if store.get("isThere") is False else "cannot be read"
-
-
-def _key_line(key: dict[str, Any]) -> str:
-    return f"{key['variable']}: {', '.join(key['providers'])}"
 
 
 def _extra_line(extra: str, packages: dict[str, str | None]) -> str:

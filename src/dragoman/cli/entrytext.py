@@ -173,10 +173,8 @@ def _interruption_pieces(entry: InterruptionEntry) -> Iterator[tuple[str, str]]:
 def _said(entry: AnyEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
     """What an entry says, each piece with its style."""
     match entry:
-        case SystemInstructionEntry():
-            yield entry.instruction or "(none)", ""
-        case NotebookEntry():
-            yield entry.content or "(empty)", ""
+        case SystemInstructionEntry(instruction=text) | NotebookEntry(content=text):
+            yield text or "(none)", ""
         case (
             CompactionEntry(summary=text)
             | ApprovalAskedEntry(reason=text)
@@ -284,7 +282,7 @@ def _markdown(entry: AnyEntry) -> str:
         case ToolResultsEntry():
             return "\n\n".join(_markdown_result(result) for result in entry.results)
         case NotebookEntry():
-            return f"### Notebook\n\n{_fenced(entry.content or '(empty)')}"
+            return f"### Notebook\n\n{_fenced(entry.content or '(none)')}"
         case CompactionEntry():
             return f"### Summary of {entry.first_serial} to {entry.last_serial}\n\n{entry.summary}"
         case ResetEntry():

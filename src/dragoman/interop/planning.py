@@ -166,7 +166,9 @@ class _Planner:
             return
         requests = list(message.tool_calls)
         results = [
-            _result(request, answer) or _interrupted(request) for request, answer in zip(requests, answers, strict=True)
+            _result(request, answer)
+            or HistoryToolCallResult.of_text(request, INTERRUPTED, error_code=ErrorCode.TOOL_INTERRUPTED)
+            for request, answer in zip(requests, answers, strict=True)
         ]
         if not all(answers):
             self.notes.add(_path(index), "a call without a result is recorded as interrupted")
@@ -204,10 +206,6 @@ def _error_code(message: Message) -> ErrorCode | None:
 def _said_at(timestamp: datetime | None) -> dict[str, Any]:
     """What an entry notes of when a message was said: its own time is that of the import."""
     return {} if timestamp is None else {"said_at": msgspec.to_builtins(timestamp)}
-
-
-def _interrupted(request: ToolCall) -> HistoryToolCallResult:
-    return HistoryToolCallResult.of_text(request, INTERRUPTED, error_code=ErrorCode.TOOL_INTERRUPTED)
 
 
 def _path(index: int) -> str:

@@ -176,9 +176,6 @@ class _Writer:
         """A text that is not blank."""
         return f"{self._text(3)}\nStep {self._state.next_serial}"
 
-    def _long_text(self) -> str:
-        return self._text(self._choose.choice((1, 4, 30, 200)))
-
     # ------------------------------------------------------------ turns
 
     def _input(self) -> None:
@@ -271,7 +268,7 @@ class _Writer:
             code = ErrorCode.INVALID_ARGUMENTS
         elif self._often(0.15):
             code = self._choose.choice((ErrorCode.TOOL_FAILED, ErrorCode.TOOL_TIMEOUT, ErrorCode.TOOL_INTERRUPTED))
-        text = "" if self._often(0.05) else self._long_text()
+        text = "" if self._often(0.05) else self._text(self._choose.choice((1, 4, 30, 200)))
         levels = LevelOfDetailSections.of_text(text)
         if self._often(0.15):
             levels = _levels(text, self._text(2), "gist")
@@ -384,10 +381,6 @@ def _results(text: Texts) -> st.SearchStrategy[HistoryToolCallResult]:
     )
 
 
-def _is_no_text(part: object) -> bool:
-    return not isinstance(part, Text)
-
-
 def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
     names, objects, kinds = text.filter(bool), json_objects(text=text), HistoryEntryKind
     envelope: dict[str, st.SearchStrategy[Any]] = {
@@ -399,7 +392,9 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
     }
     outputs = messages(Role.ASSISTANT, text=text)
     codes, words = st.sampled_from(ErrorCode), st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
-    shown = words.filter(str.strip).map(Text) | parts(Role.USER, text=text).filter(_is_no_text)
+    shown = words.filter(str.strip).map(Text) | parts(Role.USER, text=text).filter(
+        lambda part: not isinstance(part, Text)
+    )
     inputs = st.tuples(shown, st.lists(parts(Role.USER, text=text), max_size=2)).map(lambda said: (said[0], *said[1]))
     invocations = st.just(MODELS[0])
     ends = st.tuples(st.integers(0, 99), st.integers(0, 99)).map(sorted)

@@ -89,7 +89,7 @@ def _is_said(structured: Any, content: "Sequence[types.ContentBlock]") -> bool:
     read = [_read_json(text) for text in texts]
     said = [*read, read, *texts, texts]
     if content:
-        blocks = [_as_json(block) for block in content]
+        blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
         said += [*blocks, blocks]
     meant = structured
     while True:
@@ -119,10 +119,6 @@ def _without_repeated(structured: Any, content: "Sequence[types.ContentBlock]") 
         return "[as above]" if is_repeated else value
 
     return shorten_repeated(structured)
-
-
-def _as_json(block: "types.ContentBlock") -> Any:
-    return block.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _read_json(text: str) -> Any:

@@ -1,7 +1,7 @@
 """What a person can do while another process runs the session: wait for it, follow it, or go on in a fork."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...store import Lease, Session
 from ..entrytext import local_time, write_entry
@@ -49,7 +49,7 @@ async def _until_free(chat: "Chat", *, follows: bool) -> bool:
     session = chat.talk.session
     assert session is not None
     waiting = asyncio.ensure_future(_wait(chat, session, follows))
-    with chat.editor.watching(lambda: _cancel(waiting)):
+    with chat.editor.watching(waiting.cancel):
         try:
             await waiting
         except asyncio.CancelledError:
@@ -59,10 +59,6 @@ async def _until_free(chat: "Chat", *, follows: bool) -> bool:
     await session.refresh()
     chat.changed()
     return True
-
-
-def _cancel(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
 
 
 async def _wait(chat: "Chat", session: Session, follows: bool) -> None:

@@ -51,7 +51,7 @@ class Editor(Protocol):
         ...
 
     def watching(
-        self, on_interrupt: Callable[[], None], on_fold: Callable[[], None] | None = None
+        self, on_interrupt: Callable[[], object], on_fold: Callable[[], object] | None = None
     ) -> AbstractContextManager[None]:
         """Hear Ctrl-C and Ctrl-T while something else is done."""
         ...
@@ -124,7 +124,7 @@ def _read_line(text: str) -> str | None:
 
 
 @contextmanager
-def hearing_interrupts(on_interrupt: Callable[[], None]) -> Iterator[None]:
+def hearing_interrupts(on_interrupt: Callable[[], object]) -> Iterator[None]:
     """Take Ctrl-C as it comes from a terminal that still makes signals, or from `kill`."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
@@ -172,8 +172,8 @@ class PlainEditor:
 
     def watching(
         self,
-        on_interrupt: Callable[[], None],
-        on_fold: Callable[[], None] | None = None,  # noqa: ARG002  # there is no such key
+        on_interrupt: Callable[[], object],
+        on_fold: Callable[[], object] | None = None,  # noqa: ARG002  # there is no such key
     ) -> AbstractContextManager[None]:
         """Hear Ctrl-C."""
         return hearing_interrupts(on_interrupt)
@@ -251,7 +251,9 @@ class PromptEditor:
         return await _answer(self._questions, f"{printable(question)} ", default=default)
 
     @contextmanager
-    def watching(self, on_interrupt: Callable[[], None], on_fold: Callable[[], None] | None = None) -> Iterator[None]:
+    def watching(
+        self, on_interrupt: Callable[[], object], on_fold: Callable[[], object] | None = None
+    ) -> Iterator[None]:
         """Hear Ctrl-C and Ctrl-T; other keys wait for the next line."""
         from prompt_toolkit.input.typeahead import store_typeahead
         from prompt_toolkit.keys import Keys

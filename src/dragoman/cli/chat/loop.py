@@ -122,7 +122,7 @@ class Chat:
                 stopping.append(asyncio.ensure_future(run.abort()))
 
         try:
-            with self.editor.watching(stop, self._fold_while_drawing):
+            with self.editor.watching(stop, self.view.fold):
                 await self._draw(run)
                 return await run.result()
         finally:
@@ -132,9 +132,6 @@ class Chat:
     async def _draw(self, run: AgentRun[str]) -> None:
         async for event in run:
             self.view.show(event)
-
-    def _fold_while_drawing(self) -> None:
-        self.view.fold()
 
     # ------------------------------------------------------------ approval
 

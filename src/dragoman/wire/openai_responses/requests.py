@@ -222,31 +222,35 @@ def _own_items(message: Message) -> Iterator[dict[str, Any]]:
     """Yield the items that a turn's parts came as. Parts with the same item id are one item, where the first is."""
     parts = [part for part in message.parts if not isinstance(part, Text) or part.text or part.provider_data]
     pictures = {_data(part).get("id"): part for part in parts if isinstance(part, Image)}
-    seen: set[str] = set()
-    bare: list[str] = []
-    for part in parts:
-        data = _data(part)
-        if isinstance(part, Text) and "id" not in data:
-            bare.append(part.text)
-            continue
-        if bare:
-            yield _text_item("".join(bare))
-            bare = []
-        if isinstance(part, (Text, Thinking)):
-            if not data or data.get("id") in seen:
-                continue
-            same: list[Part] = [part]
-            if "id" in data:
-                seen.add(data["id"])
-                same = [other for other in parts if type(other) is type(part) and _data(other).get("id") == data["id"]]
-            yield _message_item(same) if isinstance(part, Text) else _reasoning_item(same)
+    for same in _grouped(parts):
+        part, data = same[0], _data(same[0])
+        if isinstance(part, Text):
+            yield (
+                _message_item(same)
+                if "id" in data
+                else _text_item("".join(text.text for text in same if isinstance(text, Text)))
+            )
+        elif isinstance(part, Thinking) and data:
+            yield _reasoning_item(same)
         elif isinstance(part, ToolCall):
             yield _call_item(part)
         elif isinstance(part, ProviderItem):
             item = _with_text_id(part.item)
             yield _hosted_item(dict(item), pictures.get(item.get("id")))
-    if bare:
-        yield _text_item("".join(bare))
+
+
+def _grouped(parts: Sequence[Part]) -> Iterable[list[Part]]:
+    """Return the parts of each item: texts or thinking of one item id, texts in a row without an id, others alone."""
+    groups: dict[tuple[type[Part], str | int], list[Part]] = {}
+    key: str | int = -1
+    for index, part in enumerate(parts):
+        item_id = _data(part).get("id") if isinstance(part, (Text, Thinking)) else None
+        if item_id is not None:
+            key = item_id
+        elif not isinstance(part, Text) or isinstance(key, str):
+            key = index
+        groups.setdefault((type(part), key), []).append(part)
+    return groups.values()
 
 
 def _data(part: Part) -> Mapping[str, Any]:
