@@ -350,7 +350,7 @@ MESSAGE_SHAPE: dict[str, Any] = dict.fromkeys(("runId", "role", "parts", "timest
 
 
 class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel"):
-    """One turn of a conversation: parts in the order they were said, which nothing may change."""
+    """One message of a conversation: parts in the order they were said, which nothing may change."""
 
     role: Role
     parts: tuple[Part, ...]

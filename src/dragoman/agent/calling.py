@@ -82,7 +82,7 @@ class ModelCaller:
         return arrived if arrived is not None and arrived.parts else None
 
     async def call(self, action: CallModel) -> Answered | Failed:
-        """Ask the model whose turn it is."""
+        """Ask the model that the action's `choice` names."""
         scope, self._stream = self._scope, None
         try:
             if action.choice == 0:

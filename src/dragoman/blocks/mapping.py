@@ -84,7 +84,7 @@ def _message(turns: tuple[CoreMessage, ...], keep_source: bool) -> Message:
 
 
 def _usable(turn: CoreMessage) -> tuple[Part, ...]:
-    """The parts of a turn; a call of an answer that is not whole has no arguments, so that no tool is run with them."""
+    """The parts of a message; a call of an answer that is not whole has no arguments, so that no tool runs."""
     if turn.meta is None or turn.meta.finish_reason in _RUNNABLE:
         return turn.parts
     return tuple(_unusable(part) if isinstance(part, ToolCall) else part for part in turn.parts)

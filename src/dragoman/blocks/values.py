@@ -134,7 +134,7 @@ ROLE_BLOCKS: dict[Role, tuple[type[Block], ...]] = {
 
 
 class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """One turn: text, or blocks in the order they were said.
+    """One message: text, or blocks in the order they were said.
 
     `source` is what the core recorded of this turn, thinking, provider data and provenance included; it goes to the
     model in place of the blocks and must say the same as they do. A caller that changes `content` leaves it out.

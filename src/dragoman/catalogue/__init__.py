@@ -24,7 +24,7 @@ __all__ = ["ABILITIES", "catalogue_date", "find_model_info", "list_models", "reg
 ABILITIES: dict[str, str] = {
     "streaming": "answers piece by piece",
     "tools": "calls functions that the caller declares",
-    "parallel_tools": "may call several tools in one turn",
+    "parallel_tools": "may call several tools in one answer",
     "strict_tools": "can be held to a tool's schema",
     "structured_output": "can be held to a JSON schema in its answer",
     "reasoning": "can think before it answers",

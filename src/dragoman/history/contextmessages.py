@@ -152,7 +152,7 @@ class ToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 @runtime_checkable
 class ToolResultsMessage(ContextMessage, Protocol):
-    """The results of the tools of one turn."""
+    """The results of the tools that one output called."""
 
     @property
     def results(self) -> tuple[ToolCallResult, ...]:

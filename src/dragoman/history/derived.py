@@ -115,7 +115,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     `open_calls` are all calls of the newest output until its results entry; `call_ids` are the ids of every call ever
     made; `reset_serial` is the serial of the newest reset, or -1: what stands before it no longer reaches a model.
     `steering` is what was said to a run and no input has taken up; `abort_request` asks that the open run end.
-    `owes_answer` says that it is the model's turn: an input or results came last, or an answer that pauses.
+    `owes_answer` says that the model must answer: an input or results came last, or an answer that pauses.
     `answer_end` is how the newest answer ended, until an input, results of calls that ran, or the run's end follow it.
     """
 
@@ -167,7 +167,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
 
     @property
     def finished_tool_calls(self) -> tuple[HistoryToolCallResult, ...]:
-        """The results that wait for the others of their turn, in call order."""
+        """The results that wait for the other calls of their output, in call order."""
         return tuple(call.result for call in self.open_calls if call.result is not None)
 
     @property

@@ -87,7 +87,7 @@ class Widget(Protocol):
 
 
 class WidgetRegistry:
-    """Widgets in their order on the screen. A widget that raises loses its own section, never the turn."""
+    """Widgets in their order on the screen. A widget that raises loses its own section alone."""
 
     def __init__(self, widgets: Iterable[Widget] = ()) -> None:
         self._widgets = tuple(widgets)

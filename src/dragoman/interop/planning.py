@@ -73,7 +73,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Planner:
-    """Messages to entries. Results are found first, wherever they stand; then each turn is followed by its own."""
+    """Messages to entries. It finds all results first; then each assistant message is followed by its own."""
 
     def __init__(self, derived: DerivedState, messages: tuple[Message, ...], *, leave_open: bool) -> None:
         self.entries: list[HistoryEntry] = []

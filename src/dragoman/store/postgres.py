@@ -106,8 +106,8 @@ class PostgresStore(SQLStore[PostgresDatabase]):
 
     async def _erase(self, work: Callable[[Database], Tombstone]) -> Tombstone:
         def erase(database: PostgresDatabase) -> Tombstone:
-            turn = f"{channel_of(self._schema)} is being cleaned"
-            return erase_and_clean(database, work, turn=turn, wait_seconds=self._lock_seconds)
+            lock = f"{channel_of(self._schema)} is being cleaned"
+            return erase_and_clean(database, work, lock=lock, wait_seconds=self._lock_seconds)
 
         return await self._in_thread(lambda: self._perform(erase))
 

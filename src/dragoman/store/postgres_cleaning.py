@@ -29,15 +29,15 @@ _Result = TypeVar("_Result")
 
 
 def erase_and_clean(
-    database: PostgresDatabase, work: Callable[[Database], _Result], *, turn: str, wait_seconds: float
+    database: PostgresDatabase, work: Callable[[Database], _Result], *, lock: str, wait_seconds: float
 ) -> _Result:
-    """Do `work`, which deletes rows, in a transaction, then write the tables anew; the caller has the `turn` alone.
+    """Do `work`, which deletes rows, in a transaction, then write the tables anew, under the lock named `lock`.
 
     Raises StoreError if the rows are deleted, but still in the pages; a second call cleans again.
     """
     deadline = time.monotonic() + wait_seconds
     # Polled: a statement that waits is a transaction too, and PostgreSQL would keep rows for it.
-    if not _wait_until(lambda: _has_turn(database, turn), deadline):
+    if not _wait_until(lambda: _has_lock(database, lock), deadline):
         raise StoreError("others have been erasing for too long, nothing was erased", code=ErrorCode.TIMEOUT)
     try:
         database.execute("INSERT INTO canaries DEFAULT VALUES")
@@ -54,11 +54,11 @@ def erase_and_clean(
         return result
     finally:
         if database.roll_back():
-            database.execute("SELECT pg_advisory_unlock(hashtextextended(?, 0))", (turn,))
+            database.execute("SELECT pg_advisory_unlock(hashtextextended(?, 0))", (lock,))
 
 
-def _has_turn(database: PostgresDatabase, turn: str) -> bool:
-    return database.execute("SELECT pg_try_advisory_lock(hashtextextended(?, 0))", (turn,)).fetchone() == (True,)
+def _has_lock(database: PostgresDatabase, lock: str) -> bool:
+    return database.execute("SELECT pg_try_advisory_lock(hashtextextended(?, 0))", (lock,)).fetchone() == (True,)
 
 
 def _clean(connection: "psycopg.Connection", deadline: float) -> None:

@@ -77,7 +77,7 @@ class Writer:
         self._connect = connect
         self._translate = translate
         self._busy_seconds = busy_seconds
-        self._asked: dict[asyncio.AbstractEventLoop, list[_Job]] = {}  # in the current turn of each event loop
+        self._asked: dict[asyncio.AbstractEventLoop, list[_Job]] = {}  # in the current iteration of each event loop
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._opened: tuple[Appender, FileWatch] | None = None
@@ -113,12 +113,12 @@ class Writer:
         asked = self._asked.get(loop)
         if asked is None:
             asked = self._asked[loop] = []
-            loop.call_soon(self._end_turn, loop)
+            loop.call_soon(self._end_iteration, loop)
         asked.append(_Job(future, work, kind))
         return future
 
-    def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write all that was asked for in one turn of the event loop together, here or in the thread."""
+    def _end_iteration(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write all that was asked for in one iteration of the event loop together, here or in the thread."""
         jobs = [job for job in self._asked.pop(loop) if not job.future.cancelled()]
         if not jobs:
             return

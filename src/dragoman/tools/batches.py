@@ -42,7 +42,7 @@ _Run: TypeAlias = Callable[[ReadyCall, ToolContext[Any]], Coroutine[Any, Any, Hi
 
 
 class Batch:
-    """The calls of one turn."""
+    """The calls of one answer."""
 
     def __init__(
         self,
