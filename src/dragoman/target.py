@@ -109,7 +109,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     output_limit_required: bool = False
     # Whether it says that an answer ended at `max_tokens`. Where not, one that used them all counts as cut.
     says_cut: bool = True
-    # Settings that its API has no place for: they are left out, with a warning.
+    # Settings that its API cannot take: they are left out, with a warning.
     ignored: frozenset[str] = frozenset()
     # The server leaves the model's tool calls in its text: tools, calls and results are written as text, in this form,
     # and calls are read from the answer's text. Only the codec of Chat Completions writes them so.

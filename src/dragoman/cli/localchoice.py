@@ -58,7 +58,7 @@ class LocalModel(Model):
     def __init__(self, base: Model, choice: LocalChoice) -> None:
         super().__init__(base.client, base.get_config(), base.cache_config)
         found, is_known = base.model_info(), choice.known is not None
-        # The template of SmolLM2 has no place for tools.
+        # The template of SmolLM2 takes no tools.
         abilities = found.abilities - {"tools", "parallel_tools"} if is_known else found.abilities
         self._local_info = ModelInfo(
             provider=found.provider, model_id=found.model_id, context_window=choice.window, abilities=abilities

@@ -111,7 +111,7 @@ class ProviderClient:
         The invocation must be of this client's provider and wire API. Use a `Model` for settings.
         """
         from ..history import to_messages
-        from .client_call import Model
+        from .model import Model
 
         wanted, dialect = request.invocation, self.dialect
         if wanted is None or (wanted.provider, wanted.specification) != (dialect.provider, dialect.specification):

@@ -72,7 +72,7 @@ class PrefixCache:
                 self._kept.insert(index, kept)
         handoff = Handoff.to(target, rules, tools)
         handed = handoff.extended(messages, tools)
-        assert handed is not None  # a handoff that has seen nothing can be extended by anything
+        assert handed is not None  # an empty handoff can be extended by any conversation
         return Prefix(handoff, self._codec.open_encoder(self._dialect, target.model)), handed
 
     def keep(self, prefix: Prefix, size: int) -> None:

@@ -119,7 +119,7 @@ class ModelStream:
 
 
 def without_secrets(value: _Told, secrets: Secrets) -> _Told:
-    """Return a message or delta without what must not be told; itself, nearly always."""
+    """Return a message or delta without secrets; nearly always it is returned as it is."""
     if value is None:
         return value
     whole = _without_pieces(value, secrets) if isinstance(value, Message) else value
@@ -180,7 +180,7 @@ async def guard_stream(
 
 
 async def close_quietly(close: Callable[[], Awaitable[object]] | None) -> None:
-    """Close what can be closed; that it fails to is a bug of its own, not the stream's end."""
+    """Close the source if it can be closed. A failure to close is logged, and does not change how the stream ends."""
     if close is None:
         return
     try:

@@ -101,7 +101,7 @@ class Decoder:
     """Events of one answer → deltas. The response's own last event is the finish; an answer without it was cut."""
 
     __slots__ = (
-        "_by_id", "_by_index", "_call_ids", "_closed", "_items", "_live", "_parts", "_places", "_refused", "_same_ids",
+        "_by_id", "_by_index", "_call_ids", "_closed", "_items", "_live", "_orders", "_parts", "_refused", "_same_ids",
         "_writer", "unknown_events",
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ class Decoder:
         self._live: OutputItem | None = None  # the message or reasoning item whose text is being written
         self._call_ids = CallIds()
         self._parts = 0
-        self._places = 0
+        self._orders = 0
         self._refused = False
         self.unknown_events = 0
 
@@ -282,8 +282,8 @@ class Decoder:
             if item.call_id is not None:  # else its name is still unknown
                 self._writer.call_args(item.call_id, piece)
             return
-        if item.place is None:
-            item.place = self._place()
+        if item.order is None:
+            item.order = self._next_order()
         if item.kind == "reasoning":
             item.channel = item.channel or channel
             if item.channel == channel:  # the other kind of text follows when the item closes
@@ -327,9 +327,9 @@ class Decoder:
         self._parts += 1
         return self._parts - 1
 
-    def _place(self) -> int:
-        self._places += 1
-        return self._places - 1
+    def _next_order(self) -> int:
+        self._orders += 1
+        return self._orders - 1
 
     # -- closing
 
@@ -339,8 +339,8 @@ class Decoder:
         item.require_wholes()
         if self._live is item:
             self._live = None
-        if item.place is None:
-            item.place = self._place()
+        if item.order is None:
+            item.order = self._next_order()
         match item.kind:
             case "message":
                 self._close_message(item)
@@ -418,8 +418,8 @@ class Decoder:
         if not wire_id or not name or self._call_ids.has(wire_id):
             return False
         item.call_id = self._call_ids.claim(wire_id)
-        if item.place is None:
-            item.place = self._place()
+        if item.order is None:
+            item.order = self._next_order()
         self._writer.call_start(item.call_id, name)
         return True
 
@@ -519,9 +519,9 @@ class Decoder:
             if not item.closed:
                 self._close(item)
         data: dict[str, Any] = {}
-        places = [item.place for item in settled]
+        orders = [item.order for item in settled]
         ids = [item.latest.get("id") for item in settled]
-        if places != sorted(places, key=lambda place: place or 0) and all(isinstance(name, str) for name in ids):
+        if orders != sorted(orders, key=lambda order: order or 0) and all(isinstance(name, str) for name in ids):
             data["order"] = ids
         if revised:
             data["output"] = revised
@@ -537,7 +537,7 @@ class Decoder:
     def _matches(self, output: list[dict[str, Any]]) -> list[OutputItem]:
         """Return for each final item the open item that it completes, or a new one that no event announced.
 
-        By id, by place, or by what it says: vLLM and gateways give an item another id at the end, at another place.
+        By id, by index, or by what it says: vLLM and gateways give an item another id and another index at the end.
         """
         found: dict[int, OutputItem] = {}
         taken: set[OutputItem] = set()

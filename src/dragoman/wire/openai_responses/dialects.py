@@ -26,7 +26,7 @@ class ResponsesDialect(Dialect, frozen=True, kw_only=True):
     # A reasoning budget in tokens, which only some hosts know.
     reasoning_budget: bool = False
     item_ids: bool = True
-    # Nothing may stand between a call and its output.
+    # Nothing may come between a call and its output.
     calls_last: bool = False
     hosted_tools: bool = True
     cache_key: bool = True

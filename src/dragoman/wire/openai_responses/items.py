@@ -65,7 +65,7 @@ WHOLES: dict[str, tuple[str, str, str]] = {
 }
 TERMINALS = frozenset(f"response.{word}" for word in ("completed", "incomplete", "failed", "cancelled"))
 
-# Events that tell nothing that an item's end or the response's end does not tell again.
+# Events whose content the item's end or the response's end repeats.
 _HOSTED = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
 REPEATED = frozenset(
     {
@@ -93,7 +93,7 @@ REPEATED = frozenset(
     }
 )
 
-# What a response repeats of its request, or what deltas say already.
+# Fields that repeat the request or what deltas say already.
 NOT_KEPT = frozenset(
     {
         "background",
@@ -145,7 +145,7 @@ class OutputItem:
 
     __slots__ = (
         "call_id", "channel", "closed", "content_done", "current", "damaged", "early", "final", "held", "item_id",
-        "kind", "opened", "part_index", "pieces", "place", "texts", "wholes", "writing", "written",
+        "kind", "opened", "order", "part_index", "pieces", "texts", "wholes", "writing", "written",
     )  # fmt: skip
 
     def __init__(self, opened: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ class OutputItem:
         self.current: int | None = None  # which content of a message is being written
         self.part_index: int | None = None
         self.call_id: str | None = None  # of a call that has been opened
-        self.place: int | None = None  # among the items, by when they were first written
+        self.order: int | None = None  # among the items, by when they were first written
         self.early: dict[str, Any] | None = None  # what a reasoning item was closed with before its end
         self.written = ""
         self.damaged = False  # whether a piece came that cannot be read

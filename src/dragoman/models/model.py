@@ -250,7 +250,7 @@ class Model:
         return merged, info
 
     def _changed(self, changes: Mapping[str, Any]) -> ModelConfig:
-        """The settings with these changes. Another model must be one that the client's record is made for."""
+        """The settings with these changes. Another model must be one that the client's dialect fits."""
         config, provider = _changed(self._config, changes), self.client.dialect.provider
         old, new = self._config.model_id, config.model_id
         if old != new and provider in PROVIDERS and find_dialect(provider, old) != find_dialect(provider, new):
@@ -321,7 +321,7 @@ class Model:
         who = f"{self.client.dialect.provider}:{config.model_id}"
         ignored = [name for name in sorted(self.client.dialect.ignored) if getattr(config, name) not in (None, ())]
         for name in ignored:
-            warnings.warn(f"{who} has no place for {name}: it is left out", stacklevel=4)
+            warnings.warn(f"{who} cannot take {name}: it is left out", stacklevel=4)
         wanted = {
             "tools": has_tools and self.client.dialect.text_calls is None,
             "structured_output": config.output_schema is not None,
@@ -372,7 +372,7 @@ def _unknown_setting(name: str) -> InvalidValue:
 
 
 def _snake_case(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The seeds write `sessionId`, Python writes `session_id`: both are taken."""
+    """Return the metadata with names in snake case: both `sessionId` and `session_id` are taken."""
     return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): value for name, value in metadata.items()}
 
 
@@ -389,8 +389,10 @@ def _joined_text(texts: Sequence[Text]) -> str:
 def _rewrites(
     names: Mapping[str, str], prices: Prices | None, limit: int | None
 ) -> dict[type, Callable[[Any], MessageDelta]]:
-    """What still changes in a delta on its way out: tool names back to the caller's own, the price of usage, and the
-    finish reason of a vendor that does not say when an answer ends at its limit of tokens.
+    """Return the changes of deltas before the caller gets them, by class.
+
+    Tool names become the caller's own, usage gets its price, and an answer that ends at its limit of tokens gets that
+    finish reason where the vendor does not say so.
     """
     rewrites: dict[type, Callable[[Any], MessageDelta]] = {}
     so_far = _NOTHING_USED
