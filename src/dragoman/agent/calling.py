@@ -86,7 +86,7 @@ class ModelCaller:
         scope, self._stream = self._scope, None
         try:
             if action.choice == 0:
-                self._models = ()  # the models of the last call do not answer this one
+                self._models = ()  # if `_route` raises, the last call's models are no fallbacks
                 self._models = self._route()
             model = self._asked = self._models[action.choice]
             call, metadata = await self._prepare(model, action)

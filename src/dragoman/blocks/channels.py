@@ -150,7 +150,7 @@ class StreamingResponse:
 
 
 class _Channel:
-    """What both ends share. It refers to neither, so that each can be dropped and noticed."""
+    """What both ends share. It refers to neither, so that a dropped end is noticed."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = require_capacity(capacity)
@@ -196,7 +196,7 @@ class _Channel:
             self.task.cancel()
 
     async def producer_stopped(self) -> None:
-        """Wait for the producer's task. One that has sent its last chunk may still close its connection in peace."""
+        """Wait for the producer's task. After its last chunk it has some time to close its connection."""
         task = self.task
         if task is None or task is asyncio.current_task():
             return

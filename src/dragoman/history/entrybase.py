@@ -52,7 +52,7 @@ class ContextMessageRole(StrEnum):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="camel", kw_only=True):
-    """What every entry has. `serial`, `entry_id` and `timestamp` are given by `AgentState`, which alone appends.
+    """What every entry has. `AgentState`, which alone appends, gives `serial`, `entry_id` and `timestamp`.
 
     `extra` holds the fields of a later version, in the JSON's own layout, and is written back as read.
     """

@@ -1,6 +1,6 @@
 """Sequences that only grow, as values: each is a prefix of a list that its successors share.
 
-To add to the newest costs what is added; to add to an older one copies it first. So every past state stays as it was,
+Adding to the newest costs what is added; adding to an older one copies it first. So every past state stays as it was,
 and adding copies none of them.
 """
 

@@ -24,7 +24,7 @@ _ANY_MODEL = "any"
 def export_openai_chat(messages: Iterable[Message], system: str | None = None) -> list[dict[str, Any]]:
     """Return the conversation as a Chat Completions message list, the system text first.
 
-    Thinking stays behind, as does what other providers alone understand. Raises ModelError (`unsupported`) where the
+    Thinking is left out, and so is what only other providers understand. Raises ModelError (`unsupported`) where the
     newest user turn holds media that the API cannot take.
     """
     dialect = find_dialect("openai-chat")
@@ -37,7 +37,7 @@ def export_openai_chat(messages: Iterable[Message], system: str | None = None) -
 def export_anthropic(messages: Iterable[Message], system: str | None = None) -> dict[str, Any]:
     """Return the conversation as `messages`, and `system` if there is one, of a Messages API request.
 
-    Thinking goes along where Anthropic's models made it. Raises ModelError (`unsupported`) where the newest user turn
+    Thinking is included where Anthropic's models made it. Raises ModelError (`unsupported`) where the newest user turn
     holds media that the API cannot take.
     """
     body = _encode(messages, system, find_dialect("anthropic"))

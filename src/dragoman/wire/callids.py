@@ -30,7 +30,7 @@ class CallIds:
         return wire_id in self._first
 
     def claim(self, wire_id: str, answer_id: str = "") -> str:
-        """Return the next call's id: the wire's own; numbered where that is taken; made up where there is none.
+        """Return the next call's id: the wire's own; with a number where that is taken; generated where there is none.
 
         The id of the answer, if it is known, becomes part of a made-up one.
         """
