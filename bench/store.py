@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where this file is run by 
 from bench.measuring import say
 from dragoman.history import AgentState, HistoryEntry, entry_from_json, entry_to_json
 from dragoman.store import SQLiteStore, open_session
-from dragoman.store.snapshots import take_snapshot
+from dragoman.store.snapshots import name_snapshot, take_snapshot
 
 ROUNDS = 31
 APPENDS = 40  # of one session in one round
@@ -178,11 +178,14 @@ async def measure_opening(folder: Path) -> None:
     """A session of 100,000 opened with a snapshot, and without."""
     async with SQLiteStore(folder / "very-long.db") as store:
         await store.create("very-long")
-        entries = entries_of("very-long", VERY_LONG)
-        await store.append("very-long", entries, 0)
-        state = AgentState.from_entries(entries)
-        snapshot = take_snapshot(state.state_at(VERY_LONG - 501).derived)
+        entries = list(entries_of("very-long", VERY_LONG))
+        snapshot = take_snapshot(AgentState.from_entries(entries).state_at(VERY_LONG - 501).derived)
         assert snapshot is not None
+        named = name_snapshot(snapshot, entries[VERY_LONG - 500])
+        assert named is not None
+        entries[VERY_LONG - 500] = named
+        state = AgentState.from_entries(entries)
+        await store.append("very-long", entries, 0)
         await store.keep_snapshot("very-long", snapshot)
         del entries
         quick, slow = [], []

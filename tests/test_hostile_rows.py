@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import sqlite3
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from dragoman.history import (
     ToolStartedEntry,
     entry_from_json,
 )
+from dragoman.history.entryform import ENTRY_LIMIT
 from dragoman.interop import read_jsonl
 from dragoman.store import MemoryStore, SessionStore, SQLiteStore
 from dragoman.store.protocol import Snapshot
-from dragoman.store.snapshots import read_snapshot
+from dragoman.store.snapshots import name_snapshot, read_snapshot
+from dragoman.store.sql_rows import SPAN_BYTES
 from dragoman.testing.storecases import BEGINNING
 from tests.store_cases import with_store
 
@@ -133,8 +136,55 @@ def test_a_forged_row_is_corrupt_and_the_other_sessions_are_listed(data: bytes, 
 
 
 def test_a_snapshot_nested_too_deep_is_as_good_as_none() -> None:
-    data = b"[" * 100_000
-    assert read_snapshot(Snapshot(3, hashlib.sha256(data).digest() + data)) == DerivedState()
+    snapshot = Snapshot(0, b"[" * 100_000)
+    first, after = SystemInstructionEntry("x"), name_snapshot(snapshot, SystemInstructionEntry("y"))
+    assert after is not None
+    assert read_snapshot(snapshot, [first, after]) == DerivedState()
+
+
+def test_pieces_beyond_the_limit_of_an_entry_are_refused_before_they_are_put_together(tmp_path: Path) -> None:
+    path, size = tmp_path / "s.db", 4_000_000
+
+    async def fill(store: SQLiteStore) -> None:
+        for name in ("v", "good"):
+            await (await start_session(store, name)).append_model_input("hi")
+
+    async def look(store: SQLiteStore) -> int:
+        tracemalloc.start()
+        report = await store.verify("v")
+        for call in (open_session(store, "v"), store.load("v"), store.load("v", until_serial=1)):
+            with pytest.raises(StoreError, match="serial 0 is larger than 536870912 bytes") as caught:
+                await call
+            assert caught.value.code is ErrorCode.CORRUPT
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (report.is_sound, report.bad_serial) == (False, 0)
+        assert "larger than" in report.problem
+        assert (await store.verify("good")).is_sound
+        return peak
+
+    with_store(path, fill)
+    database = sqlite3.connect(path)
+    database.execute("INSERT INTO blobs VALUES (999, x'00', zeroblob(?))", (size,))
+    count = ENTRY_LIMIT // size + 1
+    database.executemany("INSERT INTO pieces VALUES (1, 0, ?, 999, 0)", [(number,) for number in range(count)])
+    database.commit()
+    database.close()
+    assert with_store(path, look) < size
+
+
+def test_pieces_of_many_entries_are_read_a_part_at_a_time(tmp_path: Path) -> None:
+    text = "a word " * (SPAN_BYTES // 20)  # a third of what is read at once
+
+    async def use(store: SQLiteStore) -> None:
+        session = await start_session(store, "s")
+        for number in range(4):
+            await session.append_model_input(f"{number}")
+            await session.append_model_input(text)
+        assert (await store.verify("s")).is_sound
+        assert await store.load("s") == tuple(session.entries)
+
+    with_store(tmp_path / "s.db", use)
 
 
 # ---------------------------------------------------------------- entries that no history takes

@@ -8,7 +8,7 @@ from ..history import DerivedState, HistoryEntry, entry_from_json
 from ..history.derived import advance
 from ..history.rules import require_legal
 
-__all__ = ["chained", "checked", "decode_entry", "digest_of", "follow", "follow_json", "is_end_of"]
+__all__ = ["chained", "checked", "decode_entry", "digest_of", "follow", "is_end_of"]
 
 _EMPTY = sha256()
 
@@ -64,11 +64,6 @@ def follow(state: DerivedState, entries: Iterable[HistoryEntry]) -> DerivedState
             raise StoreError(told, code=ErrorCode.CORRUPT) from None
         state = advance(state, entry)
     return state
-
-
-def follow_json(state: DerivedState, entries: Iterable[bytes]) -> DerivedState:
-    """Do the same with entries as they are kept; raise StoreError also at the first that cannot be read."""
-    return follow(state, (decode_entry(data, index) for index, data in enumerate(entries, state.next_serial)))
 
 
 def digest_of(*fields: object) -> bytes:

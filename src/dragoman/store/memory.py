@@ -10,7 +10,7 @@ from ..errors import StoreError
 from ..history import DerivedState, HistoryEntry, Metadata, entry_to_json
 from ..history.metadata import NO_METADATA
 from .base import BaseStore
-from .chain import chained, checked, decode_entry, follow_json, is_end_of
+from .chain import chained, checked, decode_entry, follow, is_end_of
 from .lazy import LazyEntries
 from .leases import HeldLease, is_said_to_a_run, machine_time, new_lease, require_lease, require_not_leased
 from .listing import ListQuery, page_of
@@ -40,6 +40,7 @@ from .refusals import (
     require_serial,
     require_session_id,
 )
+from .snapshots import describe_mismatch
 
 __all__ = ["MemoryStore"]
 
@@ -182,13 +183,20 @@ class MemoryStore(BaseStore):
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
         """Check every byte against the chain of checksums, and every entry against the rules of the history."""
         found = self._find(session_id)
-        head, state = Head(), DerivedState()
+        head, state, changed = Head(), DerivedState(), None
         for serial in range(found.info.head.next_serial):
             try:
-                state = follow_json(state, found.read(serial, serial + 1))
+                (data,) = found.read(serial, serial + 1)
+                entry = decode_entry(data, serial)
+                snapshot = found.snapshots.get(serial - 1)
+                if snapshot is not None and changed is None and (said := describe_mismatch(snapshot, entry, state)):
+                    changed = serial - 1, said
+                state = follow(state, (entry,))
             except StoreError as error:
                 return VerifyReport(session_id, head, serial, str(error))
             head = Head(serial, found.checksum(serial).hex())
+        if changed is not None:
+            return VerifyReport(session_id, head, *changed)
         return compared_with_kept(kept, VerifyReport(session_id, head), lambda serial: found.checksum(serial).hex())
 
     async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:

@@ -82,7 +82,10 @@ class SessionPage(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What followed from the entries up to `serial`, in a form that only `dragoman.store` reads; to save time alone."""
+    """What followed from the entries up to `serial`, in a form that only `dragoman.store` reads; to save time alone.
+
+    A session uses it only if the entry after it names the SHA-256 of `data`.
+    """
 
     serial: int
     data: bytes
@@ -103,7 +106,7 @@ class VerifyReport(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """What `verify` found. `head` is the end of what is sound.
 
     `bad_serial` is the first serial that is not what was appended or cannot be read here, -1 if the session's own
-    record is not what was written; None if all is sound.
+    record is not what was written; None if all is sound. If only a snapshot was changed, it is the snapshot's serial.
     """
 
     session_id: str
@@ -269,7 +272,8 @@ class SessionStore(Protocol):
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
         """Check every byte against the chain of checksums, and every entry against the rules of the history.
 
-        With a head kept elsewhere, check that it is still in there.
+        A snapshot that a session could open from must say what the entries say. With a head kept elsewhere, check that
+        it is still in there.
         """
         ...
 

@@ -8,6 +8,7 @@ and appends again.
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -40,8 +41,17 @@ from .chain import follow
 from .lazy import LazyEntries
 from .leases import is_said_to_a_run
 from .memory import MemoryStore
-from .protocol import LEASE_SECONDS, AppendConflict, ForkPoint, Lease, OpenedSession, SessionInfo, SessionStore
-from .snapshots import read_snapshot, take_snapshot
+from .protocol import (
+    LEASE_SECONDS,
+    AppendConflict,
+    ForkPoint,
+    Lease,
+    OpenedSession,
+    SessionInfo,
+    SessionStore,
+    Snapshot,
+)
+from .snapshots import name_snapshot, read_snapshot, take_snapshot
 
 if TYPE_CHECKING:
     from .holding import SessionHold
@@ -76,8 +86,8 @@ class Session(
         clock: Clock | None = None,
         widgets: Iterable[Widget] | None = None,
     ) -> None:
-        derived = read_snapshot(opened.snapshot)
         entries = opened.entries if isinstance(opened.entries, LazyEntries) else list(opened.entries)
+        derived = read_snapshot(opened.snapshot, entries)
         self._store = store
         # An append that never waits cannot be cancelled halfway. A subclass may have an append that waits.
         self._never_waits = getattr(store.append, "__func__", None) is MemoryStore.append
@@ -173,11 +183,13 @@ class Session(
             for tries in range(APPEND_TRIES, -1, -1):
                 if expected_serial not in (None, self._state.next_serial):
                     return ()
-                prepared = self._state.prepare_all(entries)
+                snapshot, named = self._due_snapshot(entries)
+                prepared = self._state.prepare_all(named)
                 if not prepared:
                     break
+                keeping = self._keep(prepared, snapshot)
                 try:
-                    await (self._keep(prepared) if self._never_waits else self._keep_to_the_end(prepared))
+                    await (keeping if self._never_waits else self._keep_to_the_end(keeping))
                     break
                 except AppendConflict:
                     if not tries or not (self._lease is not None or is_said_to_a_run(entries)):
@@ -286,7 +298,16 @@ class Session(
         (recorded,) = await self.append(entry)
         return recorded  # type: ignore[return-value]  # of the class that was given
 
-    async def _keep(self, entries: tuple[HistoryEntry, ...]) -> None:
+    def _due_snapshot(self, entries: Sequence[HistoryEntry]) -> tuple[Snapshot | None, Sequence[HistoryEntry]]:
+        """A snapshot of the state before these entries, if it is time for one, and the entries: the first names it."""
+        if self._state.next_serial - self._snapshot_serial > SNAPSHOT_EVERY:
+            snapshot = take_snapshot(self._state.derived)
+            if snapshot is not None and entries and isinstance(entries[0], HistoryEntry):
+                first = name_snapshot(snapshot, entries[0])
+                return (None, entries) if first is None else (snapshot, (first, *entries[1:]))
+        return None, entries
+
+    async def _keep(self, entries: tuple[HistoryEntry, ...], snapshot: Snapshot | None) -> None:
         try:
             await self._store.append(self.session_id, entries, entries[0].serial, lease=self._lease)
         except StoreError as error:
@@ -295,24 +316,17 @@ class Session(
             # The answer may be lost, and the entries kept: the same append again is recognised by their ids.
             await self._store.append(self.session_id, entries, entries[0].serial, lease=self._lease)
         self._state.commit(*entries)
-        if self._state.next_serial - self._snapshot_serial > SNAPSHOT_EVERY:
-            await self._keep_snapshot()
+        if snapshot is not None:  # only now does an entry name it
+            self._snapshot_serial = snapshot.serial
+            with suppress(StoreError):  # it only saves time; the entries are safe
+                await self._store.keep_snapshot(self.session_id, snapshot)
 
-    async def _keep_to_the_end(self, entries: tuple[HistoryEntry, ...]) -> None:
-        """Keep them in a task of its own, which goes on if the caller that waits for it is cancelled."""
-        self._under_way = asyncio.ensure_future(self._keep(entries))
+    async def _keep_to_the_end(self, keeping: Coroutine[Any, Any, None]) -> None:
+        """Keep entries in a task of its own, which goes on if the caller that waits for it is cancelled."""
+        self._under_way = asyncio.ensure_future(keeping)
         self._under_way.add_done_callback(_look_at)  # the caller may be gone
         await asyncio.shield(self._under_way)
         self._under_way = None
-
-    async def _keep_snapshot(self) -> None:
-        snapshot = take_snapshot(self._state.derived)
-        if snapshot is not None:
-            self._snapshot_serial = snapshot.serial
-            try:
-                await self._store.keep_snapshot(self.session_id, snapshot)
-            except StoreError:  # it only saves time; the entries are safe
-                pass
 
     async def _settle(self) -> None:
         """Wait for an append whose caller was cancelled. What it raised was for that caller."""

@@ -1,21 +1,36 @@
 """Derived state as bytes that a store can keep. It only saves time: a store may drop it at any time.
 
 A snapshot is taken only while no call is open and nothing said to the run waits, so that it need not hold these.
+
+Anyone who can write to the database can change a snapshot. So the entry after it names its SHA-256 in its metadata,
+and the chain of checksums covers that entry. A snapshot that the entry after it does not name counts as none.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from .._jsontext import encode_json
-from ..errors import UnreadableData
-from ..history import DerivedState, LastError, RunStatus, SystemInstructionEntry, entry_from_json, entry_to_json
+from ..errors import IllegalAppend, UnreadableData
+from ..history import (
+    DerivedState,
+    HistoryEntry,
+    LastError,
+    RunStatus,
+    SystemInstructionEntry,
+    entry_from_json,
+    entry_to_json,
+)
 from ..history.derived import AnswerEnd
 from ..history.growing import GrowingIds
 from ..usage import TokenUsage
 from .protocol import Snapshot
 
-__all__ = ["read_snapshot", "take_snapshot"]
+__all__ = ["describe_mismatch", "is_named_by", "name_snapshot", "read_snapshot", "take_snapshot"]
+
+DIGEST_KEY = "state_digest"  # in the metadata of the entry after a snapshot
 
 # A snapshot of another version, or of a state with other fields, counts as none.
 VERSION = 1
@@ -62,23 +77,61 @@ def take_snapshot(derived: DerivedState) -> Snapshot | None:
             answer_end=derived.answer_end,
         )
     )
-    return Snapshot(derived.next_serial - 1, sha256(data).digest() + data)
+    return Snapshot(derived.next_serial - 1, data)
 
 
-def read_snapshot(snapshot: Snapshot | None) -> DerivedState:
-    """Return the state that was kept; the one before all entries if there is none, or none that can be used."""
-    if snapshot is None or type(snapshot.data) is not bytes:
-        return DerivedState()
-    if sha256(snapshot.data[32:]).digest() != snapshot.data[:32]:
-        return DerivedState()
+def name_snapshot(snapshot: Snapshot, entry: HistoryEntry) -> HistoryEntry | None:
+    """Return the entry after the snapshot, with the snapshot's digest; None if its metadata have no room for it."""
+    digest = sha256(snapshot.data).hexdigest()
     try:
-        kept = msgspec.json.decode(snapshot.data[32:], type=_Derived)
+        return replace(entry, metadata={**entry.metadata, DIGEST_KEY: digest})
+    except IllegalAppend:
+        return None
+
+
+def is_named_by(snapshot: Snapshot, entry: HistoryEntry) -> bool:
+    """Return whether `entry`, the one after the snapshot, names exactly these bytes."""
+    return type(snapshot.data) is bytes and entry.metadata.get(DIGEST_KEY) == sha256(snapshot.data).hexdigest()
+
+
+def read_snapshot(snapshot: Snapshot | None, entries: Sequence[HistoryEntry]) -> DerivedState:
+    """Return the state that was kept; the one before all entries if there is none, or none that can be used.
+
+    `entries` are those of the session, of which the one after the snapshot must name it. It alone is read.
+    """
+    if snapshot is None or not 0 <= snapshot.serial < len(entries) - 1:
+        return DerivedState()
+    if not is_named_by(snapshot, entries[snapshot.serial + 1]):
+        return DerivedState()
+    return _decoded(snapshot) or DerivedState()
+
+
+def describe_mismatch(snapshot: Snapshot, entry: HistoryEntry, state: DerivedState) -> str:
+    """Return how a snapshot differs from what the entries say, empty if it does not or if no session uses it.
+
+    `entry` is the one after it, `state` what the entries up to the snapshot lead to.
+    """
+    if DIGEST_KEY not in entry.metadata:
+        return ""
+    if not is_named_by(snapshot, entry):
+        said = "is not the one that was kept"
+    elif (kept := _decoded(snapshot)) is not None and kept != state:
+        said = "is not what the entries lead to"
+    else:
+        return ""
+    return f"the snapshot of serial {snapshot.serial} {said}: drop_snapshots removes it, the entries are sound"
+
+
+def _decoded(snapshot: Snapshot) -> DerivedState | None:
+    """The state in the bytes of a snapshot, None if this version cannot read them."""
+    try:
+        kept = msgspec.json.decode(snapshot.data, type=_Derived)
         instruction = None if kept.instruction is None else entry_from_json(kept.instruction)
     except (msgspec.MsgspecError, UnreadableData, RecursionError):
-        return DerivedState()
+        return None
     usable = (kept.version, kept.fields, kept.next_serial) == (VERSION, _FIELDS, snapshot.serial + 1)
     if not usable or not isinstance(instruction, SystemInstructionEntry | None):
-        return DerivedState()
+        return None
     return DerivedState(
         next_serial=kept.next_serial,
         current_run_id=kept.current_run_id,

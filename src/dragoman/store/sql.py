@@ -28,6 +28,7 @@ from .listing import ListQuery
 from .protocol import Head, Lease, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
 from .refusals import MAX_SERIAL, require_append, require_new_session_id, require_serial, require_session_id
 from .refusals import new_session_id as fresh_session_id
+from .snapshots import is_named_by
 from .sql_leases import Claim
 
 __all__ = ["SQLStore"]
@@ -169,13 +170,16 @@ class SQLStore(BaseStore, Generic[_Connection]):
 
         def open_session(database: Database) -> OpenedSession:
             session = rows.find_session(database, session_id)
-            snapshot, size = rows.newest_snapshot(database, session), session.head.next_serial
-            first = 0 if snapshot is None else snapshot.serial + 1
-            # A session asks for these at once. They may be large, and here a thread reads them, not the event loop.
-            newest = [
-                decode_entry(data, serial)
-                for serial, data in enumerate(rows.read_json(database, session, first, size), first)
-            ]
+            size = session.head.next_serial
+            for snapshot in (rows.newest_snapshot(database, session), None):
+                first = 0 if snapshot is None else snapshot.serial + 1
+                # A session asks for these at once. They may be large, and here a thread reads them, not the event loop.
+                newest = [
+                    decode_entry(data, serial)
+                    for serial, data in enumerate(rows.read_json(database, session, first, size), first)
+                ]
+                if snapshot is None or is_named_by(snapshot, newest[0]):
+                    break
             entries = LazyEntries(size, read_page, newest)
             return OpenedSession(rows.info_of(database, session), entries, snapshot)
 

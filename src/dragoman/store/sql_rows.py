@@ -3,7 +3,7 @@
 Each query checks every row that it reads.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn
 
@@ -12,12 +12,14 @@ import msgspec
 from .._jsontext import decode_json
 from ..errors import ErrorCode, StoreError
 from ..history import DerivedState, Metadata
+from ..history.entryform import ENTRY_LIMIT
 from .blobs import Piece, put_back
-from .chain import checked, digest_of, follow_json, is_end_of
+from .chain import checked, decode_entry, digest_of, follow, is_end_of
 from .database import Database
 from .listing import ListQuery, page_of
 from .protocol import START, ForkPoint, Head, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
 from .refusals import MAX_SERIAL, append_conflict, compared_with_kept, no_session
+from .snapshots import describe_mismatch
 
 __all__ = [
     "SessionRow",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 CHUNK = 512  # rows that are read at once
+SPAN_BYTES = 1 << 26  # of pieces that are read at once, unless one entry has more
 
 
 class SessionRow(NamedTuple):
@@ -112,7 +115,7 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
         if error.code is not ErrorCode.CORRUPT:
             raise
         return VerifyReport(session_id, Head(), -1, str(error))
-    head, problem = _sound_head(database, segments, session.head.next_serial)
+    head, problem, changed = _sound_head(database, segments, session.head.next_serial)
     if problem is None and session.head != head:
         return VerifyReport(session_id, head, head.serial, "the checksum of the head is another")
     if problem is None and database.has_entries_after(session.key, session.head.serial):
@@ -123,6 +126,8 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
         info_of(database, find_sound_end(database, session_id))  # as an append and `open` read them
     except StoreError as error:
         return VerifyReport(session_id, head, head.serial, str(error))
+    if changed is not None:
+        return VerifyReport(session_id, head, *changed)
     report = VerifyReport(session_id, head)
     return compared_with_kept(kept, report, lambda serial: _checksum_in(database, segments, serial).hex())
 
@@ -177,7 +182,10 @@ def recognise_append(database: Database, session: SessionRow, entries: Sequence[
 
 
 def newest_snapshot(database: Database, session: SessionRow) -> Snapshot | None:
-    """Return the newest snapshot whose checksum is that of its entry; it may be a parent's."""
+    """Return the newest snapshot whose checksum is that of its entry; it may be a parent's.
+
+    The session has an entry after it, which must name it: see `snapshots`.
+    """
     segments = _lineage(database, session)
     try:
         with database.attempt():
@@ -185,7 +193,7 @@ def newest_snapshot(database: Database, session: SessionRow) -> Snapshot | None:
                 row = database.execute(
                     "SELECT serial, checksum, data FROM snapshots WHERE session = ? AND serial BETWEEN ? AND ?"
                     " ORDER BY serial DESC LIMIT 1",
-                    segment,
+                    (segment.key, segment.first - 1, segment.last - 1),
                 ).fetchone()
                 if row is not None:
                     serial, checksum, data = row
@@ -277,25 +285,53 @@ def _info_or_id(row: Sequence[Any]) -> SessionInfo | str:
         return str(row[1])
 
 
-def _sound_head(database: Database, segments: Sequence[Segment], end: int) -> tuple[Head, str | None]:
-    """The head of what is sound before `end`, and what is wrong with the entry after it, if it is not the last."""
-    serial, checksum, step, state = 0, START, CHUNK, DerivedState()
-    while serial < end:
-        upto = min(serial + step, end)
+class _Walk(NamedTuple):
+    """The head of what is sound, what is wrong with the entry after it, and the first snapshot that was changed."""
+
+    head: Head
+    problem: str | None
+    changed: tuple[int, str] | None
+
+
+def _sound_head(database: Database, segments: Sequence[Segment], end: int) -> _Walk:
+    """Check all entries before `end`, one at a time: together they may be larger than the memory."""
+    snapshots = _snapshots(database, segments)
+    serial, checksum, state, step, changed = 0, START, DerivedState(), CHUNK, None
+    while True:
         try:
             with database.attempt():
-                found = list(_rows(database, segments, serial, upto))
-            entries = list(checked(found, serial, checksum))
-            if len(entries) != upto - serial:
-                corrupt(f"the entry of serial {serial + len(found)} is missing")
-            after = follow_json(state, entries)
+                for row in _rows(database, segments, serial, end, step):
+                    (data,) = checked((row,), serial, checksum)
+                    entry = decode_entry(data, serial)
+                    kept = snapshots.get((serial - 1, checksum))
+                    if kept is not None and changed is None and (said := describe_mismatch(kept, entry, state)):
+                        changed = serial - 1, said
+                    state = follow(state, (entry,))
+                    serial, checksum = serial + 1, row[2]
+            if serial < end:
+                corrupt(f"the entry of serial {serial} is missing")
         except StoreError as error:
             if step == 1:
-                return Head(serial - 1, checksum.hex()), str(error)
+                return _Walk(Head(serial - 1, checksum.hex()), str(error), None)
             step = 1  # find out which one it is
         else:
-            serial, checksum, state = upto, found[-1][2], after
-    return Head(serial - 1, checksum.hex()), None
+            return _Walk(Head(serial - 1, checksum.hex()), None, changed)
+
+
+def _snapshots(database: Database, segments: Sequence[Segment]) -> dict[tuple[int, bytes], Snapshot]:
+    """The snapshots by their serials and the checksums there; those that the database cannot read are left out."""
+    found: dict[tuple[int, bytes], Snapshot] = {}
+    try:
+        with database.attempt():
+            for segment in segments:
+                select = "SELECT serial, checksum, data FROM snapshots WHERE session = ? AND serial BETWEEN ? AND ?"
+                for serial, checksum, data in database.execute(
+                    select, (segment.key, segment.first - 1, segment.last - 1)
+                ):
+                    found[serial, checksum] = Snapshot(serial, data)
+    except StoreError:
+        pass
+    return found
 
 
 def _session_of_key(database: Database, key: int) -> SessionRow:
@@ -331,17 +367,47 @@ def _checksum_in(database: Database, segments: Iterable[Segment], serial: int) -
     raise StoreError(f"the entry of serial {serial} is missing", code=ErrorCode.CORRUPT)
 
 
-def _rows(database: Database, segments: Iterable[Segment], first: int, end: int) -> Iterator[tuple[int, bytes, bytes]]:
+def _rows(
+    database: Database, segments: Iterable[Segment], first: int, end: int, step: int = CHUNK
+) -> Iterator[tuple[int, bytes, bytes]]:
     """The serial, entry and checksum of each, the pieces put back; whatever is missing is left out."""
     for segment in segments:
         low, high = max(first, segment.first), min(end - 1, segment.last)
         while low <= high:
-            upto = min(high, low + CHUNK - 1)
-            pieces = _pieces(database, (segment.key, low, upto))
-            for serial, entry, checksum in database.entries_between(segment.key, low, upto):
-                is_cut = serial in pieces and type(entry) is bytes
-                yield serial, put_back(entry, pieces[serial]) if is_cut else entry, checksum
+            upto = min(high, low + step - 1)
+            sizes = _piece_sizes(database, (segment.key, low, upto))
+            for begin, last in _spans(sizes, low, upto):
+                pieces: dict[int, list[Piece]] | None = None
+                for serial, entry, checksum in database.entries_between(segment.key, begin, last):
+                    if type(entry) is bytes:
+                        if sizes.get(serial, 0) + len(entry) > ENTRY_LIMIT:  # before any piece of it is read
+                            corrupt(f"the entry of serial {serial} is larger than {ENTRY_LIMIT} bytes, the limit")
+                        if serial in sizes:
+                            pieces = pieces or _pieces(database, (segment.key, begin, last))
+                            entry = put_back(entry, pieces.get(serial, ()))  # noqa: PLW2901
+                    yield serial, entry, checksum
             low = upto + 1
+
+
+def _piece_sizes(database: Database, span: tuple[int, int, int]) -> dict[int, int]:
+    """How many bytes the pieces of each entry are when they are put back. Many pieces may be one small blob."""
+    select = """
+        SELECT p.serial, sum(CASE WHEN p.is_base64 THEN (length(b.data) + 2) / 3 * 4 ELSE length(b.data) END)
+        FROM pieces AS p JOIN blobs AS b ON b.key = p.blob
+        WHERE p.session = ? AND p.serial BETWEEN ? AND ? GROUP BY p.serial ORDER BY p.serial
+    """
+    return dict(database.execute(select, span).fetchall())
+
+
+def _spans(sizes: Mapping[int, int], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """The serials from `low` to `high` in runs of at most SPAN_BYTES of pieces; a larger entry begins a run."""
+    total = 0
+    for serial, size in sizes.items():
+        total += size
+        if total > SPAN_BYTES and serial > low:
+            yield low, serial - 1
+            low, total = serial, size
+    yield low, high
 
 
 def _pieces(database: Database, span: tuple[int, int, int]) -> dict[int, list[Piece]]:

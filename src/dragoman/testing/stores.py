@@ -21,6 +21,7 @@ from ..history import (
 )
 from ..message import Message, ToolCall
 from ..store import AppendConflict, Head, SessionStore, Snapshot, compare_branches, open_session, start_session
+from ..store.snapshots import name_snapshot, take_snapshot
 from .leases import LEASE_CHECKS, SHARED_LEASE_CHECKS
 from .storecases import BEGINNING, append_all, closing, raised, sample_entries, sample_other
 
@@ -383,31 +384,40 @@ async def check_forks_are_not_erased_by_the_way(store: SessionStore) -> None:
 
 
 async def check_snapshots_change_nothing(store: SessionStore) -> None:
-    """A session opens to the same state with a snapshot, without one, and with one that says nothing."""
+    """A session opens to the same state with a snapshot, without one, and with one that says something else.
+
+    `verify` finds one that says something else.
+    """
     session = await start_session(store, "long", system_instruction="Be brief.", clock=lambda: BEGINNING)
+    snapshot = None
     for number in range(5):
-        await session.append_model_input(f"Question {number}")
+        question = ModelInputEntry.of(f"Question {number}")
+        if number == 3:
+            snapshot = take_snapshot(session.state.derived)
+            assert snapshot is not None
+        await session.append((number == 3 and snapshot and name_snapshot(snapshot, question)) or question)
         await session.append_model_output(Message.assistant(ToolCall("call_0", "look", {})))
         answers = [HistoryToolCallResult.of_text(call.request, "seen") for call in session.state.derived.open_calls]
         await session.append_tool_results(answers)
     entries = [SystemInstructionEntry] + [ModelInputEntry, ModelOutputEntry, ToolResultsEntry] * 5
     assert [type(entry) for entry in session.entries] == entries
-    from ..store.snapshots import take_snapshot
-
-    snapshot = take_snapshot(session.state.state_at(9).derived)
     assert snapshot is not None
-    expected = session.state.derived
-    for kept in (None, snapshot, Snapshot(9, b"nothing")):
+    assert snapshot.serial == 9
+    expected, head = session.state.derived, await store.head("long")
+    forged = Snapshot(9, snapshot.data.replace(b"Be brief.", b"Be rude. "))
+    for kept in (None, snapshot, forged, Snapshot(9, b"nothing")):
         await store.drop_snapshots("long")
         if kept is not None:
             await store.keep_snapshot("long", kept)
+        report = await store.verify("long", kept=head)
+        assert (report.is_sound, report.bad_serial) == ((True, None) if kept in (None, snapshot) else (False, 9))
         opened = await open_session(store, "long")
         assert opened.state.derived == expected
         assert opened.entries == session.entries
         assert opened.state_at(4).derived == session.state_at(4).derived
         assert opened.state_at(12).derived == session.state_at(12).derived
     await store.keep_snapshot("long", snapshot)
-    for serial in (4, 9, 12):
+    for serial in (4, 9, 10, 12):
         forked = await session.fork(serial)
         assert forked.state.derived == session.state_at(serial).derived
         assert (await forked.append_model_input("And now?") if serial != 8 else None) is not None
