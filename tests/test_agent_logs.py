@@ -301,9 +301,25 @@ def test_a_record_does_not_grow_with_the_history(caplog: pytest.LogCaptureFixtur
     assert sizes[-1] <= sizes[0] + 40  # numbers may have more digits
 
 
-def test_what_the_provider_said_is_in_the_records_of_the_call_and_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
-    gone = ModelError("not_found (HTTP 404)", code=ErrorCode.NOT_FOUND, provider_message=f"no model gpt-9 for {KEY}")
-    Agent(ScriptedModel(gone), config=told("warning")).run_sync("Hi")
+QUOTING = ModelError(
+    "not_found (HTTP 404)", code=ErrorCode.NOT_FOUND, provider_message=f"no model for 'my diagnosis', key {KEY}"
+)
+
+
+def test_a_provider_that_quotes_the_prompt_in_its_error_does_not_bring_it_into_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    result = Agent(ScriptedModel(QUOTING), config=told("debug")).run_sync("my diagnosis")
+    failed = [record for record in caplog.records if fields(record)["event"] in ("model call failed", "run failed")]
+    assert [fields(record)["error_code"] for record in failed] == ["not_found", "not_found"]
+    assert all("HTTP 404" in record.getMessage() for record in failed)
+    assert "diagnosis" not in everything(caplog)
+    assert result.error is not None
+    assert result.error.provider_message == "no model for 'my diagnosis', key [redacted]"
+
+
+def test_with_content_the_records_of_a_failure_have_what_the_provider_said(caplog: pytest.LogCaptureFixture) -> None:
+    Agent(ScriptedModel(QUOTING), config=told("warning", record_content=True)).run_sync("Hi")
     said = [(fields(record)["event"], fields(record)["provider_message"]) for record in caplog.records]
-    assert said == [(event, "no model gpt-9 for [redacted]") for event in ("model call failed", "run failed")]
-    assert all("no model gpt-9" in record.getMessage() for record in caplog.records)
+    words = "no model for 'my diagnosis', key [redacted]"
+    assert said == [(event, words) for event in ("model call failed", "run failed")]

@@ -75,7 +75,7 @@ class LogHooks(Hooks):
         if assembly.error is not None:
             error = assembly.error
             fields |= {"error_code": error.error_code.value, "error": error.message, "request_id": error.request_id}
-            fields["provider_message"] = error.provider_message
+            fields["provider_message"] = error.provider_message if self._with_content else None
             _log(level, "model call failed", fields)
             return
         fields["finish_reason"] = reason.value if reason else None
@@ -112,7 +112,8 @@ class LogHooks(Hooks):
         if error is not None:
             words = error_words(error.code, error.message, with_content=self._with_content)
             fields |= {"error_code": error.code.value, "error": words or None}
-            fields["provider_message"] = error.provider_message or None
+            # A provider may quote the prompt in its error.
+            fields["provider_message"] = (error.provider_message or None) if self._with_content else None
         _log(level, "run ended" if error is None else "run failed", fields)
 
     def _takes(self, level: int) -> bool:
