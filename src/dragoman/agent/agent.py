@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Generic, TypedDict, Unpack, overload
 
+from .._loops import SharedLock
 from ..context import RECALL_TOOL, Compactor
 from ..errors import (
     DragomanError,
@@ -71,7 +72,7 @@ class _Options(TypedDict, total=False):
 
 
 class Agent(Generic[OutputT]):
-    """A model, its tools and a session. One run at a time.
+    """A model, its tools and a session. One run at a time; others may wait for it, in any thread and event loop.
 
     `model` is a model, a name such as `anthropic:claude-opus-4-5`, or a router. Without a session the agent keeps one
     in memory. `runtime` is handed to tools; `approval` decides about calls that need it, or leaves them to a person.
@@ -119,7 +120,8 @@ class Agent(Generic[OutputT]):
         self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
         self._contexts = Contexts(self._config, compactor)
         self._media = MediaReader(self._config.runtime)
-        self._run: AgentRun[OutputT] | None = None
+        self._run: AgentRun[OutputT] | None = None  # the newest that had its turn
+        self._turn = SharedLock()  # of the run under way
         self._registry: tuple[Session, tuple[ToolSpec, ...], ToolRegistry] | None = None
         self._budget: Budget | None = None
 
@@ -149,9 +151,7 @@ class Agent(Generic[OutputT]):
         `wait_seconds`; nothing else. On a session with an unfinished run it goes on exactly where that stopped; a
         prompt is then taken up before the next model call.
         """
-        require_seconds(wait_seconds, "wait_seconds", 0.0)
-        left = await self._wait_for_own_run(wait_seconds)
-        return await self._start(prompt, strategy, keeps_events=False, wait_seconds=left).result()
+        return await self._start(prompt, strategy, keeps_events=False, wait_seconds=wait_seconds).result()
 
     def run_sync(
         self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
@@ -173,7 +173,7 @@ class Agent(Generic[OutputT]):
         """Start a run and return it; iterate it for its events. Needs a running event loop.
 
         The iteration and `result()` raise what `run` raises. While a run of this very agent is under way it raises
-        SessionBusy at once.
+        SessionBusy at once, unless it may wait.
         """
         return self._start(prompt, strategy, keeps_events=True, wait_seconds=wait_seconds)
 
@@ -269,6 +269,7 @@ class Agent(Generic[OutputT]):
         """An agent like this one, with a session of its own."""
         child = copy.copy(self)
         child._session = child._run = child._budget = None
+        child._turn = SharedLock()
         child._contexts = Contexts(self._config, self._contexts.compactor)
         child._media = MediaReader(self._config.runtime)
         return child
@@ -284,8 +285,6 @@ class Agent(Generic[OutputT]):
         wait_seconds: float = 0.0,
         around: Budget | None = None,
     ) -> AgentRun[OutputT]:
-        if self._run is not None and not self._run.is_done:
-            raise session_busy(self._own_lease())
         require_text("strategy", strategy)
         require_seconds(wait_seconds, "wait_seconds", 0.0)
         entry = None if prompt is None else as_input(prompt)
@@ -293,8 +292,15 @@ class Agent(Generic[OutputT]):
         if session is None and entry is None:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         run_id = (session.run_id if session is not None else "") or _new_run_id()
-        run = self._run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
+        run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
+        if self._run is not None and self._run.is_done:
+            self._run._note_end()  # its event loop may have been closed before it could say so
+        if self._turn.take():
+            self._run, run._turn = run, self._turn
+        elif wait_seconds <= 0:
+            raise session_busy(self._own_lease())
         run._task = asyncio.ensure_future(self._execute(run, entry, strategy, wait_seconds, around))
+        run._task.add_done_callback(run._note_end)
         return run
 
     async def _execute(
@@ -308,6 +314,9 @@ class Agent(Generic[OutputT]):
         mistake: InvalidValue | SessionBusy | None = None
         task = current_task()
         try:
+            left = await self._wait_for_turn(run, wait_seconds)
+            if left is None:
+                return self._ended(run, Ending(AgentStatus.ABORTED))
             if self._session is None:
                 self._session = await start_session(MemoryStore())
             session, known = self._session, self._session.run_id
@@ -321,7 +330,7 @@ class Agent(Generic[OutputT]):
                 )
 
             async with AsyncExitStack() as stack:
-                if not await run._enter(stack, hold, wait_seconds):
+                if not await run._enter(stack, hold, left):
                     return self._ended(run, Ending(AgentStatus.ABORTED))
                 if entry is not None and session.state.derived.abort_request is not None:
                     await self._end_open_run(session)  # the open run was asked to end: a new run takes this input
@@ -350,6 +359,20 @@ class Agent(Generic[OutputT]):
             run._begun.set()
             if run._log is not None:
                 run._log.close(mistake)
+
+    async def _wait_for_turn(self, run: AgentRun[OutputT], wait_seconds: float) -> float | None:
+        """Wait for this agent's other runs; return how long is left to wait, None if the run was aborted."""
+        if run._turn is not None:
+            return wait_seconds
+        begin = time.monotonic()
+        has_turn = await run._take_turn(self._turn, wait_seconds)
+        if has_turn is None:
+            return None
+        if not has_turn:
+            raise session_busy(self._own_lease())
+        self._run = run
+        run.run_id = (self._session.run_id if self._session is not None else "") or _new_run_id()
+        return max(0.0, wait_seconds - (time.monotonic() - begin))
 
     def _ended(self, run: AgentRun[OutputT], ending: Ending) -> RunResult[OutputT]:
         """The result of a run that could not begin, told to its readers too."""
@@ -447,13 +470,6 @@ class Agent(Generic[OutputT]):
             approvals=tuple(waiting),
             raised=tuple(runner.raised),
         )
-
-    async def _wait_for_own_run(self, wait_seconds: float) -> float:
-        """Wait until this agent's own run has ended; return how many seconds are left to wait."""
-        run, begin = self._run, time.monotonic()
-        if wait_seconds > 0 and run is not None and run._task is not None and not run.is_done:
-            await asyncio.wait((run._task,), timeout=wait_seconds)
-        return max(0.0, wait_seconds - (time.monotonic() - begin))
 
     def _own_lease(self) -> Lease:
         """The lease of the run that is under way, or the one that it is about to acquire."""

@@ -1,12 +1,13 @@
 """A run as its caller sees it: under way (`AgentRun`) and ended (`RunResult`). The agent makes both."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from .._loops import SharedLock, Signal
 from ..errors import InvalidValue, Raised, StoreError
 from ..history import AgentStatus, ModelInputEntry, SteeringEntry
 from ..message import FinishReason, Message, Part, ToolCall
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentRun", "OutputT", "Prompt", "RunResult", "as_input"]
 
 OutputT = TypeVar("OutputT")
+_Got = TypeVar("_Got")
 
 Prompt: TypeAlias = str | Part | Sequence[Part | str] | ModelInputEntry
 
@@ -56,7 +58,8 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
 class AgentRun(Generic[OutputT]):
     """A run under way: iterate it for its events, await `result()` for its end. It goes on without a reader.
 
-    Leaving an `async with` block aborts it if it has not ended.
+    Leaving an `async with` block aborts it if it has not ended. `result`, `abort` and `steer` may be called in other
+    threads and event loops than that of the run; its events are read in its own.
     """
 
     def __init__(self, agent: "Agent[OutputT]", run_id: str, *, keeps_events: bool, strategy: str = "") -> None:
@@ -67,13 +70,16 @@ class AgentRun(Generic[OutputT]):
         self._is_aborted = False
         self._is_waiting = False  # for another run to end
         self._runner: Runner | None = None
-        self._begun = asyncio.Event()  # set when it has the session, and when it has ended
+        self._loop = asyncio.get_running_loop()
+        self._begun = Signal()  # set when it has the session, and when it has ended
+        self._ended = Signal()
         self._task: asyncio.Task[RunResult[OutputT]] | None = None
+        self._turn: SharedLock | None = None  # of its agent, while this run has it
 
     @property
     def is_done(self) -> bool:
         """Whether it has ended, or waits for a person."""
-        return self._task is not None and self._task.done()
+        return self._task is not None and (self._task.done() or self._loop.is_closed())
 
     @property
     def status(self) -> AgentStatus:
@@ -82,20 +88,29 @@ class AgentRun(Generic[OutputT]):
 
     async def result(self) -> RunResult[OutputT]:
         """Return how it ended. Cancelled here, it aborts the run, which is closed before this returns."""
-        assert self._task is not None
+        task = self._task
+        assert task is not None
         try:
-            return await asyncio.shield(self._task)
+            if self._loop is asyncio.get_running_loop():
+                return await asyncio.shield(task)
+            if not self.is_done:
+                await self._ended.wait()
         except asyncio.CancelledError:
-            if not self._task.done():
+            if not self.is_done:
                 self._abort()
-                await asyncio.wait((self._task,))
-                self._task.exception()  # the cancelled caller does not get the error
+                await self._ended.wait()
+                task.exception()  # the cancelled caller does not get the error
             raise
+        if not task.done():
+            raise InvalidValue("the event loop of this run was closed before the run ended: run() carries it on")
+        return task.result()
 
     def events(self, after: int = -1) -> AsyncIterator[RunEvent]:
         """Yield the events after that `seq`: a client that lost its connection catches up, while this object lives."""
         if self._log is None:
             raise InvalidValue("run() keeps no events: use stream()")
+        if not self.is_done and self._loop is not asyncio.get_running_loop():
+            raise InvalidValue("events are read in the event loop that the run was started in, until it has ended")
         return self._log.follow(after, self._tell_error)
 
     def _tell_error(self) -> None:
@@ -133,6 +148,15 @@ class AgentRun(Generic[OutputT]):
 
     def _abort(self) -> None:
         self._is_aborted = True
+        if self._loop is asyncio.get_running_loop():
+            self._stop()
+        else:
+            try:
+                self._loop.call_soon_threadsafe(self._stop)
+            except RuntimeError:  # the loop is closed: the run has ended
+                pass
+
+    def _stop(self) -> None:
         if self._runner is not None:
             self._runner.abort()
         elif self._is_waiting and self._task is not None:
@@ -147,11 +171,22 @@ class AgentRun(Generic[OutputT]):
                 raise
         else:
             return True
+        return await self._wait_for(lambda: stack.enter_async_context(hold(wait_seconds))) is not None
+
+    async def _take_turn(self, turn: SharedLock, wait_seconds: float) -> bool | None:
+        """Wait for the agent's other runs; return whether they ended in time, None if this run was aborted."""
+        has_turn = await self._wait_for(lambda: turn.wait(wait_seconds))
+        if has_turn:
+            self._turn = turn
+        return has_turn
+
+    async def _wait_for(self, work: Callable[[], Coroutine[Any, Any, _Got]]) -> _Got | None:
+        """Return what the work returns; None if the run is aborted before."""
         if self._is_aborted:
-            return False
+            return None
         self._is_waiting = True
         try:
-            await stack.enter_async_context(hold(wait_seconds))
+            return await work()
         except asyncio.CancelledError:
             if not self._is_aborted:
                 raise
@@ -159,10 +194,16 @@ class AgentRun(Generic[OutputT]):
             assert task is not None
             if task.uncancel():
                 raise
-            return False
+            return None
         finally:
             self._is_waiting = False
-        return True
+
+    def _note_end(self, _task: object = None) -> None:
+        """Let the agent's next run begin, and wake those who wait for this one."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.give()
+        self._ended.set()
 
     def _begin(self, runner: Runner) -> None:
         self._runner = runner

@@ -1,5 +1,6 @@
 """Sessions in memory, for tests and for programs that keep nothing: the same promises, but without durability."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -77,13 +78,14 @@ class _Kept:
 
 
 class MemoryStore(BaseStore):
-    """A `SessionStore` without a file. One event loop at a time."""
+    """A `SessionStore` without a file."""
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
         super().__init__(clock, None)
         self._sessions: dict[str, _Kept] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._created = 0
+        self._lock = threading.RLock()  # several event loops may write
 
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = NO_METADATA) -> SessionInfo:
         """Return a new, empty session."""
@@ -96,43 +98,47 @@ class MemoryStore(BaseStore):
         kept = self._find(session_id)
         require_append(entries, expected_serial)
         encoded = [entry_to_json(entry) for entry in entries]
-        head = kept.info.head
-        if expected_serial == head.next_serial:
-            self._require_owner(kept, lease, entries)
-        else:
-            last = expected_serial + len(encoded) - 1
-            if last <= head.serial and is_end_of(kept.checksum(last), encoded, kept.checksum(expected_serial - 1)):
-                return Head(last, kept.checksum(last).hex())
-            self._require_owner(kept, lease, entries)
-            raise append_conflict(session_id, expected_serial, head)
-        checksum = kept.checksum(head.serial)
-        for data in encoded:
-            checksum = chained(checksum, data)
-            kept.entries.append(data)
-            kept.checksums.append(checksum)
-        updated = entries[-1].timestamp or kept.info.updated_at
-        head = Head(expected_serial + len(encoded) - 1, checksum.hex())
-        kept.info = replace(kept.info, head=head, updated_at=updated)
-        self._notices.tell((session_id,))
-        return head
+        with self._lock:
+            head = kept.info.head
+            if expected_serial == head.next_serial:
+                self._require_owner(kept, lease, entries)
+            else:
+                last = expected_serial + len(encoded) - 1
+                if last <= head.serial and is_end_of(kept.checksum(last), encoded, kept.checksum(expected_serial - 1)):
+                    return Head(last, kept.checksum(last).hex())
+                self._require_owner(kept, lease, entries)
+                raise append_conflict(session_id, expected_serial, head)
+            checksum = kept.checksum(head.serial)
+            for data in encoded:
+                checksum = chained(checksum, data)
+                kept.entries.append(data)
+                kept.checksums.append(checksum)
+            updated = entries[-1].timestamp or kept.info.updated_at
+            head = Head(expected_serial + len(encoded) - 1, checksum.hex())
+            kept.info = replace(kept.info, head=head, updated_at=updated)
+            self._notices.tell((session_id,))
+            return head
 
     async def _acquire_lease(self, session_id: str, token: str, seconds: float) -> Lease:
-        kept = self._find(session_id)
-        kept.held = new_lease(session_id, kept.held, kept.info.head, machine_time(), token=token, seconds=seconds)
-        return kept.held.lease
+        with self._lock:
+            kept = self._find(session_id)
+            kept.held = new_lease(session_id, kept.held, kept.info.head, machine_time(), token=token, seconds=seconds)
+            return kept.held.lease
 
     async def renew_lease(self, lease: Lease) -> Head:
         """Let the lease last for its seconds from now."""
-        kept = self._find(lease.session_id)
-        require_lease(lease.session_id, kept.held, lease)
-        kept.held = HeldLease(lease, machine_time().after(lease.seconds))
-        return kept.info.head
+        with self._lock:
+            kept = self._find(lease.session_id)
+            require_lease(lease.session_id, kept.held, lease)
+            kept.held = HeldLease(lease, machine_time().after(lease.seconds))
+            return kept.info.head
 
     async def release_lease(self, lease: Lease) -> None:
         """Give the lease back."""
-        kept = self._sessions.get(lease.session_id)
-        if kept is not None and kept.held is not None and kept.held.lease.token == lease.token:
-            kept.held = None
+        with self._lock:
+            kept = self._sessions.get(lease.session_id)
+            if kept is not None and kept.held is not None and kept.held.lease.token == lease.token:
+                kept.held = None
 
     async def find_lease(self, session_id: str) -> Lease | None:
         """Return the lease of the session's owner."""
@@ -201,25 +207,26 @@ class MemoryStore(BaseStore):
 
     async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:
         """Remove the session and the forks that are named; leave tombstones."""
-        self._require_usable()
-        require_session_id(session_id)
-        if session_id in self._tombstones:
+        with self._lock:
+            self._require_usable()
+            require_session_id(session_id)
+            if session_id in self._tombstones:
+                return self._tombstones[session_id]
+            going = {session_id: self._find(session_id), **{each: self._find(each) for each in forks}}
+            for each, kept in going.items():
+                if each != session_id and kept.parent not in going.values():
+                    raise not_a_fork(each, session_id)
+            standing = [each for each, kept in self._sessions.items() if kept.parent in going.values()]
+            require_forks_named(session_id, [each for each in standing if each not in going])
+            for kept in going.values():
+                if not force:
+                    require_not_leased(kept.held, machine_time())
+            for each, kept in going.items():
+                count = kept.info.head.next_serial - kept.first
+                self._tombstones[each] = Tombstone(each, self._now(), count)
+                del self._sessions[each]
+            self._notices.tell(going)
             return self._tombstones[session_id]
-        going = {session_id: self._find(session_id), **{each: self._find(each) for each in forks}}
-        for each, kept in going.items():
-            if each != session_id and kept.parent not in going.values():
-                raise not_a_fork(each, session_id)
-        standing = [each for each, kept in self._sessions.items() if kept.parent in going.values()]
-        require_forks_named(session_id, [each for each in standing if each not in going])
-        for kept in going.values():
-            if not force:
-                require_not_leased(kept.held, machine_time())
-        for each, kept in going.items():
-            count = kept.info.head.next_serial - kept.first
-            self._tombstones[each] = Tombstone(each, self._now(), count)
-            del self._sessions[each]
-        self._notices.tell(going)
-        return self._tombstones[session_id]
 
     async def tombstone(self, session_id: str) -> Tombstone | None:
         """Return what is left of an erased session."""
@@ -257,14 +264,15 @@ class MemoryStore(BaseStore):
         return kept
 
     def _create(self, session_id: str | None, metadata: Mapping[str, Any], head: Head, parent: _Kept | None) -> _Kept:
-        self._require_usable()
-        name = new_session_id() if session_id is None else session_id
-        require_new_session_id(name)
-        if name in self._sessions or name in self._tombstones:
-            raise name_taken(name, self._tombstones.get(name))
-        now = self._now()
-        point = None if parent is None else ForkPoint(parent.info.session_id, head.serial)
-        self._created += 1
-        kept = _Kept(self._created, SessionInfo(name, now, now, head, Metadata.of(metadata), point), parent)
-        self._sessions[name] = kept
-        return kept
+        with self._lock:
+            self._require_usable()
+            name = new_session_id() if session_id is None else session_id
+            require_new_session_id(name)
+            if name in self._sessions or name in self._tombstones:
+                raise name_taken(name, self._tombstones.get(name))
+            now = self._now()
+            point = None if parent is None else ForkPoint(parent.info.session_id, head.serial)
+            self._created += 1
+            kept = _Kept(self._created, SessionInfo(name, now, now, head, Metadata.of(metadata), point), parent)
+            self._sessions[name] = kept
+            return kept

@@ -2,17 +2,19 @@
 
 One `Session` is one writer. If another one was faster, an append raises AppendConflict, and `refresh` takes in what it
 has appended. While it holds the session's lease (`hold`) only words to its run can come in its way: it takes them in
-and appends again.
+and appends again. Tasks of several event loops, in several threads, may use one `Session`.
 """
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
+from .._loops import SharedLock, Signal
 from ..errors import ErrorCode, IllegalAppend, StoreError
 from ..history import (
     AbortRequestedEntry,
@@ -106,8 +108,9 @@ class Session(
         self._hold: SessionHold | None = None
         self._reruns = False
         self._snapshot_serial = derived.next_serial - 1
-        self._lock = asyncio.Lock()
-        self._under_way: asyncio.Task[None] | None = None
+        self._lock = SharedLock()
+        self._under_way: tuple[asyncio.Task[None], Signal] | None = None
+        self._reading = threading.Lock()
         self._messages: GrowingList[Message] = GrowingList()
         self._messages_of = 0  # so many entries have given their messages
 
@@ -155,13 +158,14 @@ class Session(
     @property
     def messages(self) -> Sequence[Message]:
         """What all contextual entries say, whole and in order; `state.render_live_context` is what a model may see."""
-        entries = self._state.entries
-        fresh = [entries[index] for index in range(self._messages_of, len(entries))]
-        self._messages = self._messages.with_added(
-            message for entry in fresh if isinstance(entry, ContextualHistoryEntry) for message in entry.messages()
-        )
-        self._messages_of = len(entries)
-        return self._messages
+        with self._reading:
+            entries = self._state.entries
+            fresh = [entries[index] for index in range(self._messages_of, len(entries))]
+            self._messages = self._messages.with_added(
+                message for entry in fresh if isinstance(entry, ContextualHistoryEntry) for message in entry.messages()
+            )
+            self._messages_of = len(entries)
+            return self._messages
 
     def state_at(self, serial: int) -> AgentState:
         """Return the state as it was right after the entry of that serial, -1 for before all."""
@@ -323,17 +327,21 @@ class Session(
 
     async def _keep_to_the_end(self, keeping: Coroutine[Any, Any, None]) -> None:
         """Keep entries in a task of its own, which goes on if the caller that waits for it is cancelled."""
-        self._under_way = asyncio.ensure_future(keeping)
-        self._under_way.add_done_callback(_look_at)  # the caller may be gone
-        await asyncio.shield(self._under_way)
+        task, ended = asyncio.ensure_future(keeping), Signal()
+        task.add_done_callback(lambda task: _look_at(task, ended))  # the caller may be gone
+        self._under_way = task, ended
+        await asyncio.shield(task)
         self._under_way = None
 
     async def _settle(self) -> None:
         """Wait for an append whose caller was cancelled. What it raised was for that caller."""
         if self._under_way is not None:
-            await asyncio.wait((self._under_way,))
-            self._under_way.exception()
+            task, ended = self._under_way
+            if not task.done() and not task.get_loop().is_closed():
+                await ended.wait()
             self._under_way = None
+            if not task.done() or task.cancelled():  # its event loop has ended: the store knows what became of it
+                await self._take_in()
 
 
 async def _starts_after(store: SessionStore, point: ForkPoint) -> dict[str, ToolStartedEntry]:
@@ -360,9 +368,10 @@ def _unknown_outcome(call: ToolCall, point: ForkPoint) -> HistoryToolCallResult:
     return HistoryToolCallResult.of_text(call, said, error_code=ErrorCode.TOOL_INTERRUPTED)
 
 
-def _look_at(task: "asyncio.Task[None]") -> None:
+def _look_at(task: "asyncio.Task[None]", ended: Signal) -> None:
     if not task.cancelled():
         task.exception()
+    ended.set()
 
 
 async def start_session(
