@@ -25,13 +25,11 @@ class AnyStream(Protocol):
     @property
     def assembly(self) -> Assembly:
         """What has arrived so far."""
-        ...
 
     def __aiter__(self) -> AsyncIterator[MessageDelta]: ...
 
     async def aclose(self) -> None:
         """Stop reading and close the connection."""
-        ...
 
 
 @runtime_checkable
@@ -41,20 +39,16 @@ class AnyModel(Protocol):
     @property
     def invocation(self) -> ModelInvocationDescriptor:
         """Who answers: provider, specification and model."""
-        ...
 
     @property
     def rules(self) -> TargetRules:
         """What it demands of a conversation."""
-        ...
 
     def model_info(self) -> ModelInfo:
         """Return what is known of the model."""
-        ...
 
     def supports(self, ability: str) -> bool:
         """Whether the model is known to have an ability."""
-        ...
 
     def stream(
         self,
@@ -68,7 +62,6 @@ class AnyModel(Protocol):
         **params: Any,
     ) -> AnyStream:
         """Ask the model."""
-        ...
 
 
 Route: TypeAlias = AnyModel | Sequence[AnyModel]

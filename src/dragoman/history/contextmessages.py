@@ -61,17 +61,14 @@ class ContextMessage(Protocol):
     @property
     def role(self) -> ContextMessageRole:
         """Who speaks."""
-        ...
 
     @property
     def timestamp(self) -> datetime | None:
         """When it was recorded."""
-        ...
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What the caller noted beside it."""
-        ...
 
 
 @runtime_checkable
@@ -81,7 +78,6 @@ class SystemMessage(ContextMessage, Protocol):
     @property
     def instruction(self) -> str:
         """Its text."""
-        ...
 
 
 @runtime_checkable
@@ -91,12 +87,10 @@ class ModelInputMessage(ContextMessage, Protocol):
     @property
     def content_sections(self) -> Sections:
         """The sections of the chosen level, the LiveScreen among them if it is the live one."""
-        ...
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
         """Images and files."""
-        ...
 
 
 @runtime_checkable
@@ -106,7 +100,6 @@ class ToolCallCarrier(Protocol):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls, in order."""
-        ...
 
 
 @runtime_checkable
@@ -116,7 +109,6 @@ class TokenUsageCarrier(Protocol):
     @property
     def usage(self) -> TokenUsage | None:
         """What was used, if that was reported."""
-        ...
 
 
 @runtime_checkable
@@ -126,12 +118,10 @@ class ModelOutputMessage(ContextMessage, ToolCallCarrier, Protocol):
     @property
     def invocation(self) -> ModelInvocationDescriptor | None:
         """Which model it was, if that is known."""
-        ...
 
     @property
     def contents(self) -> tuple[str, ...]:
         """The texts, in order."""
-        ...
 
 
 class ToolCallResult(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -157,12 +147,10 @@ class ToolResultsMessage(ContextMessage, Protocol):
     @property
     def results(self) -> tuple[ToolCallResult, ...]:
         """The results, in call order."""
-        ...
 
     @property
     def execute_error(self) -> str | None:
         """Why the whole failed, if it did."""
-        ...
 
 
 # ---------------------------------------------------------------- entries as context messages

@@ -22,7 +22,6 @@ class Extendable(Reversible[_Item], Protocol[_Item]):
 
     def extend(self, items: Iterable[_Item], /) -> None:
         """Add the items at the end."""
-        ...
 
 
 class GrowingList(Sequence[_Item], Generic[_Item]):

@@ -70,20 +70,16 @@ class Widget(Protocol):
     @property
     def name(self) -> str:
         """What the widget is called where it fails."""
-        ...
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """What a model may call to change it."""
-        ...
 
     def render_live_screen(self, context: WidgetRenderContext) -> str | None:
         """Return Markdown or plain text for the LiveScreen, or None for nothing."""
-        ...
 
     def execute_tool(self, name: str, arguments: Mapping[str, Any], context: WidgetRenderContext) -> WidgetResult:
         """Return what one of its tools says and changes. A tool that raises has failed and changes nothing."""
-        ...
 
 
 class WidgetRegistry:

@@ -192,7 +192,6 @@ class SessionStore(Protocol):
 
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = ...) -> SessionInfo:
         """Return a new, empty session; without an id it gets a random one. The id of an erased one is not free."""
-        ...
 
     async def append(
         self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
@@ -205,43 +204,34 @@ class SessionStore(Protocol):
         Without one, on a session that has an owner: SessionBusy, unless the entries are words to its run (steering, a
         person's decision about a call, a request to abort).
         """
-        ...
 
     async def acquire_lease(
         self, session_id: str, *, seconds: float = LEASE_SECONDS, wait_seconds: float = 0.0
     ) -> Lease:
         """Return the lease of the session, for that many seconds; raise SessionBusy if an owner has it that long."""
-        ...
 
     async def renew_lease(self, lease: Lease) -> Head:
         """Let the lease last for its seconds from now, and return how far the session is; raise LeaseLost."""
-        ...
 
     async def release_lease(self, lease: Lease) -> None:
         """Give the lease back. One that another owner has taken stays theirs."""
-        ...
 
     async def find_lease(self, session_id: str) -> Lease | None:
         """Return the lease of the session's owner, None if it is free."""
-        ...
 
     async def load(
         self, session_id: str, from_serial: int = 0, *, until_serial: int | None = None
     ) -> tuple[HistoryEntry, ...]:
         """Return the entries from `from_serial` on, before `until_serial` if that is given; all of them checked."""
-        ...
 
     async def open(self, session_id: str) -> OpenedSession:
         """Return what opens a session fast. Its entries are checked when they are read, and read while it is open."""
-        ...
 
     async def head(self, session_id: str) -> Head:
         """Return how far the session is."""
-        ...
 
     async def info(self, session_id: str) -> SessionInfo:
         """Return what is known of the session."""
-        ...
 
     async def list(
         self,
@@ -257,17 +247,14 @@ class SessionStore(Protocol):
 
         A session fits `metadata` if it has these keys with these values, among others perhaps.
         """
-        ...
 
     async def fork(
         self, session_id: str, serial: int, *, new_session_id: str | None = None, metadata: Mapping[str, Any] = ...
     ) -> SessionInfo:
         """Return a new session that shares the entries up to `serial`, -1 for none; the cost is always the same."""
-        ...
 
     def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
         """Yield the entries from `from_serial` on, then each new one of every writer, until the store is closed."""
-        ...
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
         """Check every byte against the chain of checksums, and every entry against the rules of the history.
@@ -275,7 +262,6 @@ class SessionStore(Protocol):
         A snapshot that a session could open from must say what the entries say. With a head kept elsewhere, check that
         it is still in there.
         """
-        ...
 
     async def erase(self, session_id: str, *, forks: Iterable[str] = (), force: bool = False) -> Tombstone:
         """Remove the session for good, and leave a tombstone.
@@ -283,20 +269,15 @@ class SessionStore(Protocol):
         A session that others were forked from is refused (`conflict`) unless they are all named: they go with it. One
         that a run has is refused (`busy`) unless forced.
         """
-        ...
 
     async def tombstone(self, session_id: str) -> Tombstone | None:
         """Return what is left of an erased session, None if none of that id was erased."""
-        ...
 
     async def keep_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
         """Keep a snapshot for `open`. Older ones may go."""
-        ...
 
     async def drop_snapshots(self, session_id: str) -> None:
         """Delete the snapshots; only the time that opening takes changes."""
-        ...
 
     async def close(self) -> None:
         """Finish what was begun and free all resources. Nothing works afterwards; closing twice is fine."""
-        ...

@@ -132,18 +132,9 @@ class Assembler:
     """
 
     __slots__ = (
-        "_calls",
-        "_error",
-        "_finish",
-        "_invocation",
-        "_run",
-        "_run_id",
-        "_slots",
-        "_start",
-        "_timestamp",
-        "_trace_id",
+        "_calls", "_error", "_finish", "_invocation", "_run", "_run_id", "_slots", "_start", "_timestamp", "_trace_id",
         "_usage",
-    )
+    )  # fmt: skip
 
     def __init__(self, *, invocation: ModelInvocationDescriptor | None = None, trace_id: str | None = None) -> None:
         self._invocation = invocation

@@ -108,20 +108,9 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_body",
-        "_decoded",
-        "_decoder",
-        "_failure",
-        "_guard",
-        "_opening",
-        "_parser",
-        "_size",
-        "_text_calls",
-        "_writer",
-        "bug",
-        "finished",
-        "has_read",
-    )
+        "_body", "_decoded", "_decoder", "_failure", "_guard", "_opening", "_parser", "_size", "_text_calls", "_writer",
+        "bug", "finished", "has_read",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -44,17 +44,14 @@ class Editor(Protocol):
 
     async def read(self, prompt: str, *, status: Callable[[], str] | None = None) -> str | None:
         """Return what was typed, None at the end of input; raise Interrupted for Ctrl-C."""
-        ...
 
     async def ask(self, question: str, *, default: str = "") -> str | None:
         """Return the answer to a question, which is not remembered; None at the end of input."""
-        ...
 
     def watching(
         self, on_interrupt: Callable[[], object], on_fold: Callable[[], object] | None = None
     ) -> AbstractContextManager[None]:
         """Hear Ctrl-C and Ctrl-T while something else is done."""
-        ...
 
 
 def holds_secret(line: str) -> bool:

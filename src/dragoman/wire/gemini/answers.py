@@ -186,17 +186,9 @@ class Decoder:
     """Chunks of one answer → deltas. `done` comes at the end of the body: usage may follow the finish reason."""
 
     __slots__ = (
-        "_call_ids",
-        "_data",
-        "_part_index",
-        "_raw_usage",
-        "_reason",
-        "_response_id",
-        "_streamed_call",
-        "_totals",
-        "_writer",
-        "unknown_events",
-    )
+        "_call_ids", "_data", "_part_index", "_raw_usage", "_reason", "_response_id", "_streamed_call", "_totals",
+        "_writer", "unknown_events",
+    )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, _: GeminiDialect) -> None:
         self._writer = writer

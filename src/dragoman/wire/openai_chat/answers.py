@@ -165,25 +165,10 @@ class Decoder:
     """
 
     __slots__ = (
-        "_annotations",
-        "_audio",
-        "_calls",
-        "_details",
-        "_dialect",
-        "_ended",
-        "_hidden",
-        "_items",
-        "_listed",
-        "_logprobs",
-        "_message_data",
-        "_open",
-        "_reason",
-        "_refused",
-        "_usage",
-        "_watching",
-        "_writer",
+        "_annotations", "_audio", "_calls", "_details", "_dialect", "_ended", "_hidden", "_items", "_listed",
+        "_logprobs", "_message_data", "_open", "_reason", "_refused", "_usage", "_watching", "_writer",
         "unknown_events",
-    )
+    )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, dialect: ChatDialect) -> None:
         self._writer = writer
