@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from .._finishing import finish
 from .._loops import SharedLock, Signal
 from ..errors import InvalidValue, Raised, StoreError
 from ..history import AgentStatus, ModelInputEntry, SteeringEntry
@@ -58,8 +59,10 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
 class AgentRun(Generic[OutputT]):
     """A run under way: iterate it for its events, await `result()` for its end. It goes on without a reader.
 
-    Leaving an `async with` block aborts it if it has not ended. `result`, `abort` and `steer` may be called in other
-    threads and event loops than that of the run; its events are read in its own.
+    Leaving an `async with` block aborts it if it has not ended. It is closed before the next line runs, however often
+    the block's task is cancelled: every call has its result, the end is recorded, and the session is free. `result`,
+    `abort` and `steer` may be called in other threads and event loops than that of the run; its events are read in its
+    own.
     """
 
     def __init__(self, agent: "Agent[OutputT]", run_id: str, *, keeps_events: bool, strategy: str = "") -> None:
@@ -87,20 +90,19 @@ class AgentRun(Generic[OutputT]):
         return self._runner.status if self._runner is not None else AgentStatus.PREPARING
 
     async def result(self) -> RunResult[OutputT]:
-        """Return how it ended. Cancelled here, it aborts the run, which is closed before this returns."""
+        """Return how it ended. A caller that is cancelled here, once or often, aborts the run: it is closed before this
+        raises CancelledError.
+        """
         task = self._task
         assert task is not None
-        try:
-            if self._loop is asyncio.get_running_loop():
-                return await asyncio.shield(task)
-            if not self.is_done:
-                await self._ended.wait()
-        except asyncio.CancelledError:
-            if not self.is_done:
-                self._abort()
-                await self._ended.wait()
+        if self._loop is asyncio.get_running_loop():
+            return await finish(task, on_cancelled=self._abort)
+        if not self.is_done:
+            try:
+                await finish(self._ended.wait(), on_cancelled=self._abort)
+            except asyncio.CancelledError:
                 task.exception()  # the cancelled caller does not get the error
-            raise
+                raise
         if not task.done():
             raise InvalidValue("the event loop of this run was closed before the run ended: run() carries it on")
         return task.result()

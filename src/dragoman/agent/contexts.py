@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from .._finishing import finish
 from ..context import RECALL_TOOL, Compactor, ContextBuildInput, ContextBuildResult, ContextManager, ContextUpdateResult
 from ..history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolResultsEntry
 from ..message import ModelInvocationDescriptor, Part, Text, Thinking, ToolCall
@@ -104,17 +105,7 @@ def _given(model: AnyModel, entries: Entries, tools: Tools) -> ContextBuildInput
 
 async def _in_thread(work: Callable[[], _Result]) -> _Result:
     """Do pure work in a thread. A cancelled caller still waits: its caches have one user at a time."""
-    done = asyncio.get_running_loop().run_in_executor(None, work)
-    cancelled: asyncio.CancelledError | None = None
-    while not done.done():
-        try:
-            await asyncio.wait({done})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        done.exception()  # seen, so that asyncio does not report it as lost
-        raise cancelled
-    return done.result()
+    return await finish(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 def _size_of(entry: HistoryEntry) -> int:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
+from .._finishing import finish
 from ..errors import ContractViolation, DragomanError, ErrorCode, InvalidValue, ModelError
 from ..models.streams import log_bug
 from .chunks import TERMINALS, ChunkOrder, Error, MessageStop, StreamChunk, tool_use_chunks
@@ -200,6 +201,9 @@ class _Channel:
         task = self.task
         if task is None or task is asyncio.current_task():
             return
+        await finish(self._stop(task))
+
+    async def _stop(self, task: asyncio.Task[None]) -> None:
         _, lingering = await asyncio.wait({task}, timeout=_GRACE_SECONDS if self.order.ended else None)
         if lingering:
             task.cancel()

@@ -161,8 +161,10 @@ class ProviderClient:
         except Exception as error:  # noqa: BLE001  # whatever happens, the stream ends legally
             cause = error
         finally:
-            await close_quietly(getattr(chunks, "aclose", None))
-            await close_quietly(getattr(response, "close", None))
+            try:
+                await close_quietly(getattr(chunks, "aclose", None))
+            finally:  # also if the caller is cancelled again
+                await close_quietly(getattr(response, "close", None))
         now = datetime.now(UTC)
         if reader is not None:
             last = await _ended(reader, now, cause)

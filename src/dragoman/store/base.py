@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from .._finishing import finish
 from ..history import HistoryEntry
 from ..history.metadata import NO_METADATA
 from .following import Notices, follow_entries
-from .leases import abandon_lease, forget_abandoned, new_token
+from .leases import abandon_lease, give_back_lease, new_token
 from .listing import ListQuery
 from .protocol import LEASE_SECONDS, Lease, SessionBusy, SessionPage
 from .refusals import require_seconds, require_serial, require_session_id, store_closed
@@ -97,13 +98,10 @@ class BaseStore(ABC):
 
         acquiring = asyncio.ensure_future(acquire())
         try:
-            outcome = await asyncio.shield(acquiring)
+            outcome = await finish(acquiring)
         except asyncio.CancelledError:
-            await asyncio.wait((acquiring,))
             if not acquiring.cancelled() and isinstance(lease := acquiring.result(), Lease):
-                abandon_lease(token)
-                await self.release_lease(lease)
-                forget_abandoned(token)
+                await finish(give_back_lease(self.release_lease, lease))
             raise
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, SessionBusy):  # the store may have written it before the failure

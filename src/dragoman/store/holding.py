@@ -8,8 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from .._finishing import finish
 from ..errors import StoreError
-from .leases import abandon_lease, forget_abandoned, lease_lost, machine_time
+from .leases import give_back_lease, lease_lost, machine_time
 from .protocol import Lease, LeaseLost
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class SessionHold:
             await self._session._begin_hold(self, lease)
             await self.renew_if_old()  # the store gave it at some moment of the wait: from when on is not known
         except BaseException:
-            await self._give_back(lease)
+            await finish(give_back_lease(store.release_lease, lease))
             raise
         self._set_timer()
         return lease
@@ -70,6 +71,9 @@ class SessionHold:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Stop renewing and give the lease back."""
+        await finish(self._end())
+
+    async def _end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._renewing is not None:
@@ -77,16 +81,7 @@ class SessionHold:
             await asyncio.wait((self._renewing,))
         self._session._end_hold()
         assert self.lease is not None
-        await self._give_back(self.lease)
-
-    async def _give_back(self, lease: Lease) -> None:
-        """Release the lease. If the store cannot be reached, other processes wait for its expiry; this one does not."""
-        abandon_lease(lease.token)
-        try:
-            await asyncio.shield(self._session.store.release_lease(lease))
-        except StoreError:
-            return
-        forget_abandoned(lease.token)
+        await give_back_lease(self._session.store.release_lease, self.lease)
 
     def require_valid(self) -> None:
         """Raise LeaseLost if the lease may have expired: another owner may have the session. It awaits nothing, so that

@@ -6,12 +6,13 @@ machine that no longer exists. Where that is in doubt (another host, another con
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import StoreError
 from ..history import AbortRequestedEntry, ApprovalAnsweredEntry, HistoryEntry, SteeringEntry
 from .protocol import Head, Lease, LeaseLost, LeaseOwner, SessionBusy
 
@@ -19,7 +20,7 @@ __all__ = [
     "HeldLease",
     "StoreTime",
     "abandon_lease",
-    "forget_abandoned",
+    "give_back_lease",
     "is_said_to_a_run",
     "lease_lost",
     "machine_time",
@@ -82,9 +83,14 @@ def abandon_lease(token: str) -> None:
     _abandoned.add(token)
 
 
-def forget_abandoned(token: str) -> None:
-    """The store has released the lease: its token says nothing more."""
-    _abandoned.discard(token)
+async def give_back_lease(release: Callable[[Lease], Awaitable[None]], lease: Lease) -> None:
+    """Release the lease. If the store cannot be reached, other processes wait for its expiry; this one does not."""
+    abandon_lease(lease.token)
+    try:
+        await release(lease)
+    except StoreError:
+        return
+    _abandoned.discard(lease.token)
 
 
 def new_lease(

@@ -13,6 +13,7 @@ from datetime import datetime
 from os import getpid
 from typing import Any, Generic, TypeVar
 
+from .._finishing import finish
 from ..errors import InvalidValue
 from ..history import HistoryEntry, Metadata, entry_to_json
 from ..history.metadata import NO_METADATA
@@ -208,7 +209,7 @@ class SQLStore(BaseStore, Generic[_Connection]):
     async def close(self) -> None:
         """Finish what was begun, end the followers, and let go of the database."""
         await super().close()
-        await asyncio.get_running_loop().run_in_executor(None, self._close)
+        await finish(asyncio.get_running_loop().run_in_executor(None, self._close))
 
     async def _list(self, query: ListQuery) -> SessionPage:
         return await self._read(lambda database: rows.list_sessions(database, query))

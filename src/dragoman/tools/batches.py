@@ -9,10 +9,12 @@ import contextvars
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import msgspec
 
+from .._finishing import finish
 from ..history.toolresults import HistoryToolCallResult
 from ..message import ToolCall
 from .definition import Start, ToolDefinition
@@ -86,8 +88,9 @@ class Batch:
             if self._running:
                 await self._ended
         except asyncio.CancelledError as cancelled:
-            await self._stop()
-            raise cancelled from self._error  # the caller that cancelled waits for this
+            with suppress(asyncio.CancelledError):  # a second one adds nothing
+                await self._stop()
+            raise cancelled from self._error  # the caller that cancelled waits for this one
         if self._error is not None:
             await self._stop()
             raise self._error
@@ -139,15 +142,10 @@ class Batch:
             self._ended.set_result(None)
 
     async def _stop(self) -> None:
-        """Cancel the tools that run, and wait until all calls have ended; cancelled meanwhile, cancel callbacks too."""
+        """Cancel the tools that run, and wait until all calls have ended, also if the batch is cancelled meanwhile."""
         self._is_stopped = True
         for task, index in self._running.items():
             if index in self._in_tools:
                 task.cancel()
-        try:
-            if self._running:
-                await asyncio.wait(self._running)
-        except asyncio.CancelledError:
-            for task in self._running:
-                task.cancel()
-            raise
+        if self._running:
+            await finish(asyncio.wait(self._running))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
+from .._finishing import finish
 from .._jsontext import decode_json, encode_json
 from ..errors import DragomanError, ErrorCode, MissingExtra, ToolError
 from .mcp_endpoints import Endpoint
@@ -172,14 +173,7 @@ class Keeper:
             self._session.link.ended.set()
         elif self._scope is not None:
             self._scope.cancel()
-        cancelled: asyncio.CancelledError | None = None
-        while not self._task.done():
-            try:
-                await asyncio.wait({self._task})
-            except asyncio.CancelledError as error:  # nothing here takes long, and a process must not be left behind
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
+        await finish(asyncio.wait({self._task}))  # nothing here takes long, and a process must not be left behind
 
     # ------------------------------------------------------------ inside the task
 

@@ -9,8 +9,10 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
+from .._finishing import finish
 from .containing import current_task, must_pass
 from .definition import ToolDefinition
 from .results import ResultContent, is_large, read_returned
@@ -126,9 +128,6 @@ async def _read(value: Any) -> ResultContent:
     if not is_large(value):
         return read_returned(value)
     reading = asyncio.ensure_future(asyncio.to_thread(read_returned, value))
-    try:
-        return await asyncio.shield(reading)
-    except asyncio.CancelledError:
-        if reading.cancelled():
-            raise
-        return await reading  # the tool has done its work: what it said is kept
+    with suppress(asyncio.CancelledError):  # the tool has done its work: what it said is kept
+        await finish(reading)
+    return reading.result()

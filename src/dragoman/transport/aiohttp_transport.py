@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
+from .._finishing import finish
 from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments
 from .body import readable_chunks
 from .protocol import NETWORK, HttpRequest, Timeouts, host_of, require_headers
@@ -142,7 +143,7 @@ class AiohttpTransport:
         """Close the connections that this transport holds on the running event loop."""
         pool = self._pools.get(asyncio.get_running_loop())
         if pool is not None:
-            await pool[1].aclose()
+            await finish(pool[1].aclose())
 
     async def _open_pool(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from .._finishing import finish
 from ..errors import ErrorCode, InvalidValue, MissingExtra, ModelError
 from .body import readable_chunks
 from .protocol import NETWORK, HttpRequest, Timeouts, host_of
@@ -108,7 +109,7 @@ class HttpxResponse:
     async def close(self) -> None:
         """Close the connection at once if the body has not ended."""
         self._watch.stop()
-        await self._response.aclose()
+        await finish(self._response.aclose())
 
     async def _raw(self) -> AsyncGenerator[bytes, None]:
         import httpx
@@ -138,7 +139,7 @@ class HttpxResponse:
             failure = watch.failure()
         finally:
             watch.stop()
-            await self._response.aclose()
+            await finish(self._response.aclose())
         raise failure
 
 

@@ -98,11 +98,13 @@ class ChatModels:
     async def close(self) -> None:
         """Stop the server, if one runs."""
         transport, self._transport = self._transport, None
-        if transport is not None:
-            await transport.close()
         server, self._server, self._served = self._server, None, None
-        if server is not None:
-            server.close()
+        try:
+            if transport is not None:
+                await transport.close()
+        finally:
+            if server is not None:
+                server.close()
 
     # ------------------------------------------------------------ on this machine
 
