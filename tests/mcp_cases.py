@@ -116,6 +116,9 @@ class Forgetful(ThreadingHTTPServer):
         self.sessions: set[str] = set()
         self.unknown_session = 404
         self.takes_calls = True
+        self.call_status = 200  # of what answers a call that has run, as a gateway may
+        self.call_error: dict[str, Any] | None = None
+        self.hints: dict[str, bool] = {}
         self.is_fickle = False  # closes a connection without a word when a second request comes over it
         self.dropped: list[str] = []
         self.calls: list[str] = []
@@ -192,13 +195,18 @@ class _Answer(BaseHTTPRequestHandler):
                 answer: Any = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
                 session = self.server.start_session()
             case "tools/list":
-                answer = {"tools": [{"name": "note", "inputSchema": {"type": "object"}}]}
+                tool = {"name": "note", "inputSchema": {"type": "object"}, "annotations": self.server.hints}
+                answer = {"tools": [tool]}
             case "tools/call":
                 self.server.calls.append(message["params"]["name"])
                 answer = {"content": [{"type": "text", "text": f"call {len(self.server.calls)}"}]}
+                if self.server.call_status != 200 or self.server.call_error is not None:
+                    error = {"jsonrpc": "2.0", "id": message["id"], "error": self.server.call_error}
+                    self._send(self.server.call_status, error if self.server.call_error is not None else None)
+                    return
             case _:
-                error = {"code": -32601, "message": "Method not found"}
-                self._send(200, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+                unknown = {"code": -32601, "message": "Method not found"}
+                self._send(200, {"jsonrpc": "2.0", "id": message["id"], "error": unknown})
                 return
         self._send(200, {"jsonrpc": "2.0", "id": message["id"], "result": answer}, session)
 

@@ -136,6 +136,51 @@ def test_a_call_that_is_turned_away_twice_fails_and_was_not_run() -> None:
     run(work())
 
 
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
+def test_a_gateway_error_says_that_the_call_may_have_run(status: int) -> None:
+    async def work() -> None:
+        with Forgetful.running() as forgetful:
+            async with McpServer.http(forgetful.url, name="shop") as server:
+                forgetful.call_status = status
+                told = text_of(await call(server, "note"))
+                assert told.startswith(f"note: MCP server 'shop' answered with status {status} (")
+                assert told.endswith("the call may or may not have taken effect")
+                assert forgetful.calls == ["note"]
+
+    run(work())
+
+
+def test_an_idempotent_call_is_made_once_more_after_a_gateway_error() -> None:
+    async def work() -> None:
+        with Forgetful.running() as forgetful:
+            forgetful.hints = {"idempotentHint": True}
+            async with McpServer.http(forgetful.url) as server:
+                forgetful.call_status = 504
+                assert "may or may not have taken effect" in text_of(await call(server, "note"))
+                assert forgetful.calls == ["note", "note"]
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [
+        (200, -32603, "failed (code -32603): the till; the call may or may not have taken effect"),
+        (200, -32001, "failed (code -32001): the till; the call may or may not have taken effect"),
+        (200, -32602, "refused the call (code -32602): the till"),
+        (403, -32603, "answered with status 403: the till"),
+    ],
+)
+def test_only_an_error_after_which_the_call_may_have_run_says_so(status: int, code: int, told: str) -> None:
+    async def work() -> None:
+        with Forgetful.running() as forgetful:
+            async with McpServer.http(forgetful.url, name="shop") as server:
+                forgetful.call_status, forgetful.call_error = status, {"code": code, "message": "the till"}
+                assert text_of(await call(server, "note")) == f"note: MCP server 'shop' {told}"
+
+    run(work())
+
+
 def test_a_server_that_was_away_is_used_again() -> None:
     async def work() -> None:
         with Forgetful.running() as forgetful:

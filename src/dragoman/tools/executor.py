@@ -169,7 +169,9 @@ class ToolExecutor:
     def _timed_out(self, ready: ReadyCall, started: float, *, stopped: bool) -> HistoryToolCallResult:
         name, seconds = ready.call.tool_name, self._seconds(ready.definition)
         if ready.definition.is_async and stopped:
-            state = "It was cancelled."
+            state = "It was cancelled" + (
+                "." if ready.definition.idempotent else ": it may or may not have taken effect."
+            )
         else:
             state = "It could not be stopped and may still be running: what it does may yet happen."
         text = f"{name} did not end within {seconds:g} seconds. {state}"

@@ -32,7 +32,8 @@ _LISTENING_SECONDS = 5.0
 _CHANGE_PAUSE = 0.05  # seconds between two readings of a list that keeps changing
 _RELISTEN_PAUSES = (1.0, 5.0, 30.0)
 _LONGEST_WORDS = 1_000  # characters of what a server says when it refuses something
-_NO_RESULT = "answered with something that is no result; the call may have taken effect"
+_UNSURE = "the call may or may not have taken effect"
+_NO_RESULT = f"answered with something that is no result; {_UNSURE}"
 _STATUS_CODES = {401: ErrorCode.AUTHENTICATION, 403: ErrorCode.PERMISSION, 404: ErrorCode.NOT_FOUND}
 
 # Takes in the tools as the server sent them, or None if they could not be read again; and a remark, or no text.
@@ -41,9 +42,9 @@ _Mode: TypeAlias = Literal["auto", "legacy"]
 
 
 class Interrupted(Exception):
-    """The connection ended before a response came. `was_run` is False only if the server surely never read the call."""
+    """The server, or a gateway before it, gave no answer. `was_run` is False only if the call was surely not run."""
 
-    def __init__(self, says: str, *, was_run: bool, last_words: str) -> None:
+    def __init__(self, says: str, *, was_run: bool = True, last_words: str = "") -> None:
         super().__init__(says)
         self.was_run = was_run
         self.last_words = last_words
@@ -104,10 +105,12 @@ class Session:
             if exchange.was_not_run:
                 turned_away = "could not be reached" if exchange.status is None else f"answered {exchange.status}"
                 says = f"{turned_away}: the call was not run"
-                raise Interrupted(says, was_run=False, last_words="") from None
+                raise Interrupted(says, was_run=False) from None
             if self._is_lost(error):
-                says = "ended before it answered: the call may or may not have taken effect"
-                raise Interrupted(says, was_run=True, last_words=self.link.last_words()) from None
+                raise Interrupted(f"ended before it answered: {_UNSURE}", last_words=self.link.last_words()) from None
+            if exchange.may_have_run:
+                says = f"answered with status {exchange.status} ({self._words(error)}): {_UNSURE}"
+                raise Interrupted(says) from None
             raise self._refused(tool, error, exchange) from None
         except ValidationError:
             raise ToolError(f"{tool}: MCP server {self._name!r} {_NO_RESULT}") from None
@@ -124,14 +127,19 @@ class Session:
         return error.code == CONNECTION_CLOSED and (self.link.ended.is_set() or error.message.startswith("SSE stream "))
 
     def _refused(self, tool: str, error: "MCPError", exchange: Exchange) -> ToolError:
+        from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT
+
         if error.data == UNREADABLE:
             return ToolError(f"{tool}: MCP server {self._name!r} {_NO_RESULT}")
+        says = f"refused the call (code {error.code}): {self._words(error)}"
         if exchange.status is not None and exchange.status >= 400:
-            says = f"answered with status {exchange.status}"
-        else:
-            says = f"refused the call (code {error.code})"
-        words = self._endpoint.secrets.hide(str(error.message))[:_LONGEST_WORDS]
-        return ToolError(f"{tool}: MCP server {self._name!r} {says}: {words}")
+            says = f"answered with status {exchange.status}: {self._words(error)}"
+        elif error.code in (INTERNAL_ERROR, REQUEST_TIMEOUT):  # it failed, or took too long, inside the server
+            says = f"failed (code {error.code}): {self._words(error)}; {_UNSURE}"
+        return ToolError(f"{tool}: MCP server {self._name!r} {says}")
+
+    def _words(self, error: "MCPError") -> str:
+        return self._endpoint.secrets.hide(str(error.message))[:_LONGEST_WORDS]
 
 
 class Keeper:

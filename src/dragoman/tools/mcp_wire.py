@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 import re
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._jsontext import decode_json, encode_json
@@ -41,6 +42,11 @@ class Exchange:
     def __init__(self) -> None:
         self.status: int | None = None
         self.was_not_run = False
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether the status is one that servers and gateways also send after they have passed the request on."""
+        return self.status is not None and (self.status >= 500 or self.status == HTTPStatus.REQUEST_TIMEOUT)
 
     def note(self, status: int | None, *, in_session: bool) -> None:
         """Take in an answer's status, or that the server could not be reached."""
