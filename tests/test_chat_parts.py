@@ -232,7 +232,7 @@ def test_the_models_that_are_chosen_are_known(provider: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("local:smollm2@gemini", "after @ stands one of chat, responses, anthropic"),
+        ("local:smollm2@gemini", "after @ give one of chat, responses, anthropic"),
         ("local:nothing", "there is no local model"),
         ("nothing", "provider:name"),
         ("claude-opus-5", "which one of anthropic:claude-opus-5"),

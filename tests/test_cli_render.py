@@ -157,7 +157,7 @@ def test_a_model_that_needs_an_address_is_rendered_without_one(user: User, name:
         (["--model", "opnai:gpt-5"], "there is no provider 'opnai': did you mean 'openai'?"),
         (["--model", "openai:"], "is no model"),
         (["--model", "local:smolm2"], "there is no local model 'smolm2': give one of smollm2"),
-        (["--model", "local:smollm2@gemini"], "after @ stands one of chat, responses, anthropic"),
+        (["--model", "local:smollm2@gemini"], "after @ give one of chat, responses, anthropic"),
         (["--model", "local:@chat"], "is no local model"),
         (["--model", "openai:gpt-5", "--tools", "nowhere"], "nowhere: No such file"),
     ],

@@ -35,7 +35,7 @@ class NameRule(msgspec.Struct, frozen=True):
 _IDS = NameRule(r"[a-zA-Z0-9_-]{1,64}", 64)
 
 
-# What a model must be able to do for media of these types. How documents are read, the vendors decide: some read them
+# What a model must be able to do for media of these types. Vendors decide how documents are read: some read them
 # for models that cannot.
 _MEDIA_ABILITIES = {"image/": "images", "audio/": "audio", "video/": "video"}
 

@@ -1,4 +1,4 @@
-"""What a run tells while it lives: typed events in order, and the log from which any reader can catch up."""
+"""The events of a run, typed and in order, and the log that lets any reader catch up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -105,7 +105,7 @@ class FinishedEvent(RunEvent, frozen=True, gc=False):
 
 
 class EventLog:
-    """The events of one run, for any number of readers, each from where it likes. Written in one event loop."""
+    """The events of one run, for any number of readers, each from its own `seq`. Written in one event loop."""
 
     def __init__(self) -> None:
         self._events: list[RunEvent] = []
@@ -120,7 +120,7 @@ class EventLog:
             self._wake()
 
     def add_delta(self, run_id: str, call_index: int, delta: MessageDelta) -> None:
-        """Add the event of a delta: what most events are."""
+        """Add the event of a delta, as most events are."""
         events = self._events
         events.append(DeltaEvent(run_id, call_index, len(events), delta))
         if self._waiting:

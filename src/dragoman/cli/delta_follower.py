@@ -121,7 +121,7 @@ class DeltaFollower:
         """Draw a piece of the answer."""
 
     def end_text(self) -> None:
-        """The answer's text pauses: another part follows, or the end."""
+        """The text ends here: another part follows, or the end of the answer."""
 
     def draw_thinking(self, piece: str) -> None:
         """Draw a piece of thinking."""

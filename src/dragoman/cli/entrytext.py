@@ -59,7 +59,7 @@ def write_entry(output: Output, entry: HistoryEntry, level: LevelOfDetail = Leve
 
 
 def local_time(time: datetime, *, seconds: bool = True) -> str:
-    """Return a time as the clock on the wall shows it."""
+    """Return a time in the local time zone."""
     return f"{time.astimezone():%Y-%m-%d %H:%M:%S}" if seconds else f"{time.astimezone():%Y-%m-%d %H:%M}"
 
 

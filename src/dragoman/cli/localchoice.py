@@ -1,6 +1,6 @@
 """A model on this machine by the name that a person types: `local:smollm2`, `local:/path/to.gguf`, perhaps with `@api`.
 
-What the chat tells such a model stands here, so that a request that is rendered is the one that is sent. Starts no
+The chat's settings for such a model are here, so that `render` shows the request that the chat sends. Starts no
 server and reads no file.
 """
 
@@ -17,10 +17,10 @@ from ..toolspec import ToolSpec
 
 __all__ = ["LocalChoice", "LocalModel", "read_local_name"]
 
-# What may stand after the `@`, and who speaks that API of the server.
+# The words after the `@`, and the provider that speaks that API of the server.
 APIS = {"chat": "llamacpp", "responses": "llamacpp-responses", "anthropic": "llamacpp-anthropic"}
-WINDOW = 8_192  # of a file of the user's own
-# A small model that has lost its way says the same for ever.
+WINDOW = 8_192  # tokens of the window of a user's own file
+# A small model may repeat itself without end.
 KNOWN_OUTPUT, OWN_OUTPUT = 256, 2_048  # tokens: of one whose weights are known here, of the user's own file
 # Without this SmolLM2 answers a question about France in something like French.
 MANNER = "Answer in one short sentence."
@@ -99,5 +99,5 @@ def read_local_name(name: str) -> LocalChoice:
     elif not weights or typed.endswith(".gguf"):
         weights, api = typed, APIS["chat"]
     else:
-        raise InvalidValue(f"{typed!r} is no local model: after @ stands one of {', '.join(APIS)}")
+        raise InvalidValue(f"{typed!r} is no local model: after @ give one of {', '.join(APIS)}")
     return LocalChoice(weights, api, known_weights(weights))

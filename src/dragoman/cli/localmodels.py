@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "show_progress"]
 
 DEFAULT = "smollm2"
-LOOK_EVERY = 2.0  # seconds between two looks at whether the server still answers
+LOOK_EVERY = 2.0  # seconds between two checks whether the server still answers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ def add_migrate(tasks: Tasks) -> None:
     """Add the command to the group `sessions`."""
     words = "create the tables of a PostgreSQL store, or bring them up to date"
     parser = add_task(tasks, "migrate", words, migrate_sessions)
-    address = f"connection string or URI; without it that of the variable {VARIABLE}, a safer place for a password"
+    address = f"connection string or URI; without it that of the variable {VARIABLE}, which is safer for a password"
     parser.add_argument("conninfo", nargs="?", help=address)
     parser.add_argument("--schema", default="dragoman", help="the name of the schema (%(default)s)")
 

@@ -67,7 +67,7 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
 
 
 def fit_context(context: ContextConfig, info: ModelInfo) -> ContextConfig:
-    """Return how the context is fitted to a model: a small window must not be all reserve."""
+    """Return the context settings for a model: a small window must not be all reserve."""
     if info.context_window is None:
         return context
     return msgspec.structs.replace(context, output_reserve=min(context.output_reserve, info.context_window // 4))

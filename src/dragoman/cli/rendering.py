@@ -78,7 +78,7 @@ def render(chosen: argparse.Namespace) -> None:
     if chosen.prompt:
         state.append_model_input(chosen.prompt)
     tools = _read_tools(chosen.tools)
-    # Who only has messages is no agent: the tools that every agent has are left out.
+    # Messages from a file belong to no agent: the tools that every agent has are left out.
     context = settings.context if chosen.file is None else msgspec.structs.replace(settings.context, recall=False)
     rendered = [_render(settings, name, state, tools, context) for name in names]
     output = Output(color=settings.color)
@@ -186,7 +186,7 @@ def _write_one(output: Output, rendered: Rendered, *, is_full: bool) -> None:
 
 
 def _write_compared(output: Output, rendered: Sequence[Rendered], *, is_unified: bool, is_full: bool) -> None:
-    """The first beside each of the others."""
+    """Write the first request beside each of the others."""
     from .sidebyside import write_side_by_side, write_unified
 
     first = rendered[0]

@@ -116,7 +116,7 @@ def _read_deltas(data: bytes) -> "list[MessageDelta] | None":
         if "seq" not in value or "payload" not in value:
             if "response" in value or ("kind" not in value and not deltas):
                 return None
-            continue  # an event of a run that is no delta
+            continue  # a run's event without a delta
         delta = from_json(encode_json(value))
         if isinstance(delta, Message):
             return None

@@ -1,4 +1,4 @@
-"""A stored run as beats: its outputs as the deltas that they could have come in, and what happened between them.
+"""A stored run as timed steps: its outputs as possible deltas, and what happened between them.
 
 A store keeps messages, not deltas. So a message is cut into words, spread evenly over the time that its entry took.
 """

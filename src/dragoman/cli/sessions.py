@@ -257,7 +257,7 @@ def _read_head(text: str | None) -> "Head | None":
 
 
 def erase_session(chosen: argparse.Namespace) -> int | None:
-    """Erase a session, and the forks that stand on it, when the user has said so."""
+    """Erase a session and, if the user says so, its forks."""
     from .stores import find_forks, find_session, with_store
 
     settings = configured(chosen)
@@ -270,10 +270,7 @@ def erase_session(chosen: argparse.Namespace) -> int | None:
     session_id, forks = with_store(settings.store, look)
     named = ", ".join(forks)
     if chosen.yes and forks and not chosen.forks:
-        raise DragomanError(
-            f"{session_id} has forks that stand on it: {named}. Add --forks to erase them, too",
-            code=ErrorCode.CONFLICT,
-        )
+        raise DragomanError(f"{session_id} has forks: {named}. Add --forks to erase them, too", code=ErrorCode.CONFLICT)
     if not chosen.yes:
         if sys.stdin is None or not sys.stdin.isatty():
             raise InvalidValue("there is no terminal to ask at: add --yes to erase without a question")

@@ -1,6 +1,6 @@
-"""Every setting there is, as a table: its key, what may stand there, whether a project file may set it unasked.
+"""The table of all settings: key, allowed values, and whether a project file may set it without trust.
 
-Knows no file: `config` reads them, and says in its errors where a value stood.
+Knows no file: `config` reads them, and names file and key in its errors.
 """
 
 import re

@@ -59,7 +59,7 @@ def write_unified(output: Output, left: Sequence[str], right: Sequence[str], nam
 
 
 def _pieces(text: str | None, width: int) -> list[str]:
-    """A line cut to a width; what goes on is moved to the right, beyond where the line began."""
+    """Return a line cut to a width; its continuation is indented deeper than its beginning."""
     if text is None:
         return []
     safe = printable(text.replace("\t", "    "))

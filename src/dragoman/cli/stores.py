@@ -112,7 +112,7 @@ async def find_latest(store: "SessionStore") -> "SessionInfo":
 
 
 async def find_forks(store: "SessionStore", session_id: str) -> list[str]:
-    """Return the ids of all sessions that stand on this one: its forks, and theirs."""
+    """Return the ids of all forks of this session, and of their forks."""
     found: list[str] = []
     waiting = [session_id]
     while waiting:
@@ -124,7 +124,7 @@ async def find_forks(store: "SessionStore", session_id: str) -> list[str]:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return each id as short as it may be among these: random ones cut, names whole."""
+    """Return each id in its shortest unique form: random ids cut, names whole."""
     listed = sorted(set(ids))
     shortened = {}
     for index, each in enumerate(listed):

@@ -1,6 +1,6 @@
 """Which project files the user trusts: their absolute paths and the checksums of what was in them when that was said.
 
-A file that was changed since, or put somewhere else, is a file that the user has not trusted.
+A file that was changed or moved since is not trusted.
 """
 
 import hashlib

@@ -116,7 +116,7 @@ def erase_session(
 
 
 def _find_going(database: Database, session_id: str) -> _Going:
-    """The session, whatever its record and its head say: damage must not keep anything from being erased."""
+    """Return the session even if it is damaged: a damaged session can be erased too."""
     try:
         session = find_session(database, session_id)
         return _Going(session.key, session_id, session.parent, session.head.serial - session.base)
@@ -133,7 +133,7 @@ def _find_going(database: Database, session_id: str) -> _Going:
 
 
 def _require_family(database: Database, session_id: str, going: dict[str, _Going]) -> None:
-    """Raise unless those who go are one session and forks of it, and no other session is based on them."""
+    """Raise unless the sessions to erase are one session and its forks, and no other session is based on them."""
     keys = {session.key for session in going.values()}
     for each, session in going.items():
         if each != session_id and session.parent not in keys:

@@ -1,6 +1,6 @@
 """A SQLite file that holds sessions: its tables by numbered migrations, its settings, its permissions, its errors.
 
-The number of a database is that of its newest migration, and stands in the header (`user_version`). A file with a
+The number of a database is that of its newest migration, and is in the header (`user_version`). A file with a
 number that this version does not know is refused before anything of it is touched.
 """
 
@@ -251,7 +251,7 @@ _MEANINGS: dict[str, tuple[ErrorCode, str]] = {
     "SQLITE_IOERR": (ErrorCode.SERVER_ERROR, "the disk failed, or is full; what was asked may or may not be kept"),
     "SQLITE_TOOBIG": (ErrorCode.INVALID_REQUEST, "an entry is larger than the database can hold"),
     "SQLITE_PROTOCOL": (ErrorCode.TIMEOUT, "others kept the database locked for too long"),
-    # Our statements are right for a database that is as it was made.
+    # Our statements are right for an unchanged schema: an error means damage.
     "SQLITE_CONSTRAINT": (ErrorCode.CORRUPT, "the database does not agree with itself"),
     "SQLITE_ERROR": (ErrorCode.CORRUPT, "the database is not as it was made"),
 }

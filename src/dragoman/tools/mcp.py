@@ -131,7 +131,7 @@ class McpServer:
 
     @property
     def instructions(self) -> str | None:
-        """How the server wants to be used, in its own words. They are a stranger's."""
+        """How the server wants to be used, in its own words, which are not trusted."""
         return self._instructions
 
     async def __aenter__(self) -> "McpServer":
@@ -186,7 +186,7 @@ class McpServer:
         return execute
 
     async def _call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> ToolOutput:
-        """Make a call; a second time if the first was surely not run, or if that does no harm."""
+        """Make a call. Repeat it if the server surely did not run it, or if the tool is idempotent."""
         from .mcp_connection import Interrupted
 
         unsure: Interrupted | None = None

@@ -1,4 +1,4 @@
-"""The one task that holds an MCP server: it opens sessions, keeps them, and closes them, all inside itself.
+"""The one task that owns the connection to an MCP server: it opens, keeps and closes the sessions.
 
     idle → opening → open → ended → idle        and from every state: closed
 
@@ -97,7 +97,7 @@ class Session:
 
         exchange = Exchange()
         token = EXCHANGE.set(exchange)
-        # What JSON cannot hold would break the stream for everybody.
+        # Arguments that JSON cannot hold would break the stream for all calls.
         plain = decode_json(encode_json(arguments))
         try:
             return await self._client.call_tool(tool, plain)
@@ -214,7 +214,7 @@ class Keeper:
         return failure
 
     def _modes(self) -> Iterator[_Mode]:
-        """How to greet the server. There are some that end when they are asked for their version first."""
+        """The ways to open a session. Some servers end when they are asked for their version first."""
         yield self._mode
         if self._mode == "auto" and self._endpoint.ends_with_its_connection:
             yield "legacy"
@@ -276,7 +276,7 @@ class Keeper:
     def _fail(self, failure: DragomanError) -> None:
         if self._opening is not None and not self._opening.done():
             self._opening.set_exception(failure)
-            self._opening.exception()  # looked at: those who waited may all have gone
+            self._opening.exception()  # retrieved, because every waiting caller may be gone
         self._opening = None
 
     async def _closes_within(self, seconds: float) -> bool:
@@ -316,7 +316,7 @@ class Keeper:
     # ------------------------------------------------------------ what went wrong
 
     def _why(self, failure: Exception | None, exchange: Exchange, link: Link) -> DragomanError:
-        """What is told of a session that did not open. Foreign messages may quote headers: only types are shown."""
+        """Return why a session did not open. Foreign messages may quote headers: only types are shown."""
         if isinstance(failure, DragomanError):
             return failure
         cause = _cause(failure)

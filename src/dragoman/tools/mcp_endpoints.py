@@ -113,7 +113,7 @@ class HttpEndpoint:
         from mcp.client.streamable_http import streamable_http_client
 
         class NotingClient(httpx2.AsyncClient):
-            """Tells the exchange that a request belongs to what comes of it."""
+            """Notes the outcome of each request in its exchange."""
 
             async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
                 try:
@@ -163,7 +163,7 @@ Endpoint: TypeAlias = StdioEndpoint | HttpEndpoint
 
 @contextmanager
 def _last_words(link: Link, secrets: Secrets) -> Iterator[TextIO]:
-    """Give a file for the stderr of a process; it is read all the time, and the link can say how it ends."""
+    """Give a file for the stderr of a process. It is read continuously; the link has its last bytes."""
     loop = asyncio.get_running_loop()
     reading, writing = os.pipe()
     os.set_blocking(reading, False)

@@ -1,4 +1,4 @@
-"""What an MCP server says of its tools to definitions; what cannot be used is left out and said why. Pure.
+"""Converts an MCP server's list of tools to definitions; unusable tools are left out, with the reason. Pure.
 
 Everything a server says is hostile until read here: names, descriptions and schemas are bounded and checked one by
 one, so that a bad tool never takes a good one with it.
@@ -138,7 +138,7 @@ def _is_idempotent(annotations: object) -> bool:
 
 
 def _missing(items: Sequence[object], policy: ToolPolicy) -> list[str]:
-    """What the caller named and the server does not have: most likely a slip."""
+    """Names that the caller gave and the server does not have: probably typing mistakes."""
     there = {name for item in items if isinstance(item, dict) and isinstance(name := item.get("name"), str)}
     return [
         f"include names {quote(name)}, which the server does not have"
@@ -152,4 +152,4 @@ def _first_line(error: Exception) -> str:
 
 
 async def _nothing(_arguments: dict[str, Any], _context: object) -> None:
-    """What a definition runs that is only made to be checked."""
+    """The function of a definition that is only made to be checked."""

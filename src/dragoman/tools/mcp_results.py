@@ -19,7 +19,7 @@ __all__ = ["read_result"]
 
 _LONGEST_FAILURE = 4_000  # characters of what a tool says about its own failure
 _LONGEST_NAME = 200  # of a resource, its address, its type
-_LONG_TEXT = 200  # characters from which on a text is not told a second time
+_LONG_TEXT = 200  # texts of so many characters are not repeated
 
 
 def read_result(result: "types.CallToolResult", hide: Callable[[str], str]) -> ToolOutput:

@@ -1,4 +1,4 @@
-"""Watches the messages between an MCP client and its server: when they end, and which tools they list.
+"""Watches the messages between an MCP client and its server: the end of the stream, and the listed tools.
 
 The SDK refuses a whole list if one tool in it is malformed. So each tool travels in the metadata of a plain one that
 passes the SDK's checks, and is read later, one by one. Knows nothing of our tools.

@@ -27,7 +27,7 @@ class Mismatch(Exception):
         self.path = path
 
     def under(self, step: str | int) -> "Mismatch":
-        """Return the same, seen from one level further out."""
+        """Return the same mismatch with one more step in front of its path."""
         return Mismatch(self.says, (step, *self.path))
 
 
