@@ -3,6 +3,8 @@
 import pytest
 
 from tests.linear import FUNCTIONS, SHAPES, seconds_of
+from tests.linear_events import CASES, FEW, MANY
+from tests.linear_events import seconds_of as seconds_of_answer
 
 pytestmark = pytest.mark.slow
 
@@ -23,3 +25,13 @@ def grows_too_fast(function: str, shape: str) -> bool:
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_time_grows_with_the_length_of_the_text(function: str) -> None:
     assert [shape for shape in SHAPES if grows_too_fast(function, shape) and grows_too_fast(function, shape)] == []
+
+
+def grows_too_fast_by_events(case: str) -> bool:
+    """Whether eight times the events take more than two and a half times eight times as long."""
+    return seconds_of_answer(case, MANY) > 2.5 * MANY / FEW * seconds_of_answer(case, FEW)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_time_grows_with_the_number_of_events_of_an_answer(case: str) -> None:
+    assert not (grows_too_fast_by_events(case) and grows_too_fast_by_events(case))

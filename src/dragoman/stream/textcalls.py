@@ -47,6 +47,7 @@ _MARKS = {
 _FIND_MARKS = {form: re.compile("|".join(marks)) for form, marks in _MARKS.items()}
 _FIND_MARKS["json"] = re.compile(rf"\\.|{_FIND_MARKS['json'].pattern}", re.DOTALL)  # an escaped quote ends no string
 _LONGEST_MARK = len("</thinking>") + 8
+_MOST_AT_ONCE = 4_096
 
 _HEADER = re.compile(r"<function=\s*[\"']?([^\s<>\"']{1,200})[\"']?\s*>")
 _GIVEN = re.compile(r"\s*<parameter=([^<>\n]*)>(.*?)</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL)
@@ -130,6 +131,11 @@ class TextCallReader:
             self._put(msgspec.structs.replace(delta, text_delta=""))
 
     def _read(self, text: str) -> None:
+        # What is behind a tag is copied: in pieces, many tags in one long text do not cost the square of its length.
+        for start in range(0, len(text), _MOST_AT_ONCE):
+            self._read_piece(text[start : start + _MOST_AT_ONCE])
+
+    def _read_piece(self, text: str) -> None:
         while text:
             if self._tag is None:
                 text = self._read_outside(text)

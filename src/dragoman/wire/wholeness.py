@@ -3,8 +3,8 @@
 A finish word alone is not enough: a provider may finish with a call still open, or announce a call and send none.
 """
 
-from collections.abc import Callable, Iterable, Sized
-from typing import Any, Protocol
+from collections.abc import Callable, Sized
+from typing import Any
 
 from .._jsontext import parse_arguments
 from ..errors import ErrorCode, ModelError
@@ -14,12 +14,12 @@ __all__ = [
     "NOT_CLOSED",
     "PIECE_LOST",
     "WHOLE_FINISHES",
+    "Damage",
     "call_problem",
     "contradicted",
     "finish_of",
     "input_of",
     "lost",
-    "mark_damaged",
     "says_the_same",
     "worst_word",
 ]
@@ -59,14 +59,30 @@ def contradicted(what: str) -> ModelError:
     return ModelError(f"the answer contradicts itself: {what}", code=ErrorCode.PROTOCOL_VIOLATION)
 
 
-class _Damageable(Protocol):
-    damaged: bool
+class Damage:
+    """Which calls of an answer something unknown came for: that of an index, or without one all that were open.
 
+    It counts the calls and keeps a number for each index, so that many events do not look through many calls.
+    """
 
-def mark_damaged(calls: Iterable[tuple[int | None, _Damageable]], index: int | None) -> None:
-    """Mark the calls that something unknown may belong to: that of the index, or without one all that are open."""
-    for known, call in calls:
-        call.damaged = call.damaged or index is None or known == index
+    __slots__ = ("_before", "_opened")
+
+    def __init__(self) -> None:
+        self._opened = 0
+        self._before: dict[int | None, int] = {}  # by index, how many calls had opened when it came
+
+    def open(self) -> int:
+        """Count a call that opens; return its number."""
+        self._opened += 1
+        return self._opened
+
+    def add(self, index: int | None) -> None:
+        """Note something unknown that came for the index, or without one."""
+        self._before[index] = self._opened
+
+    def is_on(self, index: int | None, number: int) -> bool:
+        """Whether something unknown came for the call of this index and number while it was open."""
+        return number <= self._before.get(index, 0) or number <= self._before.get(None, 0)
 
 
 def call_problem(*, is_closed: bool, is_damaged: bool) -> str | None:

@@ -20,7 +20,7 @@ from ...usage import TokenUsage, count_of
 from ..callids import CallIds
 from ..failures import error_from_event, error_from_words, error_words, not_an_answer
 from ..lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, read_object, required_object, text_of
-from ..wholeness import call_problem, contradicted, finish_of, input_of, lost, mark_damaged, says_the_same, worst_word
+from ..wholeness import Damage, call_problem, contradicted, finish_of, input_of, lost, says_the_same, worst_word
 
 __all__ = ["Decoder"]
 
@@ -88,6 +88,7 @@ _CHUNK = TypedJson(_Chunk)
 _BODY = LenientJson(dict[str, Any])
 _OWN_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
 _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
+_CACHE_AGES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 _MODEL_ITSELF = {"type": "direct"}  # the default, which not every host takes back
 # Delta -> the block that it belongs to, where a host did not open one.
 _FRAMES = frozenset({"chunk", "error"})  # events that are not read by their `type`
@@ -99,9 +100,10 @@ _KINDS = {"thinking_delta": "thinking", "signature_delta": "thinking", "compacti
 class _Block:
     """An open content block: its first event, and what its deltas added."""
 
-    __slots__ = ("call_id", "citations", "damaged", "json_pieces", "kind", "opened", "signature", "summarised")
+    __slots__ = ("call_id", "citations", "json_pieces", "kind", "number", "opened", "signature", "summarised")
 
-    def __init__(self, opened: dict[str, Any]) -> None:
+    def __init__(self, number: int, opened: dict[str, Any]) -> None:
+        self.number = number
         self.opened = opened
         self.kind = str(opened.get("type") or "unknown")
         self.json_pieces: list[str] = []
@@ -109,7 +111,6 @@ class _Block:
         self.citations: list[Any] = list(citations) if isinstance(citations, list) else []
         self.signature = text_of(opened.get("signature"))
         self.call_id = ""  # of a call; empty while it may be one that came before
-        self.damaged = False  # whether something came for a call that is not known
         self.summarised = False  # whether a compaction's delta has come
 
 
@@ -117,14 +118,16 @@ class Decoder:
     """Events of one answer → deltas. `message_stop` is the finish; an answer without it was cut."""
 
     __slots__ = (
-        "_blocks", "_call_ids", "_cut_input", "_message_data", "_message_id", "_opened", "_reason", "_spoke", "_usage",
-        "_writer", "unknown_events",
+        "_blocks", "_call_ids", "_cut_input", "_damage", "_message_data", "_message_id", "_opened", "_reason",
+        "_speaking", "_spoke", "_usage", "_writer", "unknown_events",
     )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
+        self._speaking = -1  # the open block that is no call; there is one at most
         self._opened: set[int] = set()  # indexes of all blocks so far
+        self._damage = Damage()
         self._call_ids = CallIds()
         self._cut_input = False  # whether the input of a server tool does not parse
         self._message_id = ""
@@ -158,7 +161,7 @@ class Decoder:
                     if writing not in blocks:
                         self._open_block(writing, {"type": "text"})
                     elif blocks[writing].kind == "tool_use":
-                        self._damage(writing)
+                        self._skip(writing)
                         writing = -1
                         continue
                 write_text(piece.text, event.index, None)
@@ -231,12 +234,12 @@ class Decoder:
             case _ if _CONTENT.isdisjoint(value):
                 self.unknown_events += 1
             case _:
-                self._damage(count_of(value.get("index")))
+                self._skip(count_of(value.get("index")))
 
-    def _damage(self, index: int | None) -> None:
+    def _skip(self, index: int | None) -> None:
         """Skip something unknown for a content block. A call that it belongs to is not used."""
         self.unknown_events += 1
-        mark_damaged(self._blocks.items(), index)
+        self._damage.add(index)
 
     def _begin(self, message: dict[str, Any]) -> None:
         """Take the first event. Kimi repeats it. One with another id is a second try after a broken first."""
@@ -258,15 +261,16 @@ class Decoder:
     def _open_block(self, index: int, opened: Any) -> None:
         if not isinstance(opened, dict):
             raise broken("a content block is not an object")
-        for known in tuple(self._blocks):
-            # Kimi does not close its blocks, proxies give each the index 0; those of calls may run side by side.
-            if known == index or self._blocks[known].kind != "tool_use":
+        # Kimi does not close its blocks, proxies give each the index 0; those of calls may run side by side.
+        for known in (index, self._speaking):
+            if known in self._blocks:
                 self._close_block(known, ended=False)
         if not self._writer.started:
             raise lost("a content block began before its message")
         self._spoke = True
         self._opened.add(index)
-        block = self._blocks[index] = _Block(opened)
+        block = self._blocks[index] = _Block(self._damage.open(), opened)
+        self._speaking = -1 if block.kind == "tool_use" else index
         if block.kind == "text" and (text := text_of(opened.get("text"))):
             self._writer.text(text, index)
         elif block.kind == "thinking" and (text := text_of(opened.get("thinking"))):
@@ -295,7 +299,7 @@ class Decoder:
             self._open_block(index, {"type": _KINDS.get(delta.type, "text")})
         block = self._blocks[index]
         if block.kind == "tool_use" and (delta.type != "input_json_delta" or delta.partial_json is None):
-            self._damage(index)
+            self._skip(index)
             return
         match delta.type:
             case "text_delta" if delta.text is not None:
@@ -314,7 +318,7 @@ class Decoder:
                 block.citations.append(required_object(_BODY.read(data), "delta").get("citation"))
             case "compaction_delta":
                 further = required_object(_BODY.read(data), "delta")
-                block.opened = {**block.opened, **{name: further[name] for name in further if name != "type"}}
+                block.opened.update({name: further[name] for name in further if name != "type"})
                 block.summarised = True
             case _:  # of a type that is not known, or without what its type promises
                 self.unknown_events += 1
@@ -344,7 +348,7 @@ class Decoder:
             case "redacted_thinking":
                 self._writer.thinking("", index, {"data": opened.get("data") or ""})
             case "tool_use":
-                self._close_call(block, written_input, ended)
+                self._close_call(index, block, written_input, ended)
             case "compaction":
                 summary = opened.get("content")
                 self._writer.item("compaction", opened, summary if isinstance(summary, str) else None)
@@ -354,7 +358,7 @@ class Decoder:
                     opened, self._cut_input = {**opened, "input": arguments}, self._cut_input or not whole
                 self._writer.item(kind, opened)
 
-    def _close_call(self, block: _Block, written: str, ended: bool) -> None:
+    def _close_call(self, index: int, block: _Block, written: str, ended: bool) -> None:
         opened = block.opened
         wire_id, name, whole = text_of(opened.get("id")), text_of(opened.get("name")), opened.get("input")
         if whole and not isinstance(whole, str):  # an object; of some hosts its text
@@ -367,7 +371,8 @@ class Decoder:
         if whole and not written:
             self._writer.call_args(block.call_id, whole)
         self._call_ids.note(wire_id, name, written or whole or "")
-        self._writer.call_end(block.call_id, None, call_problem(is_closed=ended, is_damaged=block.damaged))
+        is_damaged = self._damage.is_on(index, block.number)
+        self._writer.call_end(block.call_id, None, call_problem(is_closed=ended, is_damaged=is_damaged))
 
     def _note_message(self, message: dict[str, Any], usage: Any) -> None:
         self._note_usage(usage)
@@ -385,7 +390,7 @@ class Decoder:
         read, written = (count_of(self._usage.get(f"cache_{what}_input_tokens")) for what in ("read", "creation"))
         details, by_age = self._usage.get("output_tokens_details"), self._usage.get("cache_creation")
         if written is None and isinstance(by_age, dict):
-            counts = [count for count in map(count_of, by_age.values()) if count is not None]
+            counts = [count for count in map(count_of, map(by_age.get, _CACHE_AGES)) if count is not None]
             written = sum(counts) if counts else None
         input_tokens = None if fresh is None else fresh + (read or 0) + (written or 0)
         self._writer.usage(

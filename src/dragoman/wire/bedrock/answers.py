@@ -19,7 +19,7 @@ from ...usage import TokenUsage, count_of
 from ..callids import CallIds
 from ..failures import error_from_event, not_an_answer
 from ..lenient import LenientJson, broken, read_object, required_object, text_of
-from ..wholeness import call_problem, finish_of, input_of, lost, mark_damaged, worst_word
+from ..wholeness import Damage, call_problem, finish_of, input_of, lost, worst_word
 
 __all__ = ["Decoder"]
 
@@ -72,17 +72,17 @@ _BODY = TypedJson(dict[str, Any])
 class _Block:
     """An open content block. Text and reasoning have no start event: their first delta opens them."""
 
-    __slots__ = ("call_id", "citations", "damaged", "kind", "opened", "pieces", "redacted", "signature")
+    __slots__ = ("call_id", "citations", "kind", "number", "opened", "pieces", "redacted", "signatures")
 
-    def __init__(self, kind: str = "", opened: dict[str, Any] | None = None) -> None:
+    def __init__(self, number: int, kind: str = "", opened: dict[str, Any] | None = None) -> None:
+        self.number = number
         self.kind = kind
         self.opened = opened or {}
         self.pieces: list[Any] = []
         self.citations: list[Any] = []
         self.redacted: list[str] = []
-        self.signature = ""
+        self.signatures: list[str] = []  # pieces of one
         self.call_id = ""  # of a call; empty while it may be one that came before
-        self.damaged = False  # whether something came for a call that is not known
 
     @property
     def is_call(self) -> bool:
@@ -94,14 +94,16 @@ class Decoder:
     """Events of one answer → deltas. `messageStop` is the finish; usage or an exception may follow it."""
 
     __slots__ = (
-        "_blocks", "_call_ids", "_cut_input", "_done", "_message_data", "_opened", "_reason", "_writer",
-        "unknown_events",
+        "_blocks", "_call_ids", "_cut_input", "_damage", "_done", "_message_data", "_opened", "_reason", "_speaking",
+        "_writer", "unknown_events",
     )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, _: Dialect) -> None:
         self._writer = writer
         self._blocks: dict[int, _Block] = {}
+        self._speaking = -1  # the open block that is no call; there is one at most
         self._opened: set[int] = set()  # indexes of all blocks so far
+        self._damage = Damage()
         self._call_ids = CallIds()
         self._cut_input = False  # whether the input of a server tool does not parse
         self._reason: str | None = None
@@ -178,40 +180,38 @@ class Decoder:
             case _ if value.keys().isdisjoint(("contentBlockIndex", "start", "delta")):
                 self.unknown_events += 1
             case _:
-                self._damage(count_of(value.get("contentBlockIndex")))
+                self._skip(count_of(value.get("contentBlockIndex")))
 
-    def _damage(self, index: int | None) -> None:
+    def _skip(self, index: int | None) -> None:
         """Skip something unknown for a content block. A call that it belongs to is not used."""
         self.unknown_events += 1
-        mark_damaged(self._blocks.items(), index)
+        self._damage.add(index)
 
     def _open_words(self, index: int) -> None:
         """Open a block of text or reasoning, which has no start event of its own."""
-        self._begin_block(index)
-        self._blocks[index] = _Block()
+        self._begin_block(index, "", None)
 
-    def _begin_block(self, index: int) -> None:
+    def _begin_block(self, index: int, kind: str, opened: dict[str, Any] | None) -> _Block:
+        """Open a block. An open text closes before it, so that parts keep the order of the blocks."""
         self._writer.start()
-        if index in self._blocks:
-            self._close_block(index, ended=False)
-        self._close_all_but_calls()
+        for before in (index, self._speaking):
+            if before in self._blocks:
+                self._close_block(before, ended=False)
         self._opened.add(index)
-
-    def _close_all_but_calls(self) -> None:
-        """Close open texts before a new block, so that parts keep the order of the blocks."""
-        for index in tuple(self._blocks):
-            if not self._blocks[index].is_call:
-                self._close_block(index, ended=False)
+        block = self._blocks[index] = _Block(self._damage.open(), kind, opened)
+        self._speaking = -1 if block.is_call else index
+        return block
 
     def _add_to_block(self, block: _Block, index: int, delta: _Delta, data: bytes) -> None:
         if block.kind and (delta.text is not None or delta.reasoning is not None):
-            self._damage(index)
+            self._skip(index)
         elif delta.text is not None:
             raise broken("arguments came for a content block that is no tool call")
         elif delta.reasoning is not None:
             if delta.reasoning.text:
                 self._writer.thinking(delta.reasoning.text, index)
-            block.signature += delta.reasoning.signature
+            if delta.reasoning.signature:
+                block.signatures.append(delta.reasoning.signature)
             if delta.reasoning.redacted:
                 block.redacted.append(delta.reasoning.redacted)
         elif delta.tool_use is not None:
@@ -231,19 +231,18 @@ class Decoder:
                 raise lost("a content block went on that had not begun")
             case {"toolResult": [*pieces]}:
                 block.pieces.extend(pieces)
-                block.opened = {**block.opened, "content": block.pieces}
+                block.opened["content"] = block.pieces
             case {"image": {"source": {"bytes": str() as piece}}}:
                 block.pieces.append(piece)
             case {"image": dict() as image}:
-                block.opened = {**block.opened, **image}
+                block.opened.update(image)
             case _:
-                self._damage(index)
+                self._skip(index)
 
     def _open_block(self, index: int, kind: str, opened: Any) -> None:
         if not isinstance(opened, dict):
             raise broken("a content block is not an object")
-        self._begin_block(index)
-        block = self._blocks[index] = _Block(kind, opened)
+        block = self._begin_block(index, kind, opened)
         if block.is_call:
             self._open_call(block)
 
@@ -262,7 +261,7 @@ class Decoder:
             del further["type"]
         self._writer.call_start(block.call_id, tool_name, further or None)
 
-    def _close_call(self, block: _Block, ended: bool) -> None:
+    def _close_call(self, index: int, block: _Block, ended: bool) -> None:
         """Close a call. One with the id of an earlier call is another call (imported models repeat ids) or the same."""
         wire_id, tool_name = text_of(block.opened.get("toolUseId")), text_of(block.opened.get("name"))
         written = "".join(block.pieces)
@@ -272,7 +271,8 @@ class Decoder:
             self._start_call(block, wire_id, tool_name)
             self._writer.call_args(block.call_id, written)
         self._call_ids.note(wire_id, tool_name, written)
-        self._writer.call_end(block.call_id, None, call_problem(is_closed=ended, is_damaged=block.damaged))
+        is_damaged = self._damage.is_on(index, block.number)
+        self._writer.call_end(block.call_id, None, call_problem(is_closed=ended, is_damaged=is_damaged))
 
     def _end_block(self, index: int) -> None:
         """Take the end of an open block."""
@@ -293,7 +293,7 @@ class Decoder:
                 self._cut_input = self._cut_input or not whole
                 self._writer.item(_SERVER_TOOL, {"toolUse": {**opened, "input": arguments}})
             case "toolUse":
-                self._close_call(block, ended)
+                self._close_call(index, block, ended)
             case "toolResult" | "image" if not block.pieces and opened.keys().isdisjoint(_CONTENTS):
                 raise lost("a content block has no content")
             case "toolResult":
@@ -305,8 +305,8 @@ class Decoder:
     def _close_words(self, index: int, block: _Block) -> None:
         if block.redacted:
             self._writer.thinking("", index, {"redactedContent": _joined(block.redacted)})
-        elif block.signature:
-            self._writer.thinking("", index, {"signature": block.signature})
+        elif block.signatures:
+            self._writer.thinking("", index, {"signature": "".join(block.signatures)})
         if block.citations:
             self._writer.text("", index, {"citations": block.citations})
 

@@ -401,10 +401,14 @@ def _reason_of(word: str) -> FinishReason:
 
 
 def _merged(before: Any, value: Any, continued: bool) -> Any:
+    """Return a later report merged into the one before, which changes: a copy each time would cost the square."""
     if isinstance(before, dict) and isinstance(value, dict):
-        return {**before, **{name: _merged(before.get(name), value[name], continued) for name in value}}
+        for name in value:
+            before[name] = _merged(before.get(name), value[name], continued)
+        return before
     if continued and isinstance(before, list) and isinstance(value, list):
-        return before + value
+        before.extend(value)
+        return before
     return value
 
 

@@ -22,6 +22,7 @@ from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, read_object, t
 from ..wholeness import WHOLE_FINISHES, contradicted, finish_of, worst_word
 from .calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .dialects import ChatDialect
+from .thinking import ReasoningDetails
 
 __all__ = ["Decoder"]
 
@@ -180,7 +181,7 @@ class Decoder:
         self._refused = False
         self._calls = ToolCallJoiner(writer)
         self._listed = False  # whether calls come in `tool_calls`
-        self._details: list[Any] = []  # of the thinking that is open
+        self._details = ReasoningDetails()  # of the thinking that is open
         self._hidden: dict[str, Any] = {}  # signatures that belong to the message, not to a text of it
         self._annotations: list[Any] = []
         self._items: dict[str, dict[str, Any]] = {}
@@ -380,11 +381,7 @@ class Decoder:
             thought = "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in known_details)
         if thought:
             self._writer.thinking(thought)
-        known = len(self._details)
-        for detail in details:
-            # Entries of one chunk are different ones: only what came before it is continued.
-            if not 0 < known == len(self._details) or not _continue_detail(self._details, detail):
-                self._details.append(detail)
+        self._details.add(details)
 
     def _add_content(self, parts: list[Any]) -> None:
         """Write content. Mistral sends a list, with thinking among the texts and citations between them."""
@@ -448,8 +445,7 @@ class Decoder:
     def _close_part(self, next_kind: str) -> None:
         """Close the open part with the fields that its provider needs back. The next piece starts another part."""
         if self._open == "thinking" and self._details:
-            self._writer.thinking("", None, {"reasoning_details": self._details})
-            self._details = []
+            self._writer.thinking("", None, {"reasoning_details": self._details.take()})
         elif self._open == "text" and self._annotations:
             self._writer.text("", None, {"annotations": self._annotations})
             self._annotations = []
@@ -474,7 +470,7 @@ class Decoder:
             self._close_part("text")
         self._close_part("")
         if self._details or self._hidden:
-            data = {**({"reasoning_details": self._details} if self._details else {}), **self._hidden}
+            data = {**({"reasoning_details": self._details.take()} if self._details else {}), **self._hidden}
             self._writer.thinking("", None, data)
         for tool in self._items.values():
             output = tool.get("output")
@@ -502,25 +498,6 @@ class Decoder:
 
 def _reason_of(word: str) -> FinishReason:
     return FINISH_REASONS.get(word.lower(), FinishReason.OTHER)
-
-
-def _continue_detail(details: list[Any], detail: Any) -> bool:
-    """Join a piece of `reasoning_details` to the last entry if it continues it: its signature comes last."""
-    last = details[-1]
-    if (
-        not isinstance(detail, dict)
-        or not isinstance(last, dict)
-        or detail.get("type") == "reasoning.encrypted"
-        or any(detail.get(name) != last.get(name) for name in ("type", "index"))
-        or (detail.get("id") and last.get("id") and detail["id"] != last["id"])
-    ):
-        return False
-    joined = {name: value for name, value in detail.items() if value not in (None, "")}
-    for name in ("text", "summary"):
-        if isinstance(last.get(name), str) and isinstance(joined.get(name), str):
-            joined[name] = last[name] + joined[name]
-    details[-1] = {**last, **joined}
-    return True
 
 
 def _joined_audio(name: str, values: list[Any]) -> Any:

@@ -5,7 +5,6 @@ repeat them, or give every call the index 0: a call here has an id of its own, u
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,7 +13,7 @@ from ..._jsontext import encode_json, parse_arguments
 from ...errors import ErrorCode, ModelError
 from ...stream import DeltaWriter
 from ..callids import CallIds
-from ..wholeness import call_problem, mark_damaged
+from ..wholeness import Damage, call_problem
 
 __all__ = ["CallPiece", "CalledFunction", "FurtherPiece", "ToolCallJoiner"]
 
@@ -57,18 +56,18 @@ class _Call:
     """One tool call. It opens in the stream once its name is complete, and gets its id then."""
 
     __slots__ = (
-        "_depth", "_ended", "_escaped", "_in_string", "_scanned", "damaged", "data", "id", "index", "name", "pieces",
+        "_depth", "_ended", "_escaped", "_in_string", "_scanned", "data", "id", "index", "name", "number", "pieces",
         "wire_id",
     )  # fmt: skip
 
-    def __init__(self, index: int | None, wire_id: str | None) -> None:
+    def __init__(self, number: int, index: int | None, wire_id: str | None) -> None:
+        self.number = number
         self.index = index
         self.wire_id = wire_id
         self.id = ""  # ours, unique in the stream
         self.name = ""
         self.pieces: list[str] = []
         self.data: dict[str, Any] = {}
-        self.damaged = False  # whether something came for it that is not known
         self._scanned = 0  # how many of the pieces the fields below know
         self._depth = 0
         self._ended = 0  # how many objects, one after the other, the pieces were
@@ -132,12 +131,14 @@ class _Call:
 class ToolCallJoiner:
     """Takes the pieces in the order of the wire and writes the calls. They are closed together, at the finish."""
 
-    __slots__ = ("_calls", "_calls_by_index", "_ids", "_waiting", "_writer")
+    __slots__ = ("_calls", "_calls_by_index", "_calls_by_wire_id", "_damage", "_ids", "_waiting", "_writer")
 
     def __init__(self, writer: DeltaWriter) -> None:
         self._writer = writer
         self._calls: list[_Call] = []
         self._calls_by_index: dict[int | None, _Call] = {}
+        self._calls_by_wire_id: dict[str, _Call] = {}  # the first of each
+        self._damage = Damage()
         self._ids = CallIds()
         self._waiting: _Call | None = None  # it has a name, of which more may come: some gateways cut it in pieces
 
@@ -159,11 +160,11 @@ class ToolCallJoiner:
     def add(self, pieces: list[CallPiece], *, are_whole: bool) -> None:
         """Write what these entries of one `tool_calls` say; `are_whole` where each is a call and none a piece."""
         # Two entries with a name in one list are two calls, whatever their ids and indexes say.
-        touched: list[_Call] = []
+        touched: set[_Call] = set()
         for piece in pieces:
-            call = self._add_piece(piece, self._calls if are_whole else touched)
+            call = self._add_piece(piece, touched, are_whole)
             if call is not None:
-                touched.append(call)
+                touched.add(call)
 
     def open_waiting(self) -> None:
         """Open the call that has only a name so far, if there is one: other content follows."""
@@ -183,20 +184,21 @@ class ToolCallJoiner:
                     continue
                 self._start_call(call)  # another call: some hosts give all of them the same id
             self._ids.note(wire_id, call.name, arguments)
-            self._writer.call_end(call.id, call.data or None, call_problem(is_closed=True, is_damaged=call.damaged))
+            is_damaged = self._damage.is_on(call.index, call.number)
+            self._writer.call_end(call.id, call.data or None, call_problem(is_closed=True, is_damaged=is_damaged))
 
-    def _add_piece(self, piece: CallPiece, closed: Sequence[_Call]) -> _Call | None:
+    def _add_piece(self, piece: CallPiece, touched: set[_Call], are_whole: bool) -> _Call | None:
         name, arguments = _called(piece)
         if arguments is msgspec.UNSET:
             arguments = None
             if not name and not piece.id and piece.extra_content is None:
-                mark_damaged(((call.index, call) for call in self._calls), piece.index)
+                self._damage.add(piece.index)
                 return None
         call = self._find_call(piece, name)
-        if call is None or (name and (call.is_begun_anew(piece, name, arguments) or call in closed)):
+        if call is None or (name and (call.is_begun_anew(piece, name, arguments) or are_whole or call in touched)):
             if not (name or piece.id or arguments):
                 return None
-            call = _Call(piece.index, piece.id or None)
+            call = _Call(self._damage.open(), piece.index, piece.id or None)
             self._calls.append(call)
             self._calls_by_index[piece.index] = call
         if call is not self._waiting:
@@ -205,6 +207,8 @@ class ToolCallJoiner:
             call.data["extra_content"] = piece.extra_content
         if not call.id:
             call.take_head(piece, name)
+            if call.wire_id:
+                self._calls_by_wire_id.setdefault(call.wire_id, call)
             if name:
                 self._waiting = call
         if arguments:
@@ -229,7 +233,7 @@ class ToolCallJoiner:
         call = last if piece.index is None else self._calls_by_index.get(piece.index)
         if piece.id and piece.index is None:
             is_other = name and call is not None and (call.id or call.wire_id)
-            call = next((known for known in self._calls if known.wire_id == piece.id), None if is_other else call)
+            call = self._calls_by_wire_id.get(piece.id, None if is_other else call)
         if call is None and not name and not piece.id:
             call = last  # its first piece had no index, or another one
         return call

@@ -10,6 +10,7 @@ could not follow it, and `output` with what the last event said otherwise than t
 """
 
 import base64
+import heapq
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from ...stream import DeltaWriter, WireEvent
 from ..callids import CallIds
 from ..failures import error_from_event, error_from_words, error_words, not_an_answer
 from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, read_object
-from ..wholeness import NOT_CLOSED, PIECE_LOST, WHOLE_FINISHES, contradicted, lost, worst_word
+from ..wholeness import WHOLE_FINISHES, contradicted, lost, worst_word
 from .dialects import ResponsesDialect
 from .items import (
     NOT_KEPT,
@@ -37,6 +38,7 @@ from .items import (
     distinct,
     item_of,
     items_in,
+    matching,
     object_of,
     reasoning_data,
     reasoning_texts,
@@ -44,7 +46,6 @@ from .items import (
     require_same_call,
     rest_of,
     rest_of_arguments,
-    says_the_same,
     text_in,
     usage_in,
     without,
@@ -101,8 +102,8 @@ class Decoder:
     """Events of one answer → deltas. The response's own last event is the finish; an answer without it was cut."""
 
     __slots__ = (
-        "_by_id", "_by_index", "_call_ids", "_closed", "_items", "_live", "_orders", "_parts", "_refused", "_same_ids",
-        "_writer", "unknown_events",
+        "_by_id", "_by_index", "_by_kind", "_call_ids", "_items", "_live", "_orders", "_parts", "_refused", "_same_ids",
+        "_waiting", "_writer", "unknown_events",
     )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, dialect: ResponsesDialect) -> None:
@@ -110,9 +111,10 @@ class Decoder:
         # vLLM makes up another call id each time that it sends a call: only hosts that store items keep their ids.
         self._same_ids = dialect.store
         self._items: list[OutputItem] = []
-        self._closed = 0  # how many of them, from the first on, are closed
+        self._waiting: list[tuple[int, OutputItem]] = []  # a heap: items that wait for another's text, by their number
         self._by_id: dict[str | None, OutputItem] = {}
         self._by_index: dict[int | None, OutputItem] = {}
+        self._by_kind: dict[str, list[OutputItem]] = {}  # the last one that is not closed is the open one
         self._live: OutputItem | None = None  # the message or reasoning item whose text is being written
         self._call_ids = CallIds()
         self._parts = 0
@@ -217,7 +219,10 @@ class Decoder:
         """
         item = self._by_id.get(item_id)
         if item is None and index is None and not item_id:
-            return next((known for known in reversed(self._items) if known.kind == kind and not known.closed), None)
+            known = self._by_kind.get(kind, [])
+            while known and known[-1].closed:
+                known.pop()
+            return known[-1] if known else None
         if item is None:
             item = self._by_index.get(index)
             if item is not None and (item.closed or item.kind != kind):
@@ -226,14 +231,22 @@ class Decoder:
 
     def _open(self, opened: dict[str, Any], index: int | None) -> OutputItem:
         self._writer.start()
-        item = OutputItem(opened)
-        self._items.append(item)
+        item = self._new_item(opened)
         if item.item_id is not None:
             self._by_id[item.item_id] = item
         if index is not None:
             self._by_index[index] = item
-        if item.kind == "function_call" and self._may_write(item):
-            self._open_call(item)
+        if item.kind == "function_call":
+            if self._may_write(item):
+                self._open_call(item)
+            else:
+                self._wait(item)
+        return item
+
+    def _new_item(self, opened: dict[str, Any]) -> OutputItem:
+        item = OutputItem(opened, len(self._items))
+        self._items.append(item)
+        self._by_kind.setdefault(item.kind, []).append(item)
         return item
 
     def _add_piece(self, event: _Event | _Piece, kind: str, channel: str) -> None:
@@ -250,6 +263,8 @@ class Decoder:
         elif self._may_write(item):
             self._write_piece(item, channel, index, event.delta)
         else:
+            if not item.held:
+                self._wait(item)
             item.held.append((channel, index, event.delta))
 
     def _note_whole(self, event: _Event, kind: str, channel: str, field: str) -> None:
@@ -295,13 +310,13 @@ class Decoder:
             item.writing.append(piece)
             self._writer.text(piece, item.part_index)
 
+    def _wait(self, item: OutputItem) -> None:
+        heapq.heappush(self._waiting, (item.number, item))
+
     def _write_held(self) -> None:
         """Write the items that waited for another item's text, in the order in which they opened."""
-        while self._closed < len(self._items) and self._items[self._closed].closed:
-            self._closed += 1  # so that many items are not looked through again each time that one closes
-        for item in self._items[self._closed :]:
-            if self._live is not None:
-                return
+        while self._waiting and self._live is None:
+            _, item = heapq.heappop(self._waiting)
             if item.closed:
                 continue
             if item.final is not None:
@@ -322,6 +337,8 @@ class Decoder:
         if self._live is None or self._live is item:
             self._close(item)
             self._write_held()
+        else:
+            self._wait(item)
 
     def _next_part(self) -> int:
         self._parts += 1
@@ -437,7 +454,7 @@ class Decoder:
             self._writer.call_args(item.call_id or "", rest)
         self._call_ids.note(item.call_id or "", text_in(item.latest, "name"), written + rest)
         data = without(item.latest, "type", "call_id", "name", "arguments")
-        self._writer.call_end(item.call_id or "", data, _why_unusable(item))
+        self._writer.call_end(item.call_id or "", data, item.problem())
 
     def _write_custom_call(self, item: OutputItem) -> None:
         """A tool of free text: the text is its one argument."""
@@ -451,7 +468,7 @@ class Decoder:
         self._writer.call_args(call_id, whole)
         self._call_ids.note(item.call_id or "", text_in(item.latest, "name"), whole)
         data = without(item.latest, "call_id", "name", "input")
-        self._writer.call_end(call_id, data, _why_unusable(item))
+        self._writer.call_end(call_id, data, item.problem())
 
     def _require_repeated_call(self, item: OutputItem, written: str) -> None:
         """Write nothing for a call that came before; raise ModelError for one that is another, or has no name or id."""
@@ -500,7 +517,8 @@ class Decoder:
 
     def _settle(self, output: list[dict[str, Any]]) -> dict[str, Any]:
         """Write the content that only the last event shows; return what deltas cannot hold."""
-        settled = self._matches(output)
+        matches = matching(output, self._items, self._by_id, self._by_index)
+        settled = [item or self._new_item(final) for item, final in zip(matches, output, strict=True)]
         listed = set(settled)
         if output and any(item.final and item.kind in _ALWAYS_LISTED and item not in listed for item in self._items):
             raise contradicted("the last event does not list an item that had ended")
@@ -534,48 +552,11 @@ class Decoder:
             for item in self._items
         )
 
-    def _matches(self, output: list[dict[str, Any]]) -> list[OutputItem]:
-        """Return for each final item the open item that it completes, or a new one that no event announced.
-
-        By id, by index, or by what it says: vLLM and gateways give an item another id and another index at the end.
-        """
-        found: dict[int, OutputItem] = {}
-        taken: set[OutputItem] = set()
-
-        def take(index: int, item: OutputItem | None) -> None:
-            if item is not None and item not in taken and item.opened.get("type") == output[index].get("type"):
-                found[index] = item
-                taken.add(item)
-
-        for index, final in enumerate(output):
-            take(index, self._by_id.get(text_in(final, "id")))
-        for index in range(len(output)):
-            if index not in found:
-                take(index, self._by_index.get(index))
-        for index, final in enumerate(output):
-            if index not in found:
-                same = (item for item in self._items if item not in taken and says_the_same(item, final))
-                take(index, next(same, None))
-        for index, final in enumerate(output):
-            if index not in found:
-                found[index] = OutputItem(final)
-                self._items.append(found[index])
-        return [found[index] for index in range(len(output))]
-
     def _note_usage(self, response: dict[str, Any]) -> None:
         usage = usage_in(response)
         if usage is not None:
             self._writer.start()
             self._writer.usage(usage)
-
-
-def _why_unusable(item: OutputItem) -> str | None:
-    """Return why a call must not run: the provider did not end it, or calls it unfinished."""
-    if item.final is None:
-        return NOT_CLOSED
-    if item.damaged and not (item.wholes or item.final.get("arguments") or item.final.get("input")):
-        return PIECE_LOST
-    return f"the provider calls the call {text_in(item.final, 'status')!r}" if item.is_unfinished else None
 
 
 def _call_id_of(item: dict[str, Any]) -> str:

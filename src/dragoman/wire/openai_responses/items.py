@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..._jsontext import encode_json, join_surrogates, parse_arguments
 from ...usage import TokenUsage, count_of
-from ..wholeness import contradicted, lost
+from ..wholeness import NOT_CLOSED, PIECE_LOST, contradicted, lost
 from ..wholeness import says_the_same as same_arguments
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "distinct",
     "item_of",
     "items_in",
+    "matching",
     "object_of",
     "objects_in",
     "reasoning_data",
@@ -29,13 +30,13 @@ __all__ = [
     "require_same_call",
     "rest_of",
     "rest_of_arguments",
-    "says_the_same",
     "text_in",
     "usage_in",
     "whole_in",
     "without",
 ]
 
+_Words: TypeAlias = tuple[str, str, str]  # an item's type, the name of a call, and its text
 PieceEvent: TypeAlias = Literal[
     "response.output_text.delta",
     "response.refusal.delta",
@@ -145,11 +146,12 @@ class OutputItem:
 
     __slots__ = (
         "call_id", "channel", "closed", "content_done", "current", "damaged", "early", "final", "held", "item_id",
-        "kind", "opened", "order", "part_index", "pieces", "texts", "wholes", "writing", "written",
+        "kind", "number", "opened", "order", "part_index", "pieces", "texts", "wholes", "writing", "written",
     )  # fmt: skip
 
-    def __init__(self, opened: dict[str, Any]) -> None:
+    def __init__(self, opened: dict[str, Any], number: int) -> None:
         self.opened = opened
+        self.number = number  # the items count from 0 in the order in which they opened
         self.kind = str(opened.get("type") or "unknown")
         if self.kind == "message" and opened.get("role") not in (None, "assistant"):
             self.kind = "message of another role"  # a compacted history repeats what the user said
@@ -181,6 +183,14 @@ class OutputItem:
         """Whether the provider itself calls the item unfinished."""
         return is_unfinished(self.latest)
 
+    def problem(self) -> str | None:
+        """Return why a call must not run: the provider did not end it, or calls it unfinished."""
+        if self.final is None:
+            return NOT_CLOSED
+        if self.damaged and not (self.wholes or self.final.get("arguments") or self.final.get("input")):
+            return PIECE_LOST
+        return f"the provider calls the call {text_in(self.final, 'status')!r}" if self.is_unfinished else None
+
     def note_whole(self, channel: str, index: int, whole: str) -> None:
         """Keep a text that an event repeats; raise ModelError where the item has another one."""
         known = self.wholes.setdefault((channel, index), whole) if whole else ""
@@ -198,6 +208,20 @@ class OutputItem:
     def text(self) -> str:
         """All that its pieces say."""
         return join_surrogates("".join(piece for pieces in self.pieces.values() for piece in pieces))
+
+    def words(self) -> _Words | None:
+        """What it says so far, as `_words_in` finds it again in a final item that has another id."""
+        latest, written = self.latest, "".join(self.writing)
+        match self.kind:
+            case "function_call":
+                return self.kind, text_in(latest, "name"), text_in(latest, "arguments") or written
+            case "message":
+                said = _texts_in(latest) or written
+            case "reasoning":
+                said = reasoning_texts(latest)[0] or self.text()
+            case _:
+                return None
+        return (self.kind, "", said) if said else None
 
 
 def content_data(item: OutputItem, content: dict[str, Any]) -> dict[str, Any]:
@@ -255,13 +279,15 @@ def whole_in(item: dict[str, Any], channel: str, index: int) -> str:
     """One text of an item: of a message or reasoning by its index, of a call its arguments."""
     match channel:
         case "output_text" | "refusal" | "reasoning_text":
-            entries, field = objects_in(item, "content"), "refusal" if channel == "refusal" else "text"
+            entries, field = item.get("content"), "refusal" if channel == "refusal" else "text"
         case "summary_text":
-            entries, field = objects_in(item, "summary"), "text"
+            entries, field = item.get("summary"), "text"
         case _:
             arguments = item.get(channel)
             return encode_json(arguments).decode() if isinstance(arguments, dict) else text_in(item, channel)
-    return text_in(entries[index], field) if 0 <= index < len(entries) else ""
+    if not isinstance(entries, list) or not 0 <= index < len(entries):
+        return ""
+    return text_in(object_of(entries[index]), field)
 
 
 def is_unfinished(item: dict[str, Any]) -> bool:
@@ -364,23 +390,52 @@ def _said_in(item: dict[str, Any]) -> str:
     return ""
 
 
-def says_the_same(item: OutputItem, final: dict[str, Any]) -> bool:
-    """Whether a final item that came under another id is this one: a call or a text that was written already."""
-    if item.opened.get("type") != final.get("type"):
-        return False
-    latest, written = item.latest, "".join(item.writing)
-    match item.kind:
+def _words_in(final: dict[str, Any]) -> list[_Words]:
+    """What a final item says, in each order that its texts may have; nothing where only an id tells it from others."""
+    match final.get("type"):
         case "function_call":
-            same_name = text_in(latest, "name") == text_in(final, "name")
-            return same_name and (text_in(latest, "arguments") or written) == text_in(final, "arguments")
+            return [("function_call", text_in(final, "name"), text_in(final, "arguments"))]
         case "message":
-            said = _texts_in(latest) or written
-            return bool(said) and said == _texts_in(final)
+            return [("message", "", _texts_in(final))]
         case "reasoning":
-            said = reasoning_texts(latest)[0] or item.text()
-            return bool(said) and said in reasoning_texts(final)
+            return [("reasoning", "", said) for said in reasoning_texts(final)]
         case _:
-            return False
+            return []
+
+
+def matching(
+    output: list[dict[str, Any]],
+    items: list[OutputItem],
+    by_id: dict[str | None, OutputItem],
+    by_index: dict[int | None, OutputItem],
+) -> list[OutputItem | None]:
+    """Return for each final item the open item that it completes, None for one that no event announced.
+
+    By id, by index, or by what it says: vLLM and gateways give an item another id and another index at the end.
+    """
+    found: list[OutputItem | None] = [None] * len(output)
+    taken: set[OutputItem] = set()
+
+    def take(index: int, item: OutputItem | None) -> None:
+        if item is not None and item not in taken and item.opened.get("type") == output[index].get("type"):
+            found[index] = item
+            taken.add(item)
+
+    for index, final in enumerate(output):
+        take(index, by_id.get(text_in(final, "id")))
+    for index, known in enumerate(found):
+        if known is None:
+            take(index, by_index.get(index))
+    if None in found:
+        by_words: dict[_Words, list[OutputItem]] = {}
+        for item in reversed(items):
+            if item not in taken and (words := item.words()) is not None:
+                by_words.setdefault(words, []).append(item)
+        for index, final in enumerate(output):
+            same = next((by_words[words] for words in _words_in(final) if by_words.get(words)), None)
+            if same and found[index] is None:
+                found[index] = same.pop()
+    return found
 
 
 def _texts_in(message: dict[str, Any]) -> str:
