@@ -22,6 +22,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -37,7 +38,15 @@ SOURCE = ROOT / "src" / "dragoman"
 EXPLAINED = ROOT / "tests" / "mutants.md"
 SAMPLE = 500
 MEMORY = 6 << 30  # a mutant whose loop never ends must not fill the machine
-SLOW = ("recorded_media_can_always_be_sent",)  # tests that run for minutes and find what others find
+# Tests that run for minutes and find what others find, or that measure time.
+SLOW = (
+    "recorded_media_can_always_be_sent",
+    "ten_megabytes",
+    "takes_time_in_proportion",
+    "many_open_calls",
+    "many_calls",
+)
+FOLLOWED = 3_000  # lines of one function in one test; what it executes later is left to other tests
 SHORTEST_LIMIT = 8.0  # seconds that any test may take, however quick it was
 QUICK_ENOUGH = 40.0  # seconds of tests that one mutant may cost; beyond it the slowest are left out
 PYTEST = ["-q", "-s", "--assert=plain", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(ROOT)]
@@ -89,6 +98,7 @@ PACKAGES = {
             "test_guard.py",
             "test_recording.py",
             "test_text_calls.py",
+            "test_values.py",
             "test_wholeness.py",
             *_WIRE_TESTS,
         ),
@@ -192,6 +202,7 @@ class _Tracer:
     def __init__(self, files: frozenset[str]) -> None:
         self.files = files
         self.left: dict[CodeType, set[int] | None] = {}
+        self.followed: Counter[CodeType] = Counter()
 
     def __enter__(self) -> None:
         threading.settrace(self._enter_frame)
@@ -206,12 +217,16 @@ class _Tracer:
         if code not in self.left:
             wanted = code.co_filename in self.files
             self.left[code] = {line for _, _, line in code.co_lines() if line} if wanted else None
-        return self._run_line if self.left[code] else None
+        return self._run_line if self.left[code] and self.followed[code] < FOLLOWED else None
 
-    def _run_line(self, frame: FrameType, event: str, _arg: Any) -> Callable[..., Any]:
+    def _run_line(self, frame: FrameType, event: str, _arg: Any) -> Callable[..., Any] | None:
         left = self.left[frame.f_code]
+        self.followed[frame.f_code] += 1
         if event == "line" and left is not None:
             left.discard(frame.f_lineno)
+        if not left or self.followed[frame.f_code] > FOLLOWED:
+            frame.f_trace_lines = False
+            return None
         return self._run_line
 
     def hits(self) -> dict[str, list[int]]:

@@ -290,6 +290,17 @@ def test_the_finish_and_the_origin_are_recorded() -> None:
     assert (meta.finish_reason, meta.raw_finish_reason) == (FinishReason.TOOL_CALLS, "tool_use")
     assert (meta.invocation, meta.model_id, meta.request_id) == (origin, "large-2025", "request-7")
     assert meta.provider_data == {"response": "R"}
+    assert meta.interrupted is None
+
+
+def test_a_trace_id_is_recorded_with_the_message() -> None:
+    assembler = Assembler(trace_id="trace-1")
+    assembler.feed(StartDelta(RUN, 0, STAMP))
+    message = assembler.snapshot()
+    assert message is not None
+    assert message.meta is not None
+    assert message.meta.trace_id == "trace-1"
+    assert message.meta.interrupted
 
 
 def test_a_partial_records_its_origin_and_usage_too() -> None:
@@ -335,10 +346,20 @@ def test_no_argument_text_is_an_empty_object_in_an_answer_that_finished_normally
     assert (call.arguments, call.raw_args_text) == ({}, "")
 
 
-def test_no_argument_text_is_a_parse_error_in_an_answer_that_reached_its_length() -> None:
-    call = call_with(reason=FinishReason.LENGTH)
-    assert call.arguments is None
-    assert "length" in (call.parse_error or "")
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        (FinishReason.LENGTH, "the answer reached its length limit before any argument was written"),
+        (FinishReason.CONTENT_FILTER, "the answer was stopped by its provider before any argument was written"),
+        (FinishReason.REFUSAL, "the answer was stopped by its provider before any argument was written"),
+        (FinishReason.OTHER, "the answer has no argument text and ended for a reason that is not known to be good"),
+    ],
+)
+def test_no_argument_text_is_a_parse_error_that_says_why_in_an_answer_that_did_not_finish_normally(
+    reason: FinishReason, why: str
+) -> None:
+    call = call_with(reason=reason)
+    assert (call.arguments, call.parse_error) == (None, why)
 
 
 def test_arguments_that_arrived_whole_are_kept_in_an_answer_that_reached_its_length() -> None:
@@ -373,6 +394,7 @@ def test_a_call_that_had_ended_before_the_cut_keeps_its_arguments() -> None:
 def test_a_call_without_argument_text_in_a_cut_stream_has_no_arguments() -> None:
     (call,) = partial_of(opened(), ended()).tool_calls
     assert call.arguments is None
+    assert call.parse_error == "the stream ended before the call's arguments were whole"
 
 
 # Hostile argument texts.

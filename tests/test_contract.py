@@ -165,6 +165,35 @@ def test_a_violation_names_who_what_was_seen_and_what_was_legal(
         assert word in str(violation)
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (0, "open: none"),
+        (1, "open: '1'"),
+        (5, "open: '1', '2', '3', '4', '5'"),
+        (6, "open: '1', '2', '3', '4', '5' and 1 more"),
+    ],
+)
+def test_a_violation_names_the_first_five_open_calls(count: int, told: str) -> None:
+    opened = (delta_of("tool_call_start", number, str(number)) for number in range(1, count + 1))
+    contract = contract_after(delta_of("start", 0), *opened)
+    violation = violation_of(contract, delta_of("tool_call_end", 9, "other"))
+    assert str(violation) == f"stream: tool_call_end for 'other' in state open: that call is not open ({told})"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("c" * 40, "c" * 40), ("c" * 41, "c" * 40 + "…")], ids=["whole", "shortened"]
+)
+def test_a_violation_shows_forty_characters_of_an_id(name: str, told: str) -> None:
+    violation = violation_of(contract_after(delta_of("start", 0)), delta_of("tool_call_end", 9, name))
+    assert f"for '{told}' in state" in str(violation)
+
+
+def test_after_a_terminal_delta_a_violation_says_that_nothing_may_follow() -> None:
+    violation = violation_of(contract_after(delta_of("error", 0)), delta_of("text", 1))
+    assert str(violation) == "stream: text in state error: nothing may follow a terminal delta"
+
+
 @pytest.mark.parametrize("name", ["c" * 1_000_000, "\N{GRINNING FACE}" * 1_000_000], ids=["ascii", "astral"])
 def test_a_call_id_of_a_megabyte_makes_no_long_message(name: str) -> None:
     contract = contract_after(delta_of("start", 0), delta_of("tool_call_start", 1, name))

@@ -179,10 +179,31 @@ def test_a_frame_that_says_it_is_huge_is_refused_before_it_comes() -> None:
         parse(EventStreamParser, prelude + struct.pack(">I", crc32(prelude)))
 
 
+def test_a_frame_has_at_most_32_mebibytes() -> None:
+    for size, is_refused in ((32 << 20, False), ((32 << 20) + 1, True)):
+        prelude = struct.pack(">II", size, 0)
+        parser, begun = EventStreamParser(), prelude + struct.pack(">I", crc32(prelude))
+        if is_refused:
+            with pytest.raises(ModelError, match=f"a frame says that it has {size} bytes"):
+                parser.feed(begun)
+        else:
+            assert parser.feed(begun) == []
+
+
+def test_an_event_has_at_most_32_mebibytes() -> None:
+    parser = SseParser()
+    assert parser.feed(b"data: " + b"x" * ((32 << 20) - 6)) == []
+    with pytest.raises(ModelError, match="larger than 33554432 bytes"):
+        parser.feed(b"x")
+
+
+# By the number of a header's type, how many bytes its value has.
+HEADER_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+
+
 def test_headers_of_every_type_are_stepped_over() -> None:
-    headers = (
-        b"\x01a\x00" + b"\x01b\x02\x07" + b"\x01c\x05" + bytes(8) + b"\x01d\x06\x00\x02xy" + b"\x01e\x09" + bytes(16)
-    )
+    headers = b"".join(bytes((1, 97, kind)) + bytes(size) for kind, size in HEADER_SIZES.items())
+    headers += b"\x01d\x06\x00\x02xy"
     text = b"\x0b:event-type\x07\x00\x04ping"
     headers += text + b"\x0d:message-type\x07\x00\x05event"
     prelude = struct.pack(">II", 16 + len(headers), len(headers))

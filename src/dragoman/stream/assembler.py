@@ -132,7 +132,7 @@ class Assembler:
     """
 
     __slots__ = (
-        "_calls", "_error", "_finish", "_invocation", "_run", "_run_id", "_slots", "_start", "_timestamp", "_trace_id",
+        "_calls", "_error", "_finish", "_invocation", "_run", "_slots", "_start", "_timestamp", "_trace_id",
         "_usage",
     )  # fmt: skip
 
@@ -146,7 +146,6 @@ class Assembler:
         self._usage: TokenUsage | None = None
         self._finish: DoneDelta | None = None
         self._error: ErrorDelta | None = None
-        self._run_id = ""
         self._timestamp: datetime | None = None
 
     def feed(self, delta: MessageDelta) -> None:
@@ -158,11 +157,12 @@ class Assembler:
 
     def snapshot(self) -> Message | None:
         """Return what has arrived so far as a message, unfinished calls marked as such; None before the start."""
-        if self._start is None:
+        start = self._start
+        if start is None:
             return None
         finish_reason = self._finish.finish_reason if self._finish else None
         parts = tuple(self._part(slot, finish_reason) for slot in self._slots)
-        return Message(Role.ASSISTANT, parts, self._run_id, self._timestamp, self._meta(parts))
+        return Message(Role.ASSISTANT, parts, start.run_id, self._timestamp, self._meta(start, parts))
 
     def result(self) -> Assembly:
         """Return the message if the stream is done, else the partial with the error that ended it, if one has."""
@@ -179,7 +179,6 @@ class Assembler:
 
     def _add_start(self, delta: StartDelta) -> None:
         self._start = delta
-        self._run_id = delta.run_id
 
     def _add_piece(self, delta: TextDelta | ThinkingDelta) -> None:
         run = self._run
@@ -232,15 +231,15 @@ class Assembler:
             return slot.part(slot.tool_call_id not in self._calls, finish_reason)
         return slot
 
-    def _meta(self, parts: tuple[Part, ...]) -> MessageMeta:
+    def _meta(self, start: StartDelta, parts: tuple[Part, ...]) -> MessageMeta:
         failures = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
         return MessageMeta(
             usage=self._usage,
             finish_reason=self._finish.finish_reason if self._finish else None,
             raw_finish_reason=self._finish.raw_finish_reason if self._finish else None,
             invocation=self._invocation,
-            model_id=(self._start.model_id or None) if self._start else None,
-            request_id=(self._start.request_id or None) if self._start else None,
+            model_id=start.model_id or None,
+            request_id=start.request_id or None,
             trace_id=self._trace_id,
             parse_failures=failures or None,
             interrupted=None if self._finish else True,
