@@ -1,6 +1,7 @@
 """Runs mutants of one package against the tests that execute them, and lists those that no test notices.
 
     python scripts/mutate.py history                # a sample of 500 mutants
+    python scripts/mutate.py history --again        # those that survived the last run
     python scripts/mutate.py history --only callids # all mutants whose file or place holds this word
 
 One process imports the tests once. It finds out which tests execute which lines, then forks for each mutant, replaces
@@ -96,6 +97,7 @@ PACKAGES = {
             "test_cuts.py",
             "test_framings.py",
             "test_guard.py",
+            "test_reader.py",
             "test_recording.py",
             "test_text_calls.py",
             "test_values.py",
@@ -391,13 +393,18 @@ def main() -> int:
     parser.add_argument("package", choices=PACKAGES)
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many mutants (%(default)s)")
     parser.add_argument("--only", default="", metavar="WORD", help="all mutants whose file or place holds this word")
+    parser.add_argument("--again", action="store_true", help="those that survived the last run")
     parser.add_argument("--tests", nargs="*", help="other test files than those of the package")
     arguments = parser.parse_args()
     package = PACKAGES[arguments.package]
     modules = sorted(path for pattern in package.modules for path in SOURCE.glob(pattern))
     every = [mutant for path in modules for mutant in find_mutants(path)]
     chosen = [mutant for mutant in every if arguments.only in f"{mutant.path.relative_to(SOURCE)} {mutant.place}"]
-    if not arguments.only:
+    survived = ROOT / "build" / f"survivors-{arguments.package}.json"
+    if arguments.again:
+        names = set(json.loads(survived.read_text(encoding="utf-8")))
+        chosen = [mutant for mutant in every if _name(mutant) in names]
+    elif not arguments.only:
         chosen = sorted(chosen, key=lambda mutant: mutant.rank)[: arguments.sample]
     tests = sorted(str(path) for pattern in arguments.tests or package.tests for path in (ROOT / "tests").glob(pattern))
     print(f"{len(chosen)} of {len(every)} mutants of {arguments.package}", flush=True)
@@ -407,6 +414,7 @@ def main() -> int:
         unexplained.extend(run_all(chosen, items, frozenset(map(str, modules)), arguments.package))
 
     pytest.main([*PYTEST, *tests], plugins=[Runner(job)])
+    survived.write_text(json.dumps([_name(mutant) for mutant in unexplained]), encoding="utf-8")
     return 1 if unexplained else 0
 
 
@@ -434,7 +442,7 @@ def run_all(chosen: Iterable[Mutant], items: list[pytest.Item], files: frozenset
             noticed = noticed_by_fork(mutant, [known[test] for test in tests], coverage.seconds)
         if noticed is None and tests:
             noticed = noticed_by_import(mutant, tests, coverage.seconds)
-        name = f"{mutant.path.relative_to(SOURCE)} {mutant.text}"
+        name = _name(mutant)
         state = "noticed" if noticed else "explained" if name in explained else "survived"
         counts[state] += 1
         if state == "survived":
@@ -444,6 +452,10 @@ def run_all(chosen: Iterable[Mutant], items: list[pytest.Item], files: frozenset
     print(", ".join(f"{count} {state}" for state, count in counts.items()), f"of {total}: score", end=" ")
     print(f"{100 * counts['noticed'] / max(total, 1):.1f} %, {time.monotonic() - begin:.0f} s")
     return unexplained
+
+
+def _name(mutant: Mutant) -> str:
+    return f"{mutant.path.relative_to(SOURCE)} {mutant.text}"
 
 
 def explained_mutants() -> frozenset[str]:

@@ -327,6 +327,19 @@ def test_a_violation_is_told_with_the_name_of_its_source() -> None:
     assert "acme:large" in (closing_error([error]).message or "")
 
 
+def test_a_guard_that_is_told_no_names_has_an_empty_run_and_calls_its_source_a_stream() -> None:
+    (error,) = guard_deltas([delta_of("text", 0)])
+    assert (closing_error([error]).message or "").startswith("stream: text in state idle")
+    assert error.run_id == ""
+    guard = Guard()
+    refused = guard.feed(delta_of("text", 0))
+    assert isinstance(refused, ErrorDelta)
+    assert refused.message.startswith("stream: text in state idle")
+    closed = Guard().close()
+    assert closed is not None
+    assert closed.run_id == ""
+
+
 def test_a_guard_counts_what_came_after_the_end() -> None:
     guard = Guard()
     for delta in (delta_of("error", 0), delta_of("text", 1), delta_of("done", 2)):

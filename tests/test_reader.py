@@ -1,0 +1,152 @@
+"""The reader of responses: how much it takes, and the wire events that deltas carry if they are asked for."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from dragoman import MessageDelta, ModelError
+from dragoman.delta import DoneDelta, ErrorDelta, StartDelta, TextDelta
+from dragoman.stream import ResponseReader
+from dragoman.stream.reader import TypedJson
+from dragoman.wire import find_codec, find_dialect
+
+MEBIBYTE = 1 << 20
+STREAM = "text/event-stream"
+
+
+def reader_of(
+    content_type: str = "application/json", *, provider: str = "openai-chat", status: int = 200, raw: bool = False
+) -> ResponseReader:
+    dialect = find_dialect(provider)
+    return ResponseReader(
+        find_codec(dialect.specification),
+        dialect,
+        status=status,
+        headers={"content-type": content_type},
+        redact_raw=(lambda text: text.replace("secret", "[redacted]")) if raw else None,
+    )
+
+
+def said(deltas: list[MessageDelta]) -> str:
+    (error,) = deltas
+    assert isinstance(error, ErrorDelta)
+    return error.message or ""
+
+
+ANSWER = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(("status", "kind"), [(199, "error"), (200, "done"), (299, "done"), (300, "error")])
+def test_a_status_from_200_to_299_is_an_answer(status: int, kind: str) -> None:
+    reader = reader_of(status=status)
+    assert (reader.feed(json.dumps(ANSWER).encode()) + reader.end())[-1].kind == kind
+
+
+def test_deltas_have_the_time_that_the_caller_says() -> None:
+    earlier, later = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    reader = reader_of(STREAM)
+    begun = reader.feed(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n', earlier)
+    cut = reader.end(later)
+    assert [(delta.kind, delta.timestamp) for delta in begun] == [("start", earlier), ("text", earlier)]
+    assert [(delta.kind, delta.timestamp) for delta in cut] == [("error", later)]
+    whole = reader_of()
+    assert whole.feed(json.dumps(ANSWER).encode(), earlier) == []
+    assert {delta.timestamp for delta in whole.end(later)} == {later}
+
+
+def test_a_response_without_headers_is_a_whole_answer() -> None:
+    dialect = find_dialect("openai-chat")
+    reader = ResponseReader(find_codec(dialect.specification), dialect)
+    assert (reader.feed(json.dumps(ANSWER).encode()) + reader.end())[-1].kind == "done"
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_a_whole_answer_has_at_most_64_mebibytes() -> None:
+    reader = reader_of()
+    assert reader.feed(b" " * (64 * MEBIBYTE)) == []
+    assert said(reader.feed(b" ")) == f"the answer is larger than {64 * MEBIBYTE} bytes"
+    assert reader.finished
+
+
+def test_a_stream_has_at_most_256_mebibytes() -> None:
+    reader = reader_of(STREAM)
+    comment = b": " + b"x" * (8 * MEBIBYTE - 4) + b"\n\n"
+    for _ in range(32):
+        assert reader.feed(comment) == []
+    assert said(reader.feed(b":")) == f"the stream is larger than {256 * MEBIBYTE} bytes"
+
+
+def test_the_body_of_an_error_is_read_up_to_256_kibibytes() -> None:
+    reader = reader_of(status=500)
+    assert reader.feed(b"x" * (256 << 10)) == []
+    assert not reader.finished
+    assert reader.feed(b"x")[-1].kind == "error"
+    assert reader.finished
+
+
+def test_reading_may_take_long_beyond_one_mebibyte() -> None:
+    reader = reader_of()
+    assert not reader.is_long(b" " * MEBIBYTE)
+    assert reader.is_long(b" " * (MEBIBYTE + 1))
+    reader.feed(b" " * MEBIBYTE)
+    assert not reader.is_long()
+    assert reader.is_long(b" ")
+
+
+@pytest.mark.parametrize(("commas", "is_refused"), [(249_999, False), (250_000, True)])
+def test_a_large_answer_holds_fewer_than_250_000_values(commas: int, is_refused: bool) -> None:
+    reader = reader_of()
+    reader.feed(b'["a,b","' + b"c" * MEBIBYTE + b'"' + b",0" * (commas - 1) + b"]")
+    assert ("more than 250,000 values" in said(reader.end())) == is_refused
+
+
+def test_commas_inside_texts_are_no_values() -> None:
+    reader = reader_of()
+    reader.feed(json.dumps({"choices": [{"message": {"content": "," * MEBIBYTE}, "finish_reason": "stop"}]}).encode())
+    assert isinstance(reader.end()[-1], DoneDelta)
+
+
+@pytest.mark.parametrize(("size", "is_refused"), [(512 << 10, False), ((512 << 10) + 1, True)])
+def test_half_a_surrogate_pair_is_read_in_text_of_at_most_512_kibibytes(size: int, is_refused: bool) -> None:
+    text = b'{"a":"\\ud800"}'
+    text = text.ljust(size)
+    shape = TypedJson(dict[str, str])
+    if is_refused:
+        with pytest.raises(ModelError, match="not JSON"):
+            shape.read(text)
+    else:
+        assert shape.read(text) == {"a": "\ud800"}
+
+
+# ---------------------------------------------------------------- wire events
+
+
+def test_each_delta_carries_the_event_that_it_was_made_of() -> None:
+    first = {"id": "x", "model": "m", "choices": [{"delta": {"content": "secret"}}]}
+    last = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in (first, last)) + "data: [DONE]\n\n"
+    reader = reader_of(STREAM, raw=True)
+    deltas = reader.feed(body.encode()) + reader.end()
+    redacted = {"id": "x", "model": "m", "choices": [{"delta": {"content": "[redacted]"}}]}
+    assert [(delta.kind, delta.provider_raw) for delta in deltas if isinstance(delta, (StartDelta, TextDelta))] == [
+        ("start", redacted),
+        ("text", redacted),
+    ]
+    assert isinstance(deltas[-1], DoneDelta)
+
+
+def test_every_delta_of_a_whole_answer_carries_the_answer() -> None:
+    reader = reader_of(raw=True)
+    deltas = reader.feed(json.dumps(ANSWER).encode()) + reader.end()
+    assert [delta.kind for delta in deltas] == ["start", "text", "done"]
+    assert all(delta.provider_raw == ANSWER for delta in deltas)
+
+
+def test_events_that_are_not_known_are_counted_also_where_deltas_carry_their_events() -> None:
+    for raw in (False, True):
+        reader = reader_of(STREAM, provider="anthropic", raw=raw)
+        reader.feed(b'event: later\ndata: {"type": "later"}\n\n')
+        assert reader.unknown_events == 1
