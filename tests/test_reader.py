@@ -1,13 +1,15 @@
 """The reader of responses: how much it takes, and the wire events that deltas carry if they are asked for."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
-from dragoman import MessageDelta, ModelError
+from dragoman import InvalidValue, MessageDelta, ModelError
 from dragoman.delta import DoneDelta, ErrorDelta, StartDelta, TextDelta
-from dragoman.stream import ResponseReader
+from dragoman.stream import ResponseReader, WireEvent
 from dragoman.stream.reader import TypedJson
 from dragoman.wire import find_codec, find_dialect
 
@@ -96,6 +98,15 @@ def test_reading_may_take_long_beyond_one_mebibyte() -> None:
     assert reader.is_long(b" ")
 
 
+def test_in_a_stream_only_what_came_since_the_last_event_takes_long() -> None:
+    reader = reader_of(STREAM)
+    reader.feed(b"data: " + b" " * MEBIBYTE)
+    assert reader.is_long()
+    reader.feed(b"{}\n\n")
+    assert not reader.is_long()
+    assert not reader.is_long(b" " * MEBIBYTE)
+
+
 @pytest.mark.parametrize(("commas", "is_refused"), [(249_999, False), (250_000, True)])
 def test_a_large_answer_holds_fewer_than_250_000_values(commas: int, is_refused: bool) -> None:
     reader = reader_of()
@@ -119,6 +130,53 @@ def test_half_a_surrogate_pair_is_read_in_text_of_at_most_512_kibibytes(size: in
             shape.read(text)
     else:
         assert shape.read(text) == {"a": "\ud800"}
+
+
+# ---------------------------------------------------------------- failures
+
+
+class Raising:
+    """A decoder that raises what it is given."""
+
+    unknown_events = 0
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def decode(self, events: Sequence[WireEvent]) -> None:
+        raise self._error
+
+    def decode_body(self, body: bytes) -> None:
+        raise self._error
+
+    def end(self) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "is_bug"),
+    [
+        (InvalidValue("it is too deep"), "the provider's answer cannot be kept: it is too deep", False),
+        (
+            InvalidValue.of_content("item", "words of a user", "a number"),
+            "the provider's answer cannot be kept: item must be a number, got a str",
+            False,
+        ),
+        (InvalidValue.of("item", "word", "a number"), "the provider's answer cannot be kept: ", False),
+        (ZeroDivisionError("words of a user"), "the source of the stream raised ZeroDivisionError", True),
+    ],
+)
+def test_what_a_decoder_raises_ends_the_stream_and_shows_no_content(error: Exception, told: str, is_bug: bool) -> None:
+    dialect = find_dialect("openai-chat")
+    codec = msgspec.structs.replace(
+        find_codec(dialect.specification), open_decoder=lambda _writer, _dialect: Raising(error)
+    )
+    for content_type in (STREAM, "application/json"):
+        reader = ResponseReader(codec, dialect, headers={"content-type": content_type})
+        message = said(reader.feed(b"data: {}\n\n") + reader.end())
+        assert message.startswith(told)
+        assert "word" not in message
+        assert (reader.bug is error) == is_bug
 
 
 # ---------------------------------------------------------------- wire events
