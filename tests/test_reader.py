@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
 
-from dragoman import InvalidValue, MessageDelta, ModelError
+from dragoman import ErrorCode, InvalidValue, MessageDelta, ModelError
 from dragoman.delta import DoneDelta, ErrorDelta, StartDelta, TextDelta
 from dragoman.stream import ResponseReader, WireEvent
 from dragoman.stream.reader import TypedJson
@@ -107,10 +108,24 @@ def test_in_a_stream_only_what_came_since_the_last_event_takes_long() -> None:
     assert not reader.is_long(b" " * MEBIBYTE)
 
 
-@pytest.mark.parametrize(("commas", "is_refused"), [(249_999, False), (250_000, True)])
-def test_a_large_answer_holds_fewer_than_250_000_values(commas: int, is_refused: bool) -> None:
+LONG_TEXT = b'"' + b"c" * MEBIBYTE + b'"'
+
+
+@pytest.mark.parametrize(
+    ("body", "is_refused"),
+    [
+        (b"[" + LONG_TEXT + b",0" * 249_999 + b"]", False),
+        (b"[" + LONG_TEXT + b",0" * 250_000 + b"]", True),
+        (b'["a,b",' + LONG_TEXT + b",0" * 249_998 + b"]", False),
+        (b'["a,b",' + LONG_TEXT + b",0" * 249_999 + b"]", True),
+        ((b"[0" + b",0" * 300_000 + b"]").ljust(MEBIBYTE), False),
+        ((b"[0" + b",0" * 300_000 + b"]").ljust(MEBIBYTE + 1), True),
+    ],
+    ids=["fewer", "too many", "fewer and a comma", "too many and a comma", "small", "large"],
+)
+def test_a_large_answer_holds_fewer_than_250_000_values(body: bytes, is_refused: bool) -> None:
     reader = reader_of()
-    reader.feed(b'["a,b","' + b"c" * MEBIBYTE + b'"' + b",0" * (commas - 1) + b"]")
+    reader.feed(body)
     assert ("more than 250,000 values" in said(reader.end())) == is_refused
 
 
@@ -133,6 +148,31 @@ def test_half_a_surrogate_pair_is_read_in_text_of_at_most_512_kibibytes(size: in
 
 
 # ---------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"<html>busy \xff</html>", "<html>busy \ufffd</html>"),
+        (b"x" * 3_000, "x" * 2_000),
+        (b' {"a": secret', None),
+        (b"\t[secret", None),
+        (b"", None),
+    ],
+)
+def test_text_that_is_not_json_is_the_providers_message_unless_it_begins_as_json(body: bytes, told: str | None) -> None:
+    with pytest.raises(ModelError, match=r"^the provider sent text that is not JSON$") as refused:
+        TypedJson(Any).read(body)
+    assert refused.value.provider_message == told
+    assert refused.value.code is ErrorCode.PROTOCOL_VIOLATION
+
+
+def test_json_of_another_shape_is_refused_without_its_values() -> None:
+    for text in (b'{"a": 1234}', b'{"a": 1234, "b": "\\ud800"}'):
+        with pytest.raises(ModelError, match="not of the documented shape: Expected `str`, got `int`") as refused:
+            TypedJson(dict[str, str]).read(text)
+        assert "1234" not in str(refused.value)
+        assert refused.value.code is ErrorCode.PROTOCOL_VIOLATION
 
 
 class Raising:
