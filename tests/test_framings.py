@@ -105,6 +105,34 @@ def test_events_are_those_of_the_standard_wherever_the_bytes_are_cut(body: bytes
     assert parse(SseParser, *chunks) == expected
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"data: a\n\ndata: b\n\n",
+        b"\n\ndata: a\n\n\n\ndata: b\n\n",
+        b"event: one\ndata: a\n\nevent: one\ndata: b\n\nevent: two\ndata: c\n\n",
+        b": note\n\ndata: a\ndata: b\n\nid: 1\n\n",
+    ],
+)
+def test_an_event_comes_with_the_bytes_that_complete_it_and_not_later(body: bytes) -> None:
+    for cut in range(len(body)):
+        parser = SseParser()
+        begun = parser.feed(body[:cut])
+        assert begun == by_the_standard(body[: body[:cut].rfind(b"\n\n") + 2] if b"\n\n" in body[:cut] else b"")
+        assert begun + parser.feed(body[cut:]) == by_the_standard(body)
+        assert parser.end() == []
+
+
+@pytest.mark.parametrize(("lines", "is_refused"), [(65_536, False), (65_537, True)])
+def test_an_event_has_at_most_65536_line_ends(lines: int, is_refused: bool) -> None:
+    body = b"data: x" + b"\n:" * lines + b"\n\n"
+    if is_refused:
+        with pytest.raises(ModelError, match="more than 65536 lines"):
+            SseParser().feed(body)
+    else:
+        assert SseParser().feed(body) == [("", b"x")]
+
+
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 2_000, b"x" * 2_000, b"data: x\n" * 300])
 def test_an_event_past_the_limit_is_refused_and_not_kept(line: bytes) -> None:
     for step in (1, 7, len(line)):
