@@ -109,6 +109,7 @@ def test_events_are_those_of_the_standard_wherever_the_bytes_are_cut(body: bytes
     "body",
     [
         b"data: a\n\ndata: b\n\n",
+        b"data: a\ndata: b\n\n",
         b"\n\ndata: a\n\n\n\ndata: b\n\n",
         b"event: one\ndata: a\n\nevent: one\ndata: b\n\nevent: two\ndata: c\n\n",
         b": note\n\ndata: a\ndata: b\n\nid: 1\n\n",
