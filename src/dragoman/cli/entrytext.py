@@ -59,8 +59,12 @@ def write_entry(output: Output, entry: HistoryEntry, level: LevelOfDetail = Leve
 
 
 def local_time(time: datetime, *, seconds: bool = True) -> str:
-    """Return a time in the local time zone."""
-    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}" if seconds else f"{time.astimezone():%Y-%m-%d %H:%M}"
+    """Return a time in the local time zone; in UTC if that would be beyond the years 1 to 9999."""
+    try:
+        time = time.astimezone()
+    except (OverflowError, ValueError):
+        pass
+    return f"{time:%Y-%m-%d %H:%M:%S}" if seconds else f"{time:%Y-%m-%d %H:%M}"
 
 
 def title_of(entries: Iterable[HistoryEntry]) -> str:

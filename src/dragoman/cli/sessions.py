@@ -209,10 +209,8 @@ def verify_sessions(chosen: argparse.Namespace) -> int:
 
     async def verify(store: "SessionStore") -> "list[VerifyReport]":
         if chosen.session:
-            ids = [await find_session(store, each) for each in chosen.session]
-        else:
-            ids = [each if isinstance(each, str) else each.session_id async for each in each_session(store)]
-        return [await store.verify(each, kept=kept) for each in ids]
+            return [await store.verify(await find_session(store, each), kept=kept) for each in chosen.session]
+        return [await _verified(store, each) async for each in each_session(store)]
 
     reports = with_store(settings.store, verify)
     if chosen.json:
@@ -223,6 +221,19 @@ def verify_sessions(chosen: argparse.Namespace) -> int:
         if not reports:
             output.line("no sessions")
     return 0 if all(report.is_sound for report in reports) else 1
+
+
+async def _verified(store: "SessionStore", listed: "SessionInfo | str") -> "VerifyReport":
+    """What is wrong with a session of a list. One that cannot be found by its id keeps no other from being checked."""
+    from ..store import Head, VerifyReport
+
+    session_id = listed if isinstance(listed, str) else listed.session_id
+    try:
+        return await store.verify(session_id)
+    except DragomanError as error:
+        if error.code is not ErrorCode.CORRUPT and not isinstance(listed, str):  # erased meanwhile, or not reachable
+            raise
+        return VerifyReport(session_id, Head(), -1, str(error))
 
 
 def _write_report(output: Output, report: "VerifyReport") -> None:

@@ -83,10 +83,14 @@ async def find_session(store: "SessionStore", typed: str) -> str:
         return (await find_latest(store)).session_id
     try:
         return (await store.info(typed)).session_id
+    except InvalidValue as error:  # a damaged session may have an id that no other one may have
+        if not typed:
+            raise
+        missing: DragomanError = error
     except StoreError as error:
         if error.code is ErrorCode.CORRUPT:
             return typed
-        if error.code is not ErrorCode.NOT_FOUND or not typed:
+        if error.code is not ErrorCode.NOT_FOUND:
             raise
         missing = error
     found = sorted({each async for each in _ids(store) if each.startswith(typed)})
@@ -95,7 +99,7 @@ async def find_session(store: "SessionStore", typed: str) -> str:
         raise InvalidValue(f"several sessions begin with {typed!r}: {listed}")
     if found:
         return found[0]
-    if await store.tombstone(typed) is not None:
+    if isinstance(missing, InvalidValue) or await store.tombstone(typed) is not None:
         raise missing
     raise StoreError(f"there is no session {typed!r}: `dragoman sessions list` shows them", code=ErrorCode.NOT_FOUND)
 

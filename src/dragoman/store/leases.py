@@ -165,7 +165,7 @@ def is_gone(owner: LeaseOwner) -> bool:
         return False
     try:
         os.kill(owner.pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has an id as large as that
         return True
     except OSError:  # it exists, and belongs to another user
         pass

@@ -9,7 +9,7 @@ import msgspec
 from ..errors import InvalidValue
 from ..message import utc_time
 from .protocol import SessionInfo, SessionPage
-from .refusals import require_limit, require_session_id
+from .refusals import require_limit, require_listed_id
 
 __all__ = ["ListQuery", "page_of"]
 
@@ -40,7 +40,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(metadata, Mapping):
             raise InvalidValue.of_content("metadata", metadata, "a mapping")
         if forks_of is not None:
-            require_session_id(forks_of, "forks_of")
+            require_listed_id(forks_of, "forks_of")
         if page is not None and not (isinstance(page, str) and page.isascii() and page.isdigit() and len(page) < 19):
             raise InvalidValue.of("page", page, "the next_page of the page before")
         return cls(

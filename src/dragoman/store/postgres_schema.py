@@ -19,6 +19,7 @@ OLDEST_SERVER = 140_000
 MARK = "dragoman: sessions, from number 1"  # the comment on the table of migrations, by which it is known as ours
 EARLIER_MARK = "dragoman: sessions"  # of schemas that were made before the numbers began again at 1
 
+_TABLE = re.compile(r"CREATE TABLE {schema}\.(\w+)")
 _NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,39}")
 
 
@@ -228,10 +229,12 @@ def migrate(connection: "Connection", schema: str, migrations: Sequence[Sequence
 def _number(connection: "Connection", schema: str, newest: int) -> int:
     """The number of the schema, 0 if it is empty or not there; raise StoreError if it is newer, or not ours."""
     select = """
-        SELECT count(*), max(obj_description(c.oid, 'pg_class')) FILTER (WHERE c.relname = 'migrations')
+        SELECT count(*), max(obj_description(c.oid, 'pg_class')) FILTER (WHERE c.relname = 'migrations'),
+            min(c.relname) FILTER (WHERE c.relname = ANY(%s) AND c.relkind NOT IN ('r', 'p'))
         FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = %s
     """
-    everything, mark = connection.execute(select, (schema,)).fetchone() or (0, None)
+    tables = [name for statements in MIGRATIONS for each in statements for name in _TABLE.findall(each)]
+    everything, mark, other = connection.execute(select, (tables, schema)).fetchone() or (0, None, None)
     if not everything:
         return 0
     if mark == EARLIER_MARK:
@@ -242,6 +245,8 @@ def _number(connection: "Connection", schema: str, newest: int) -> int:
         )
     if mark != MARK:
         raise StoreError(f"the schema {schema!r} is not one of sessions: name another", code=ErrorCode.CORRUPT)
+    if other is not None:  # a view can go on for ever
+        raise StoreError(f"the schema {schema!r}: {other!r} is not a table of a store", code=ErrorCode.CORRUPT)
     found = connection.execute(f'SELECT max(number) FROM "{schema}".migrations'.encode()).fetchone()  # noqa: S608
     number: int = (found and found[0]) or 0
     if number > newest:

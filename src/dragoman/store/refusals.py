@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from .._jsontext import join_surrogates
 from ..errors import ErrorCode, InvalidValue, StoreError
 from ..history import HistoryEntry
 from ..message import require_name
@@ -21,6 +22,7 @@ __all__ = [
     "require_append",
     "require_forks_named",
     "require_limit",
+    "require_listed_id",
     "require_new_session_id",
     "require_seconds",
     "require_serial",
@@ -46,6 +48,14 @@ def require_session_id(session_id: object, field: str = "session_id") -> None:
     if type(session_id) is not str or not 0 < len(session_id) <= ID_LIMIT or not session_id.isprintable():
         require_name(field, session_id)
         raise InvalidValue.of(field, session_id, f"at most {ID_LIMIT} characters that can be printed")
+
+
+def require_listed_id(session_id: object, field: str = "session_id") -> None:
+    """Raise InvalidValue unless a list can name this id. The row of a damaged session may hold any text."""
+    require_name(field, session_id)
+    assert isinstance(session_id, str)
+    if "\0" in session_id or join_surrogates(session_id) != session_id:
+        require_session_id(session_id, field)
 
 
 def require_new_session_id(session_id: object, field: str = "session_id") -> None:

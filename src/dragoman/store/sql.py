@@ -27,7 +27,14 @@ from .lazy import LazyEntries
 from .leases import is_said_to_a_run
 from .listing import ListQuery
 from .protocol import Head, Lease, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
-from .refusals import MAX_SERIAL, require_append, require_new_session_id, require_serial, require_session_id
+from .refusals import (
+    MAX_SERIAL,
+    require_append,
+    require_listed_id,
+    require_new_session_id,
+    require_serial,
+    require_session_id,
+)
 from .refusals import new_session_id as fresh_session_id
 from .snapshots import is_named_by
 from .sql_leases import Claim
@@ -121,7 +128,7 @@ class SQLStore(BaseStore, Generic[_Connection]):
         """
         named = tuple(dict.fromkeys(forks))
         for each in (session_id, *named):
-            require_session_id(each)
+            require_listed_id(each)
         now = self._now()
 
         def erase(database: Database) -> Tombstone:
@@ -182,7 +189,7 @@ class SQLStore(BaseStore, Generic[_Connection]):
                 if snapshot is None or is_named_by(snapshot, newest[0]):
                     break
             entries = LazyEntries(size, read_page, newest)
-            return OpenedSession(rows.info_of(database, session), entries, snapshot)
+            return OpenedSession(rows.info_of(database, session.key), entries, snapshot)
 
         return await self._read(open_session)
 
@@ -194,11 +201,11 @@ class SQLStore(BaseStore, Generic[_Connection]):
     async def info(self, session_id: str) -> SessionInfo:
         """Return what is known of the session."""
         require_session_id(session_id)
-        return await self._read(lambda database: rows.info_of(database, rows.find_session(database, session_id)))
+        return await self._read(lambda database: rows.info_of(database, rows.find_session(database, session_id).key))
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
         """Read everything and check it; what the database itself cannot read any more is reported too."""
-        require_session_id(session_id)
+        require_listed_id(session_id)
         return await self._read(lambda database: rows.verify_session(database, session_id, kept))
 
     async def tombstone(self, session_id: str) -> Tombstone | None:

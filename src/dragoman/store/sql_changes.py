@@ -13,7 +13,7 @@ from ..history import Metadata
 from .chain import digest_of
 from .database import Database
 from .leases import require_not_leased
-from .protocol import START, Head, SessionInfo, Snapshot, Tombstone
+from .protocol import START, SessionInfo, Snapshot, Tombstone
 from .refusals import fork_conflict, name_taken, not_a_fork, require_forks_named
 from .sql_leases import find_held
 from .sql_rows import SessionRow, checksum_at, find_session, find_sound_end, find_tombstone, info_of
@@ -43,7 +43,7 @@ def create_session(
     row = (key, session_id, now.isoformat(), encode_json(metadata.to_plain()), parent.key if parent else None, base)
     database.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, digest_of(*row)))
     database.execute("INSERT INTO heads (session, serial, checksum) VALUES (?, ?, ?)", (key, base, checksum))
-    return info_of(database, SessionRow(*row, Head(base, checksum.hex())))
+    return info_of(database, key)
 
 
 def fork_session(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from typing import NamedTuple
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from .database import Database
 from .leases import HeldLease, StoreTime, lease_lost, new_lease, require_not_leased
 from .protocol import AppendConflict, Head, Lease, LeaseOwner
-from .sql_rows import SessionRow, corrupt, find_session, find_sound_end, recognise_append
+from .sql_rows import SessionRow, find_session, find_sound_end, recognise_append
 
 __all__ = [
     "Claim",
@@ -22,6 +23,9 @@ __all__ = [
 ]
 
 
+UNKNOWN_OWNER = LeaseOwner("an unknown host", 0)
+
+
 class Claim(NamedTuple):
     """By what right a caller appends: the token of its lease, or that it only says something to a run."""
 
@@ -30,7 +34,10 @@ class Claim(NamedTuple):
 
 
 def find_held(database: Database, session: int, session_id: str) -> HeldLease | None:
-    """Return the lease that is kept for a session, also one that is free by now."""
+    """Return the lease that is kept for a session, also one that is free by now.
+
+    A lease is no part of the record, so a damaged one raises nothing: its owner is unknown, and it ends as it says.
+    """
     row = database.execute(
         "SELECT token, owner, acquired, seconds, expires, boot, expires_uptime FROM leases WHERE session = ?",
         (session,),
@@ -40,10 +47,11 @@ def find_held(database: Database, session: int, session_id: str) -> HeldLease | 
     token, owner, acquired, seconds, expires, boot, expires_uptime = row
     try:
         held_by, acquired_at = msgspec.json.decode(owner, type=LeaseOwner), datetime.fromtimestamp(acquired, UTC)
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
-        corrupt(f"the lease of session {session_id!r} is not what was written")
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, OSError, RecursionError):
+        held_by, acquired_at = UNKNOWN_OWNER, datetime.fromtimestamp(0, UTC)
     lease = Lease(session_id=session_id, token=token, owner=held_by, acquired_at=acquired_at, seconds=seconds)
-    return HeldLease(lease, StoreTime(expires, boot, expires_uptime))
+    ends = StoreTime(expires, boot, expires_uptime)
+    return HeldLease(lease, ends if isfinite(expires) and isfinite(expires_uptime) else StoreTime(0.0))
 
 
 def acquire_lease(database: Database, session_id: str, token: str, seconds: float) -> Lease:

@@ -13,12 +13,13 @@ from .._jsontext import decode_json
 from ..errors import ErrorCode, StoreError
 from ..history import DerivedState, Metadata
 from ..history.entryform import ENTRY_LIMIT
+from ..message import utc_time
 from .blobs import Piece, put_back
 from .chain import checked, decode_entry, digest_of, follow, is_end_of
 from .database import Database
 from .listing import ListQuery, page_of
 from .protocol import START, ForkPoint, Head, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
-from .refusals import MAX_SERIAL, append_conflict, compared_with_kept, no_session
+from .refusals import MAX_SERIAL, append_conflict, compared_with_kept, no_session, require_session_id
 from .snapshots import describe_mismatch
 
 __all__ = [
@@ -45,8 +46,8 @@ class SessionRow(NamedTuple):
 
     key: int
     session_id: str
-    created_at: str
-    metadata: bytes
+    created_at: datetime
+    metadata: Metadata
     parent: int | None
     base: int  # the last serial that is the parent's, -1 if there is no parent
     head: Head
@@ -123,7 +124,7 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
     if problem is not None:
         return VerifyReport(session_id, head, head.next_serial, problem)
     try:
-        info_of(database, find_sound_end(database, session_id))  # as an append and `open` read them
+        info_of(database, find_sound_end(database, session_id).key)  # as an append and `open` read them
     except StoreError as error:
         return VerifyReport(session_id, head, head.serial, str(error))
     if changed is not None:
@@ -135,12 +136,17 @@ def verify_session(database: Database, session_id: str, kept: Head | None) -> Ve
 def find_tombstone(database: Database, session_id: str) -> Tombstone | None:
     """Return what is left of an erased session."""
     row = database.execute("SELECT erased_at, entries FROM tombstones WHERE session_id = ?", (session_id,)).fetchone()
-    return None if row is None else Tombstone(session_id, _time(row[0]), row[1])
+    if row is None:
+        return None
+    try:
+        return Tombstone(session_id, _time(row[0]), row[1])
+    except (TypeError, ValueError):
+        corrupt(f"the tombstone of session {session_id!r} is not what was written")
 
 
-def info_of(database: Database, session: SessionRow) -> SessionInfo:
-    """Return what is known of the session."""
-    return _info(database.execute(f"{_INFO.format(newest=database.newest)} WHERE s.key = ?", (session.key,)).fetchone())
+def info_of(database: Database, key: int) -> SessionInfo:
+    """Return what is known of the session of that key, which is there."""
+    return _info(database.execute(f"{_INFO.format(newest=database.newest)} WHERE s.key = ?", (key,)).fetchone())
 
 
 def list_sessions(database: Database, query: ListQuery) -> SessionPage:
@@ -219,17 +225,30 @@ def _found(database: Database, select: str, session_id: str) -> Sequence[Any]:
 def _session_row(row: Sequence[Any]) -> SessionRow:
     """The session of a row, whose own record is sound."""
     *record, serial, checksum = row
-    _require_record(record)
-    key, session_id, created_at, metadata, parent, base, _ = record
-    if type(serial) is not int or type(checksum) is not bytes or not base <= serial <= MAX_SERIAL:
-        corrupt(f"the head of session {session_id!r} is damaged")
-    return SessionRow(key, session_id, created_at, metadata, parent, base, Head(serial, checksum.hex()))
+    session = _record(record)
+    if type(serial) is not int or type(checksum) is not bytes or not session.base <= serial <= MAX_SERIAL:
+        corrupt(f"the head of session {session.session_id!r} is damaged")
+    return session._replace(head=Head(serial, checksum.hex()))
 
 
-def _require_record(record: Sequence[Any]) -> None:
-    key, session_id, _, _, parent, _, digest = record
-    if digest_of(*record[:-1]) != digest or (parent is not None and parent >= key):
+def _record(row: Sequence[Any]) -> SessionRow:
+    """What a row of `sessions` says; raise StoreError unless a store of ours can have written it.
+
+    Anyone who can write to the database can make the checksum of a row right, so every value is checked too.
+    """
+    *values, digest = row
+    key, session_id, created_at, metadata, parent, base = values
+    if digest_of(*values) != digest:
         corrupt(f"the record of session {session_id!r} is not what was written")
+    try:
+        require_session_id(session_id)
+        noted, created = Metadata.of(decode_json(metadata)), _time(created_at)
+        is_in_order = -1 <= base <= MAX_SERIAL and (base == -1 if parent is None else parent < key)
+    except (TypeError, ValueError) as error:
+        corrupt(f"the record of session {session_id!r} cannot be read: {error}")
+    if not is_in_order:
+        corrupt(f"the record of session {session_id!r} names a parent that it cannot have")
+    return SessionRow(key, session_id, created, noted, parent, base, Head())
 
 
 def _info(row: Sequence[Any]) -> SessionInfo:
@@ -239,19 +258,14 @@ def _info(row: Sequence[Any]) -> SessionInfo:
     if session.parent is not None:
         if parent[0] is None:
             corrupt("the session that a fork stands on is missing")
-        _require_record(parent)
-        point = ForkPoint(parent[1], session.base)
-    created_at = updated_at = _time(session.created_at)
+        point = ForkPoint(_record(parent).session_id, session.base)
+    updated_at = session.created_at
     if session.head.serial > session.base:
         try:
-            updated_at = msgspec.json.decode(entry or b"", type=_Stamp).timestamp or created_at
+            updated_at = utc_time(msgspec.json.decode(entry or b"", type=_Stamp).timestamp) or updated_at
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
             corrupt(f"the entry of serial {session.head.serial} is not what was appended")
-    try:
-        metadata = Metadata.of(decode_json(session.metadata))
-    except (TypeError, ValueError):
-        corrupt(f"the metadata of session {session.session_id!r} cannot be read")
-    return SessionInfo(session.session_id, created_at, updated_at, session.head, metadata, point)
+    return SessionInfo(session.session_id, session.created_at, updated_at, session.head, session.metadata, point)
 
 
 def _listed(database: Database, query: ListQuery) -> Iterator[tuple[int, SessionInfo | str]]:
@@ -280,9 +294,11 @@ def _listed(database: Database, query: ListQuery) -> Iterator[tuple[int, Session
 
 def _info_or_id(row: Sequence[Any]) -> SessionInfo | str:
     try:
-        return _info(row) if len(row) > _WIDTH else str(row[1])
+        if len(row) > _WIDTH:
+            return _info(row)
     except StoreError:
-        return str(row[1])
+        pass
+    return str(row[1]).encode(errors="surrogateescape").decode(errors="backslashreplace")  # it may be no text any more
 
 
 class _Walk(NamedTuple):
@@ -424,10 +440,10 @@ def _pieces(database: Database, span: tuple[int, int, int]) -> dict[int, list[Pi
 
 
 def _time(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        corrupt("a time is not what was written")
+    """The time that a store wrote; raise ValueError or TypeError for any other."""
+    time = utc_time(datetime.fromisoformat(text))
+    assert time is not None  # None stands for None alone
+    return time
 
 
 def corrupt(message: str) -> NoReturn:

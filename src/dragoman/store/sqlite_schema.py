@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
+_SCHEMA = "SELECT type, name, sql FROM sqlite_master"
+
+
 def prepare_file(path: Path, *, busy_seconds: float) -> None:
     """Create the file, for its owner alone, or bring it to the newest number; raise StoreError if that cannot be."""
     try:
@@ -144,6 +148,7 @@ def prepare_file(path: Path, *, busy_seconds: float) -> None:
             try:
                 if _number(connection) < len(MIGRATIONS):
                     migrate(connection, path)
+                _require_own_schema(connection, path)
             finally:
                 connection.close()
     except OSError as error:
@@ -258,8 +263,8 @@ _MEANINGS: dict[str, tuple[ErrorCode, str]] = {
 
 
 def _text(data: bytes) -> str:
-    """Text as it is; what is no UTF-8 any more can still be shown, and fails the check of its record."""
-    return data.decode("utf-8", "backslashreplace")
+    """Text as it is. Bytes that are no UTF-8 become halves of surrogate pairs, which no value of ours has."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _number(connection: "sqlite3.Connection") -> int:
@@ -282,6 +287,41 @@ def _require_known(path: Path, busy_seconds: float) -> None:
             _require_ours(path, _number(connection), application, is_empty=not tables)
         finally:
             connection.close()
+
+
+def _require_own_schema(connection: "sqlite3.Connection", path: Path) -> None:
+    """Raise StoreError if the tables are not ours, or if there are views or triggers of others.
+
+    A view in the place of a table can go on for ever, and a trigger can change what is written. Tables and indexes that
+    others have added are never used. A trigger that is missing is met when an entry is appended.
+    """
+    ours = _own_schema()
+    found = {(kind, name): " ".join((sql or "").split()) for kind, name, sql in connection.execute(_SCHEMA)}
+    for (kind, name), sql in ours.items():
+        if kind == "table" and found.get((kind, name)) != sql:
+            raise _changed_schema(path, f"the table {name!r} is not as it was made")
+    for (kind, name), sql in found.items():
+        if kind in ("view", "trigger") and ours.get((kind, name)) != sql:
+            raise _changed_schema(path, f"the {kind} {name!r} is not one of a store")
+
+
+def _changed_schema(path: Path, seen: str) -> StoreError:
+    reason = f"{path.name}: {seen}; another program has changed the file: open a copy from before"
+    return StoreError(reason, code=ErrorCode.CORRUPT)
+
+
+@lru_cache(maxsize=1)
+def _own_schema() -> dict[tuple[str, str], str]:
+    """The statement that made each table, index and trigger of ours, by kind and name."""
+    import sqlite3
+
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for statement in (statement for statements in MIGRATIONS for statement in statements):
+            connection.execute(statement)
+        return {(kind, name): " ".join((sql or "").split()) for kind, name, sql in connection.execute(_SCHEMA)}
+    finally:
+        connection.close()
 
 
 def _undo_unfinished(path: Path, busy_seconds: float) -> None:
