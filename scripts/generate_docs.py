@@ -240,6 +240,16 @@ def media(kinds: Iterable[str]) -> str:
     return code(dict.fromkeys(f"{kind}*" if kind.endswith("/") else kind for kind in short)) or "text"
 
 
+def given_as(rules: TargetRules) -> str:
+    """Return how media may be given, each way with the types if it is not for all of them."""
+    sources = {kind: rules.type_sources.get(kind, rules.media_sources) for kind in rules.user_media}
+    ways = []
+    for source in sorted(frozenset[str]().union(*sources.values())):
+        kinds = [kind for kind, taken in sources.items() if source in taken]
+        ways.append(f"`{source}`" if len(kinds) == len(sources) else f"`{source}` ({media(kinds)})")
+    return ", ".join(ways) or "text"
+
+
 def demands(rules: TargetRules) -> str:
     """Return what handoff sees to before a conversation goes there."""
     usual = TargetRules()
@@ -274,7 +284,7 @@ def holds_section() -> str:
                 label,
                 media(rules.user_media),
                 media(rules.result_media),
-                code(sorted(rules.media_sources)),
+                given_as(rules),
                 thinking_back(dialect),
                 demands(rules),
             ]

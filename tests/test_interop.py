@@ -40,6 +40,7 @@ from dragoman.interop import (
     export_anthropic,
     export_openai_chat,
     import_agent_log,
+    import_anthropic,
     import_openai_chat,
     plan_import,
     read_jsonl,
@@ -366,3 +367,20 @@ def test_line_breaks_of_every_script_stay_inside_their_line(text: str) -> None:
     state, _ = taken(Message.user(f"x{text}"), Message.user(Image(url="https://example.com/a.png")))
     assert list(read_jsonl(b"".join(write_jsonl(state.entries)))) == list(state.entries)
     assert [entry_to_json(entry) + b"\n" for entry in state.entries] == list(write_jsonl(state.entries))
+
+
+def test_a_conversation_with_files_by_their_addresses_is_imported_as_it_was_exported() -> None:
+    pdf = FileRef(url="https://x.test/a.pdf", mime_type="application/pdf")
+    picture = Image(url="https://x.test/a.png", mime_type="image/png")
+    talk = [Message.user("Read.", pdf, picture), Message.assistant("No."), Message.user("Why?")]
+    chat = import_openai_chat(export_openai_chat(talk)).messages
+    assert chat[0].text == "Read.[a.pdf, application/pdf by url: not shown, this model cannot read it]"
+    assert [part.url for part in chat[0].parts if isinstance(part, Image)] == [picture.url]
+    claude = import_anthropic(export_anthropic(talk)["messages"]).messages
+    assert [part.url for part in claude[0].parts if isinstance(part, (Image, FileRef))] == [pdf.url, picture.url]
+
+
+def test_a_file_by_its_address_as_openrouter_takes_it_is_imported() -> None:
+    part = {"type": "file", "file": {"filename": "a.pdf", "file_data": "https://x.test/a.pdf"}}
+    (message,) = import_openai_chat([{"role": "user", "content": [part]}]).messages
+    assert message.parts == (FileRef(url="https://x.test/a.pdf", mime_type="application/pdf", name="a.pdf"),)

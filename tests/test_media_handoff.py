@@ -296,3 +296,70 @@ def test_a_damaged_picture_of_an_earlier_version_is_a_marked_line() -> None:
     assert isinstance(message.parts[0], UnknownPart)
     for name in ("openai-chat:gpt-4.1", "openai:gpt-4.1", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-pro"):
         assert b"[image: not shown, it is damaged]" in render_request(name, [message]).body
+
+
+# ---------------------------------------------------------------- by an address, as the APIs' own types describe it
+
+
+def written(name: str, part: Image | FileRef) -> dict[str, Any] | None:
+    """Return how a medium of a user is sent, None if it is refused."""
+    try:
+        body = json.loads(render_request(name, [Message.user("Read this.", part)]).body)
+    except ModelError:
+        return None
+    content: list[dict[str, Any]] = body["messages"][-1]["content"]
+    return {name: value for name, value in content[1].items() if name != "cache_control"}
+
+
+@pytest.mark.parametrize("name", ["openai-chat:gpt-4.1", "azure:gpt-4.1", "openai-compatible:x"])
+def test_chat_takes_a_pdf_by_its_bytes_or_id_and_not_by_its_address(name: str) -> None:
+    assert written(name, FileRef(url="https://x.test/a.pdf", mime_type="application/pdf")) is None
+    stored = written(name, FileRef(file_id="file-1", mime_type="application/pdf"))
+    assert stored == {"type": "file", "file": {"file_id": "file-1"}}
+    whole = written(name, FileRef(data=b"%PDF-", mime_type="application/pdf"))
+    assert whole is not None
+    assert whole["file"]["file_data"].startswith("data:application/pdf;base64,")
+
+
+def test_openrouter_and_mistral_take_a_pdf_by_its_address() -> None:
+    file = FileRef(url="https://x.test/a.pdf", mime_type="application/pdf")
+    linked = {"filename": "document.pdf", "file_data": "https://x.test/a.pdf"}
+    assert written("openrouter:x/y", file) == {"type": "file", "file": linked}
+    assert written("mistral:x", file) == {"type": "document_url", "document_url": "https://x.test/a.pdf"}
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "anthropic-bedrock", "anthropic-vertex"])
+@pytest.mark.parametrize("kind", ["text/plain", "text/csv", "text/html"])
+def test_the_messages_api_takes_only_pdfs_as_documents_by_their_address(provider: str, kind: str) -> None:
+    rules = find_dialect(provider, "claude-sonnet-4-5").rules
+    text, pdf = (FileRef(url="https://x.test/a", mime_type=type_) for type_ in (kind, "application/pdf"))
+    for accepted in (rules.user_media, rules.result_media):
+        assert fit_medium(text, accepted, rules) is None
+        assert fit_medium(pdf, accepted, rules) is pdf
+
+
+def test_an_older_file_that_cannot_be_read_by_its_address_is_a_marked_line() -> None:
+    file = FileRef(url="https://x.test/a.txt", mime_type="text/plain")
+    talk = [Message.user("Read this.", file), Message.assistant("No."), Message.user("Why?")]
+    body = render_request("anthropic:claude-sonnet-4-5", talk).body.decode()
+    assert "[a.txt, text/plain by url: not shown, this model cannot read it]" in body
+    assert "x.test" not in body
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "takes"),
+    [
+        ("openai-chat:gpt-4.1", FileRef(file_id="f", mime_type="image/png"), "image/* as data, url"),
+        ("openai-chat:gpt-4.1", FileRef(url="https://x.test/a.pdf"), "application/pdf as data, file_id"),
+        ("anthropic:claude-sonnet-4-5", FileRef(url="https://x.test/a.csv"), "text/* as data, file_id"),
+        (
+            "mistral:mistral-large-latest",
+            FileRef(data=b"PK", mime_type="application/zip"),
+            "application/pdf, image/* as data, url; text/* as data",
+        ),
+    ],
+)
+def test_the_error_for_a_medium_says_how_its_type_may_be_given(name: str, part: FileRef, takes: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        render_request(name, [Message.user(part)])
+    assert str(refused.value).endswith(f"it takes {takes}")

@@ -146,13 +146,22 @@ def not_shown(part: Medium, why: str = CANNOT_READ) -> Text:
 
 def unreadable(part: Medium, rules: TargetRules, target: ModelInvocationDescriptor) -> ModelError:
     """Return the error for a medium that the target cannot read."""
-    media = ", ".join(sorted(rules.user_media))
-    takes = f"{media} as {', '.join(sorted(rules.media_sources))}" if media else "text only"
     who = f"{target.provider}:{target.model}"
-    why = f"{who} cannot read {describe_medium(part)}: it takes {takes}"
+    why = f"{who} cannot read {describe_medium(part)}: it takes {_taken(part, rules)}"
     if isinstance(part, FileRef) and part.path is not None:
         why += ". A path is read by an Agent, in the folder AgentConfig.runtime.root; elsewhere give the bytes as data"
     return ModelError(why, code=ErrorCode.UNSUPPORTED)
+
+
+def _taken(part: Medium, rules: TargetRules) -> str:
+    """The media that the target reads, with how each may be given; only those of the part's type if it reads that."""
+    plain = _plain(part) or part
+    kinds = [kind for kind in rules.user_media if _is_of_type(plain, kind)] or rules.user_media
+    by_sources: dict[str, list[str]] = {}
+    for kind in sorted(kinds):
+        sources = ", ".join(sorted(rules.type_sources.get(kind, rules.media_sources)))
+        by_sources.setdefault(sources, []).append(f"{kind}*" if kind.endswith("/") else kind)
+    return "; ".join(f"{', '.join(kinds)} as {sources}" for sources, kinds in by_sources.items()) or "text only"
 
 
 def unshown_media(message: Message, rules: TargetRules, *, is_native: bool = False) -> list[Medium]:

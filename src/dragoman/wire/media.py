@@ -65,6 +65,8 @@ def openai_file(node: Node) -> Image | FileRef:
     data = node.child("file_data")
     if data.text().startswith("data:"):
         return media_by_url(data, name=name)
+    if data.text().startswith(("https://", "http://")):  # OpenRouter takes an address here
+        return media_by_url(data, "application/pdf", name)
     return media_of_bytes(decoded(data), "application/pdf", name, node.where)
 
 

@@ -38,6 +38,8 @@ _RULES = TargetRules(
     user_first=True,
     tools_for_history=True,
     user_media=_MEDIA,
+    # The only documents by an address are PDFs: `URLPDFSource` in the types of the official SDK.
+    type_sources=dict.fromkeys(("text/", "text/plain"), frozenset({"data", "file_id"})),
     # A stored file of another type is a container upload, which a tool result cannot hold.
     result_media=_IMAGES | {"application/pdf", "text/plain"},
 )

@@ -230,6 +230,8 @@ def _encode_media(part: Image | FileRef) -> dict[str, Any]:
             return {"type": "container_upload", "file_id": part.file_id}
         source = {"type": "file", "file_id": part.file_id}
     elif part.url is not None:
+        if not is_image and mime_type not in (None, "application/pdf"):
+            raise unsupported(f"the Messages API cannot take media of type {mime_type!r} by an address: give the bytes")
         source = {"type": "url", "url": part.url}
     elif part.data is None:
         raise unsupported(UNREAD_FILE)

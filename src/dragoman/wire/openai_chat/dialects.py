@@ -78,7 +78,7 @@ _TEXT_FILES: dict[str, MediaForm] = {"text/": "text"}
 _SOURCES: dict[MediaForm, frozenset[str]] = {
     "text": frozenset({"data"}),
     "input_audio": frozenset({"data"}),
-    "file": frozenset({"data", "url", "file_id"}),
+    "file": frozenset({"data", "file_id"}),  # `linked` types by an address too
     "image_url": frozenset({"data", "url"}),
     "video_url": frozenset({"data", "url"}),
     "document_url": frozenset({"data", "url"}),
@@ -97,9 +97,11 @@ def _switch(**options: Any) -> dict[str, dict[str, Any]]:
     return {"off": {"thinking": {"type": "disabled"}}, **dict.fromkeys(("minimal", "low", "medium", "high", "max"), on)}
 
 
-def _rules(provider: str, media: dict[str, MediaForm], **rules: Any) -> TargetRules:
+def _rules(
+    provider: str, media: dict[str, MediaForm], *, linked: frozenset[str] = frozenset(), **rules: Any
+) -> TargetRules:
     given: dict[str, Any] = {"tool_ids": _LOOSE_IDS, "opaque_providers": frozenset({provider}), "thinking": False}
-    sources = {kind: _SOURCES[form] for kind, form in media.items()}
+    sources = {kind: _SOURCES[form] | ({"url"} if kind in linked else set()) for kind, form in media.items()}
     return TargetRules(user_media=frozenset(media), type_sources=sources, **{**given, **rules})
 
 
@@ -186,7 +188,14 @@ _OPENROUTER = ChatDialect(
     provider="openrouter",
     base_url="https://openrouter.ai/api/v1",
     key_variables=("OPENROUTER_API_KEY",),
-    rules=_rules("openrouter", _OPENROUTER_MEDIA, thinking=True, opaque_same_model=True, tools_for_history=True),
+    rules=_rules(
+        "openrouter",
+        _OPENROUTER_MEDIA,
+        linked=frozenset({"application/pdf"}),  # `file_data` may be an address: OpenRouter's guide to PDF inputs
+        thinking=True,
+        opaque_same_model=True,
+        tools_for_history=True,
+    ),
     media=_OPENROUTER_MEDIA,
     reports_cost=True,
     thinking_field="reasoning",

@@ -299,10 +299,12 @@ def _encode_media(part: Image | FileRef, dialect: ChatDialect) -> dict[str, Any]
 def _media_form(part: Image | FileRef, mime_type: str, dialect: ChatDialect) -> MediaForm:
     """Return how the vendor takes media of this type from this source; raise ModelError where it cannot take it."""
     fitting = (kind for kind in dialect.media if mime_type == kind or (kind[-1] == "/" and mime_type.startswith(kind)))
-    form = dialect.media.get(next(fitting, ""))
+    kind = next(fitting, "")
+    form = dialect.media.get(kind)
     if form is None or (part.url is None and part.data is None):
         raise _unsupported(dialect, f"this {part.kind} of type {mime_type!r}")
-    if part.url is not None and (form in ("input_audio", "text") or not dialect.media_urls):
+    is_linked = form in ("image_url", "video_url", "document_url") or "url" in dialect.rules.type_sources.get(kind, ())
+    if part.url is not None and not (is_linked and dialect.media_urls):
         raise _unsupported(dialect, f"a {part.kind} of type {mime_type!r} by its URL")
     if form == "input_audio" and mime_type not in AUDIO_FORMATS:
         raise _unsupported(dialect, f"sound of type {mime_type!r}; it takes wav and mp3")
