@@ -536,14 +536,8 @@ class Decoder:
         for item in [*settled, *self._items]:
             if not item.closed:
                 self._close(item)
-        data: dict[str, Any] = {}
-        orders = [item.order for item in settled]
-        ids = [item.latest.get("id") for item in settled]
-        if orders != sorted(orders, key=lambda order: order or 0) and all(isinstance(name, str) for name in ids):
-            data["order"] = ids
-        if revised:
-            data["output"] = revised
-        return data
+        data = {"order": _order_of(settled), "output": revised}
+        return {name: value for name, value in data.items() if value}
 
     def _is_incomplete(self) -> bool:
         """Whether a message was cut, or an item that only the provider understands has no end."""
@@ -561,6 +555,14 @@ class Decoder:
 
 def _call_id_of(item: dict[str, Any]) -> str:
     return text_in(item, "call_id") or text_in(item, "id")
+
+
+def _order_of(items: Sequence[OutputItem]) -> list[Any] | None:
+    """Return the ids of the items, if they were written in another order than this one."""
+    orders = [item.order for item in items]
+    ids = [item.latest.get("id") for item in items]
+    is_other = orders != sorted(orders, key=lambda order: order or 0)
+    return ids if is_other and all(isinstance(name, str) for name in ids) else None
 
 
 def _reason_of(status: str) -> FinishReason:
