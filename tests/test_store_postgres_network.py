@@ -19,6 +19,7 @@ import pytest
 from dragoman import ErrorCode, InvalidValue, StoreError, Text
 from dragoman.history import HistoryEntry
 from dragoman.store import PostgresStore, Snapshot, open_session
+from dragoman.store.postgres_database import store_error
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place
 from tests.test_store_postgres import said
@@ -529,3 +530,25 @@ def test_a_table_that_somebody_took_away_is_damage(postgres: Place) -> None:
     postgres.run(lambda store: store.create("a"))
     error = failure(postgres.server.dsn, lambda store: store.drop_snapshots("a"), schema=postgres.schema)
     assert error.code is ErrorCode.CORRUPT
+
+
+@pytest.mark.parametrize(
+    ("statements", "code"),
+    [
+        (("EXECUTE gone",), ErrorCode.UNSUPPORTED),
+        (("PREPARE taken AS SELECT 1", "PREPARE taken AS SELECT 1"), ErrorCode.UNSUPPORTED),
+        (("SET search_path = nowhere", "SELECT 1 FROM heads"), ErrorCode.CORRUPT),
+    ],
+    ids=["a prepared statement is gone", "another has prepared it", "the search path is gone"],
+)
+def test_what_a_pooler_in_transaction_mode_causes_names_it(
+    statements: tuple[str, ...], code: ErrorCode, postgres: Place
+) -> None:
+    with postgres.raw() as connection:
+        for statement in statements[:-1]:
+            connection.execute(statement.encode())
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute(statements[-1].encode())
+    error = store_error(caught.value)
+    assert error.code is code
+    assert "pooler in transaction mode" in str(error)

@@ -300,21 +300,28 @@ def lost_answer() -> StoreError:
     )
 
 
+# It gives each transaction another connection of the server, without the settings and prepared statements of ours.
+_POOLER = "a pooler in transaction mode (PgBouncer: pool_mode = transaction) does that: let it pool sessions"
+
 # The longest beginning of an SQLSTATE that is here says what it means.
 _MEANINGS: dict[str, tuple[ErrorCode, str]] = {
     "": (ErrorCode.INTERNAL, "it refused a statement"),
     "08": (ErrorCode.CONNECTION, "the connection was lost"),
+    "08P01": (ErrorCode.CONNECTION, f"statements of others came between ours; {_POOLER}"),
     "0A": (ErrorCode.UNSUPPORTED, "it cannot do what was asked"),
     "22": (ErrorCode.INVALID_REQUEST, "it cannot hold a value"),
     # Our statements are right for a database that is as it was made.
     "23": (ErrorCode.CORRUPT, "the database does not agree with itself"),
     "25006": (ErrorCode.PERMISSION, "the database may not be written, nothing was kept"),
     "25P": (ErrorCode.TIMEOUT, "a transaction took longer than the server allows"),
+    "26": (ErrorCode.UNSUPPORTED, f"a statement that we prepared is not there; {_POOLER}"),
     "28": (ErrorCode.AUTHENTICATION, "it does not let us in"),
     "3D": (ErrorCode.NOT_FOUND, "there is no such database"),
     "3F": (ErrorCode.CORRUPT, "the schema is not as it was made"),
     "40": (ErrorCode.TIMEOUT, "others were always faster, nothing was kept"),
     "42": (ErrorCode.CORRUPT, "the schema is not as it was made"),
+    "42P01": (ErrorCode.CORRUPT, f"a table is missing, or our search path is gone; {_POOLER}"),
+    "42P05": (ErrorCode.UNSUPPORTED, f"others have prepared statements on our connection; {_POOLER}"),
     "42501": (ErrorCode.PERMISSION, "this role may not do that, nothing was kept"),
     "53": (ErrorCode.OVERLOADED, "the server has no room for more"),
     "53100": (ErrorCode.QUOTA_EXCEEDED, "the disk is full, nothing was kept"),
