@@ -227,7 +227,7 @@ class Decoder:
         match delta:
             case {"citation": citation}:
                 block.citations.append(citation)
-            case {"toolResult": _} | {"image": _} if next(iter(delta)) != block.kind:
+            case {"toolResult": _} | {"image": _} if any(map(delta.get, _STARTED - {block.kind})):
                 raise lost("a content block went on that had not begun")
             case {"toolResult": [*pieces]}:
                 block.pieces.extend(pieces)

@@ -545,5 +545,6 @@ def _error_inside(value: dict[str, Any]) -> ModelError:
     words, message = error_words(value)
     inner = value.get("error")
     numbers = map(inner.get, ("status_code", "code", "status")) if isinstance(inner, dict) else ()
-    statuses = (int(str(number)) for number in numbers if str(number).isdecimal())
-    return error_from_words(words, message, status=next((code for code in statuses if 400 <= code < 600), None))
+    statuses = (count_of(number) for number in numbers)
+    status = next((code for code in statuses if code is not None and 400 <= code < 600), None)
+    return error_from_words(words, message, status=status)
