@@ -1,7 +1,10 @@
 """Time over text from outside grows with its length and not with the square of it, whatever the text is made of."""
 
+import time
+
 import pytest
 
+from dragoman import Message, ToolCall, ToolResult, render_request
 from tests.linear import FUNCTIONS, SHAPES, seconds_of
 from tests.linear_events import CASES, FEW, MANY
 from tests.linear_events import seconds_of as seconds_of_answer
@@ -25,6 +28,26 @@ def grows_too_fast(function: str, shape: str) -> bool:
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_time_grows_with_the_length_of_the_text(function: str) -> None:
     assert [shape for shape in SHAPES if grows_too_fast(function, shape) and grows_too_fast(function, shape)] == []
+
+
+def same_id_turns(count: int) -> list[Message]:
+    call, result = Message.assistant(ToolCall("call_0", "f", {})), Message.tool(ToolResult("call_0", "r"))
+    return [said for _ in range(count) for said in (Message.user("u"), call, result)]
+
+
+def seconds_to_render(count: int) -> float:
+    messages = same_id_turns(count)
+    begun = time.thread_time()
+    render_request("openai:gpt-5", messages)
+    return time.thread_time() - begun
+
+
+def test_a_call_id_that_every_turn_repeats_costs_no_more_with_each_turn() -> None:
+    assert min(seconds_to_render(4_000) for _ in range(2)) < 2.5 * 8 * min(seconds_to_render(500) for _ in range(2))
+
+
+def test_a_call_id_that_20000_turns_repeat_is_handed_off() -> None:
+    assert render_request("openai:gpt-5", same_id_turns(20_000)).body
 
 
 def grows_too_fast_by_events(case: str) -> bool:

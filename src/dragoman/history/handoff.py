@@ -334,6 +334,7 @@ class _Names(msgspec.Struct):
     rule: NameRule
     fitted: dict[str, str] = {}  # by the name that was given, in the order in which they came
     used: set[str] = set()
+    tried: dict[str, int] = {}  # by name, how many of its forms were tried: a name that comes again goes on there
 
     @property
     def changed(self) -> dict[str, str]:
@@ -342,7 +343,7 @@ class _Names(msgspec.Struct):
 
     def copy(self) -> "_Names":
         """Return a copy that can be added to while this one stays as it is."""
-        return _Names(self.rule, self.fitted.copy(), self.used.copy())
+        return _Names(self.rule, self.fitted.copy(), self.used.copy(), self.tried.copy())
 
     def fit(self, name: str) -> str:
         """Return the target's form of `name`, the same each time."""
@@ -355,12 +356,13 @@ class _Names(msgspec.Struct):
         return self._claim(name)
 
     def _claim(self, name: str) -> str:
-        candidate = name
-        for attempt in range(_ATTEMPTS):
+        first = self.tried.get(name, 0)
+        for attempt in range(first, first + _ATTEMPTS):
+            candidate = _made_up(name, attempt - 1, self.rule) if attempt else name
             if candidate not in self.used and self.rule.accepts(candidate):
                 self.used.add(candidate)
+                self.tried[name] = attempt + 1
                 return candidate
-            candidate = _made_up(name, attempt, self.rule)
         pattern = self.rule.pattern
         raise InvalidValue(f"no name could be made up that {pattern!r} accepts: let it take letters and digits")
 
