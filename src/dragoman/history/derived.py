@@ -112,8 +112,9 @@ class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """What follows from the entries so far.
 
-    `open_calls` are all calls of the newest output until its results entry; `call_ids` are the ids of every call ever
-    made; `reset_serial` is the serial of the newest reset, or -1: what stands before it no longer reaches a model.
+    `open_calls` are all calls of the newest output until its results entry; `call_indexes` say where among them each id
+    stands; `call_ids` are the ids of every call ever made;
+    `reset_serial` is the serial of the newest reset, or -1: what stands before it no longer reaches a model.
     `steering` is what was said to a run and no input has taken up; `abort_request` asks that the open run end.
     `owes_answer` says that the model must answer: an input or results came last, or an answer that pauses.
     `answer_end` is how the newest answer ended, until an input, results of calls that ran, or the run's end follow it.
@@ -123,6 +124,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     current_run_id: str = ""
     outcome: RunStatus | None = None
     open_calls: tuple[OpenCall, ...] = ()
+    call_indexes: dict[str, int] = {}
     call_ids: GrowingIds = msgspec.field(default_factory=GrowingIds)
     last_error: LastError | None = None
     token_usage: TokenUsage = TokenUsage()
@@ -186,10 +188,8 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
 
     def open_call(self, tool_call_id: str) -> OpenCall | None:
         """Return the open call of that id, if there is one."""
-        for call in self.open_calls:
-            if call.request.tool_call_id == tool_call_id:
-                return call
-        return None
+        index = self.call_indexes.get(tool_call_id)
+        return None if index is None else self.open_calls[index]
 
 
 def advance(state: DerivedState, entry: HistoryEntry) -> DerivedState:
@@ -219,6 +219,7 @@ def _by_output(state: DerivedState, entry: ModelOutputEntry) -> dict[str, Any]:
     calls, end = entry.tool_calls, AnswerEnd.of(entry.message)
     changes: dict[str, Any] = {
         "open_calls": tuple(OpenCall(call) for call in calls),
+        "call_indexes": {call.tool_call_id: index for index, call in enumerate(calls)},
         "outcome": None,
         "last_error": None,
         "token_usage": _added(state, entry.usage),
@@ -234,7 +235,7 @@ def _by_results(state: DerivedState, entry: ToolResultsEntry) -> dict[str, Any]:
     # The calls of a cut answer are not run: the loop has not decided yet what becomes of that answer.
     were_dropped = any(result.error_code is ErrorCode.TOOL_INTERRUPTED for result in entry.results)
     end = state.answer_end if were_dropped else None
-    return {"open_calls": (), "outcome": None, "owes_answer": True, "answer_end": end}
+    return {"open_calls": (), "call_indexes": {}, "outcome": None, "owes_answer": True, "answer_end": end}
 
 
 def _by_instruction(_state: DerivedState, entry: SystemInstructionEntry) -> dict[str, Any]:
@@ -289,6 +290,7 @@ def _by_run_end(_state: DerivedState, entry: RunFinishedEntry) -> dict[str, Any]
 def _by_reset(state: DerivedState, _entry: ResetEntry) -> dict[str, Any]:
     return {
         "open_calls": (),
+        "call_indexes": {},
         "outcome": None,
         "last_error": None,
         "notebook": "",
@@ -304,9 +306,10 @@ def _by_nothing(_state: DerivedState, _entry: HistoryEntry) -> dict[str, Any]:
 
 
 def _with_call(state: DerivedState, tool_call_id: str, **changes: Any) -> tuple[OpenCall, ...]:
-    return tuple(
-        replace(call, **changes) if call.request.tool_call_id == tool_call_id else call for call in state.open_calls
-    )
+    calls, index = state.open_calls, state.call_indexes.get(tool_call_id)
+    if index is None:
+        return calls
+    return (*calls[:index], replace(calls[index], **changes), *calls[index + 1 :])
 
 
 def _added(state: DerivedState, usage: TokenUsage | None) -> TokenUsage:
