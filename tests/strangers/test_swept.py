@@ -9,10 +9,11 @@ from dragoman.stream import assemble
 from dragoman.testing import decode_recorded
 from tests.strangers.swept import faults
 from tests.wire_answers import error_of
-from tests.wire_streams import AWS, SSE, frames, sse
+from tests.wire_streams import AWS, SSE, Object, frames, sse
 
 DIGITS = "1" * 5_000
-START, STOP = ("messageStart", {}), ("messageStop", {"stopReason": "tool_use"})
+START: tuple[str, Object] = ("messageStart", {})
+STOP: tuple[str, Object] = ("messageStop", {"stopReason": "tool_use"})
 CALL = {"toolUse": {"toolUseId": "a", "name": "f"}}
 SERVER_CALL = {"toolUse": {"toolUseId": "a", "name": "f", "type": "server_tool_use"}}
 
