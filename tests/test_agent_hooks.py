@@ -9,7 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, LoopConfig, Message, ModelError, ToolCall
+from dragoman import (
+    AgentConfig,
+    AgentStatus,
+    ErrorCode,
+    InvalidValue,
+    LoopConfig,
+    Message,
+    ModelError,
+    ToolCall,
+    ToolsConfig,
+)
 from dragoman.agent import Agent, Ending, Hooks, ModelCall
 from dragoman.history import HistoryToolCallResult, ToolStartedEntry
 from dragoman.stream import Assembly
@@ -326,3 +336,40 @@ def test_an_agent_as_a_tool_needs_a_name() -> None:
 def test_usage_that_nobody_reports_is_counted_as_none() -> None:
     result = Agent(ScriptedModel(Turn(text="Hi.", usage=None))).run_sync("Hi.")
     assert result.usage == TokenUsage()
+
+
+def test_an_agent_as_a_tool_is_not_cut_by_the_timeout_of_the_other_tools() -> None:
+    async def outlast(number: int) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 0.02
+        while loop.time() < end:  # noqa: ASYNC110  # the timeout of other tools passes meanwhile
+            await asyncio.sleep(0)
+
+    tools = [Agent(ScriptedModel("It rains.", between=outlast)).as_tool("expert", "Ask.")]
+    config = AgentConfig(tools=ToolsConfig(timeout_ms=1))
+    outer = Agent(ScriptedModel(ASK, "I see."), tools=tools, config=config)
+    outer.run_sync("Is it raining?")
+    assert result_texts(kept(outer)) == ["It rains."]
+
+
+def test_the_model_is_told_that_an_agent_that_was_cut_may_have_taken_effect() -> None:
+    async def hang(number: int) -> None:
+        await asyncio.Event().wait()
+
+    tools = [Agent(ScriptedModel("It rains.", between=hang)).as_tool("expert", "Ask.", timeout_ms=1)]
+    outer = Agent(ScriptedModel(ASK, "I see."), tools=tools)
+    outer.run_sync("Is it raining?")
+    assert result_codes(kept(outer)) == [ErrorCode.TOOL_TIMEOUT]
+    (text,) = result_texts(kept(outer))
+    assert text == "expert did not end within 0.001 seconds. It was cancelled: it may or may not have taken effect."
+
+
+@pytest.mark.parametrize("has_acted", [True, False])
+def test_the_model_is_told_if_an_agent_that_failed_had_run_tools(has_acted: bool) -> None:
+    gone = ModelError("gone", code=ErrorCode.NOT_FOUND)
+    script = [ROME, gone] if has_acted else [gone]
+    outer = Agent(ScriptedModel(ASK, "I see."), tools=[expert(*script, tools=[weather])])
+    outer.run_sync("Is it raining?")
+    (text,) = result_texts(kept(outer))
+    assert text.startswith("expert did not finish: gone")
+    assert ("may have taken effect" in text) is has_acted

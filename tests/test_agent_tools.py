@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import AgentConfig, ContextConfig, ErrorCode, InvalidValue, ToolsConfig
+from dragoman import AgentConfig, AgentStatus, ContextConfig, ErrorCode, InvalidValue, ToolsConfig
 from dragoman.agent import Agent
 from dragoman.history import NotebookEntry
 from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn
@@ -217,3 +217,33 @@ def test_a_tool_with_the_name_of_a_widget_s_is_refused() -> None:
 def test_what_is_no_model_is_refused(model: Any) -> None:
     with pytest.raises(InvalidValue):
         Agent(model)
+
+
+def test_a_class_is_held_by_a_tool_of_an_aborted_run_until_it_has_ended() -> None:
+    began, left, order = threading.Event(), threading.Event(), list[str]()
+
+    @tool(concurrency="db")
+    def migrate() -> str:
+        """Change the database."""
+        order.append("begin")
+        began.set()
+        left.wait(60)
+        order.append("end")
+        return "done"
+
+    async def use() -> None:
+        model = ScriptedModel(asks(Call("migrate", {})), asks(Call("migrate", {})), "Done.")
+        agent = Agent(model, tools=[migrate])
+        first = agent.stream("Go.")
+        await asyncio.to_thread(began.wait, 60)
+        assert (await first.abort()).status is AgentStatus.ABORTED
+        second = asyncio.ensure_future(agent.run("Again."))
+        while len(model.requests) < 2:  # noqa: ASYNC110  # the second call is about to begin
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        left.set()
+        assert (await second).output == "Done."
+
+    run(use())
+    assert order == ["begin", "end", "begin", "end"]

@@ -460,7 +460,7 @@ async def _async_policy(arguments: dict[str, Any], context: ToolContext[Any]) ->
     [
         {"include": "echo"},
         {"exclude": [1]},
-        {"timeout_ms": 0},
+        {"timeout_ms": -1},
         {"connect_timeout_ms": 1.5},
         {"requires_approval": _async_policy},
         {"prefix": "a b "},

@@ -1,6 +1,7 @@
 """Several calls at once: their order, limits and callbacks, and that nothing is left when they are cancelled."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -428,3 +429,78 @@ def test_two_batches_run_side_by_side() -> None:
 
     for results in asyncio.run(nothing_left(main())):
         assert [result.text() for result in results] == ["x", "y"] * 10
+
+
+@pytest.mark.parametrize("kind", ["a thread", "a slow finally"])
+def test_a_class_is_held_until_a_tool_that_timed_out_has_really_ended(kind: str) -> None:
+    async def main() -> list[str]:
+        events: list[str] = []
+        left, left_thread = asyncio.Event(), threading.Event()
+
+        def in_thread(arguments: dict[str, Any], context: ToolContext[Any]) -> None:
+            events.append("first begins")
+            left_thread.wait(60)
+            events.append("first ends")
+
+        async def in_task(arguments: dict[str, Any], context: ToolContext[Any]) -> None:
+            events.append("first begins")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await left.wait()
+                events.append("first ends")
+
+        async def second(arguments: dict[str, Any], context: ToolContext[Any]) -> str:
+            events.append("second")
+            return "done"
+
+        async def let_go() -> None:
+            for _ in range(100):  # far more turns of the event loop than the second tool needs to begin
+                await asyncio.sleep(0)
+            left.set()
+            left_thread.set()
+
+        async def on_finished(prepared: ReadyCall, result: HistoryToolCallResult) -> None:
+            if prepared.call.tool_name == "first":
+                letting_go.append(asyncio.create_task(let_go()))
+
+        letting_go: list[asyncio.Task[None]] = []
+        tools = [
+            definition("first", in_thread if kind == "a thread" else in_task, concurrency="db", timeout_ms=1),
+            definition("second", second, concurrency="db"),
+        ]
+        executor = ToolExecutor(ToolRegistry(tools), grace_ms=1)
+        results = await start(Trace(), executor, ["first", "second"], on_started=None, on_finished=on_finished)
+        assert [result.error_code for result in results] == [ErrorCode.TOOL_TIMEOUT, None]
+        await asyncio.gather(*letting_go)
+        return events
+
+    assert asyncio.run(nothing_left(main())) == ["first begins", "first ends", "second"]
+
+
+def test_a_call_whose_class_does_not_become_free_in_time_is_not_run_and_others_are() -> None:
+    left = threading.Event()
+
+    def hang(arguments: dict[str, Any], context: ToolContext[Any]) -> None:
+        left.wait(60)
+
+    async def main() -> None:
+        trace = Trace()
+        tools = [
+            definition("hang", hang, concurrency="db", timeout_ms=1),
+            returning("never", "next", concurrency="db", timeout_ms=1),
+            returning("here", "other"),
+        ]
+        executor = ToolExecutor(ToolRegistry(tools), grace_ms=1)
+        _, blocked, other = await start(trace, executor, ["hang", "next", "other"])
+        assert (blocked.error_code, other.text()) == (ErrorCode.TOOL_INTERRUPTED, "here")
+        assert blocked.text() == (
+            "next was not run: another tool of its concurrency class 'db' has not ended for 0.001 seconds "
+            "and may still be running. Call it again later."
+        )
+        assert "started c1" not in trace.events
+        left.set()
+        (again,) = await start(trace, ToolExecutor(ToolRegistry(tools)), ["other"])
+        assert again.text() == "here"
+
+    asyncio.run(nothing_left(main()))

@@ -385,7 +385,7 @@ def nothing_at_all() -> None: ...
         ({"parameter_schema": []}, "parameterSchema of tool 'x' must be a JSON object"),
         ({"parameter_schema": {"type": "object", "required": 3}}, "is no JSON Schema that can be used"),
         ({"execute": None}, "tool 'x': execute must be a function"),
-        ({"timeout_ms": 0}, "timeout_ms must be a whole number of milliseconds from 1 up, got 0"),
+        ({"timeout_ms": -1}, "timeout_ms must be a whole number of milliseconds, or 0 for no limit, got -1"),
         ({"timeout_ms": 1.5}, "timeout_ms must be"),
         ({"timeout_ms": True}, "timeout_ms must be"),
         ({"requires_approval": "yes"}, "requires_approval must be true, false or a plain function"),

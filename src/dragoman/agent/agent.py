@@ -26,6 +26,7 @@ from ..history import (
     ApprovalAnsweredEntry,
     MemoryNotebookWidget,
     ModelInputEntry,
+    ToolStartedEntry,
 )
 from ..message import FinishReason, require_text
 from ..models import model as named_model
@@ -35,6 +36,7 @@ from ..store import Lease, MemoryStore, Session, SessionBusy, SessionHold, start
 from ..store.leases import session_busy, this_process
 from ..store.refusals import require_seconds
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
+from ..tools.batches import ClassLocks
 from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
@@ -122,6 +124,7 @@ class Agent(Generic[OutputT]):
         self._media = MediaReader(self._config.runtime)
         self._run: AgentRun[OutputT] | None = None  # the newest that had its turn
         self._turn = SharedLock()  # of the run under way
+        self._class_locks = ClassLocks()
         self._registry: tuple[Session, tuple[ToolSpec, ...], ToolRegistry] | None = None
         self._budget: Budget | None = None
 
@@ -240,10 +243,11 @@ class Agent(Generic[OutputT]):
 
     # ------------------------------------------------------------ as a tool
 
-    def as_tool(self, name: str, description: str) -> ToolDefinition:
+    def as_tool(self, name: str, description: str, *, timeout_ms: int | None = 0) -> ToolDefinition:
         """Return a tool with which another agent gives this one a task; each task has a session of its own.
 
-        What it uses counts for the limits of the run that it is called in.
+        What it uses counts for the limits of the run that it is called in. A task has no limit of time but those of
+        the two agents; `timeout_ms` sets one, and None is that of the other agent's tools.
         """
 
         async def execute(arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
@@ -252,7 +256,10 @@ class Agent(Generic[OutputT]):
             result = await child._start(arguments["task"], "", keeps_events=False, around=around).result()
             if result.status is not AgentStatus.COMPLETED:
                 why = result.error.message if result.error else f"it is {result.status}"
-                raise ToolError(f"{name} did not finish: {why}", code=ErrorCode.TOOL_FAILED)
+                entries = child._session.entries if child._session is not None else ()
+                has_acted = any(isinstance(entry, ToolStartedEntry) for entry in entries)
+                effect = ". The tools that it ran before may have taken effect." if has_acted else ""
+                raise ToolError(f"{name} did not finish: {why}{effect}", code=ErrorCode.TOOL_FAILED)
             return result.output
 
         schema = {
@@ -262,7 +269,12 @@ class Agent(Generic[OutputT]):
             "additionalProperties": False,
         }
         return ToolDefinition(
-            name=name, description=description, parameter_schema=schema, execute=execute, requires_agent=True
+            name=name,
+            description=description,
+            parameter_schema=schema,
+            execute=execute,
+            requires_agent=True,
+            timeout_ms=timeout_ms,
         )
 
     def _copy(self) -> "Agent[OutputT]":
@@ -436,6 +448,7 @@ class Agent(Generic[OutputT]):
             agent=self,
             media=self._media,
             options=config.runtime.options,
+            locks=self._class_locks,
         )
         check = None if self._output.is_text else self._output.read
         compacts = self._contexts.compactor is not None

@@ -20,6 +20,7 @@ from ..message import FileRef
 from ..request import ToolsConfig
 from ..store import Session
 from ..tools import ReadyCall, ToolContext, ToolDefinition, ToolExecutor, ToolRegistry
+from ..tools.batches import ClassLocks
 from ..toolspec import ToolSpec
 from .actions import Approve, Done, RunTools, Step, Verdict
 from .approval import ApprovalPolicy, ApprovalRequest, decide
@@ -47,6 +48,7 @@ class ToolRunner:
         agent: Any,
         media: MediaReader,
         options: Mapping[str, Any],
+        locks: ClassLocks,
     ) -> None:
         self._scope = scope
         self._registry = registry
@@ -62,6 +64,7 @@ class ToolRunner:
             parallel_limit=config.parallel_limit,
             timeout_ms=config.timeout_ms,
             before_start=self._require_lease,
+            locks=locks,
         )
 
     def judge(self, call: OpenCall) -> Verdict:

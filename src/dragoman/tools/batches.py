@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from .._finishing import finish
+from .._loops import SharedLock
+from ..errors import ErrorCode
 from ..history.toolresults import HistoryToolCallResult
 from ..message import ToolCall
 from .definition import Start, ToolDefinition
 from .toolcontext import ToolContext
 
-__all__ = ["Batch", "MakeContext", "OnFinished", "OnStarted", "ReadyCall"]
+__all__ = ["Batch", "ClassLocks", "MakeContext", "OnFinished", "OnStarted", "ReadyCall", "Release"]
 
 
 class ReadyCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +41,24 @@ class ReadyCall(msgspec.Struct, frozen=True, kw_only=True):
 MakeContext: TypeAlias = Callable[[ReadyCall], ToolContext[Any]]
 OnStarted: TypeAlias = Callable[[ReadyCall], Coroutine[Any, Any, None]]
 OnFinished: TypeAlias = Callable[[ReadyCall, HistoryToolCallResult], Coroutine[Any, Any, None]]
-# Returns None for a call that was cancelled before it had a result.
-_Run: TypeAlias = Callable[[ReadyCall, ToolContext[Any]], Coroutine[Any, Any, HistoryToolCallResult | None]]
+# Gives the concurrency class of a call back, from any thread.
+Release: TypeAlias = Callable[[], None]
+# Returns None for a call that was cancelled before it had a result. It calls `Release` once the tool has really ended.
+_Run: TypeAlias = Callable[[ReadyCall, ToolContext[Any], Release], Coroutine[Any, Any, HistoryToolCallResult | None]]
+
+
+class ClassLocks:
+    """A lock for each concurrency class, shared by all runs of one agent.
+
+    A call holds the lock of its class until its tool has really ended: a cancelled tool may go on in its thread.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[str, SharedLock] = {}
+
+    def of(self, name: str) -> SharedLock:
+        """Return the lock of a class."""
+        return self._locks.setdefault(name, SharedLock())
 
 
 class Batch:
@@ -51,6 +69,8 @@ class Batch:
         calls: Sequence[ReadyCall],
         *,
         run: _Run,
+        locks: ClassLocks,
+        seconds: Callable[[ToolDefinition], float | None],
         limit: int,
         make_context: MakeContext,
         on_started: OnStarted | None,
@@ -58,6 +78,8 @@ class Batch:
     ) -> None:
         self._calls = tuple(calls)
         self._run = run
+        self._locks = locks
+        self._seconds = seconds
         self._limit = limit
         self._make_context = make_context
         self._on_started = on_started
@@ -107,16 +129,17 @@ class Batch:
     async def _call(self, index: int) -> None:
         """Call `on_started`, the tool, `on_finished`. Only the tool is ever cancelled, never a callback."""
         ready = self._calls[index]
-        if self._on_started is not None:
-            async with self._calling_back:
-                if not self._is_stopped:
-                    await self._on_started(ready)
-        if self._is_stopped:
+        entered = await self._enter_class(index, ready)
+        result: HistoryToolCallResult | None
+        if isinstance(entered, HistoryToolCallResult):
+            result = entered
+        elif await self._tell_start(ready, entered):
+            self._begin_next()
+            self._in_tools.add(index)
+            result = await self._run(ready, self._make_context(ready), entered)
+            self._in_tools.remove(index)
+        else:
             return
-        self._begin_next()
-        self._in_tools.add(index)
-        result = await self._run(ready, self._make_context(ready))
-        self._in_tools.remove(index)
         if result is None:
             raise asyncio.CancelledError
         self._results[index] = result
@@ -124,6 +147,37 @@ class Batch:
             async with self._calling_back:
                 if self._error is None:
                     await self._on_finished(ready, result)
+
+    async def _enter_class(self, index: int, ready: ReadyCall) -> Release | HistoryToolCallResult:
+        """Take the lock of the call's class and return what gives it back; a result if it is not free in time."""
+        name = ready.definition.concurrency
+        if not name:
+            return _nothing
+        lock = self._locks.of(name)
+        if not lock.take():  # a tool that was cancelled before has not ended yet
+            self._begin_next()
+            self._in_tools.add(index)
+            try:
+                is_free = await lock.wait(self._seconds(ready.definition))
+            finally:
+                self._in_tools.remove(index)
+            if not is_free:
+                return _blocked(ready, self._seconds(ready.definition))
+        return lock.give
+
+    async def _tell_start(self, ready: ReadyCall, release: Release) -> bool:
+        """Call `on_started` and return whether the tool may begin; if not, give its class back."""
+        may_begin = False
+        try:
+            if self._on_started is not None:
+                async with self._calling_back:
+                    if not self._is_stopped:
+                        await self._on_started(ready)
+            may_begin = not self._is_stopped
+        finally:
+            if not may_begin:
+                release()
+        return may_begin
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         index = self._running.pop(task)
@@ -149,3 +203,15 @@ class Batch:
                 task.cancel()
         if self._running:
             await finish(asyncio.wait(self._running))
+
+
+def _nothing() -> None:
+    """Give back no class."""
+
+
+def _blocked(ready: ReadyCall, seconds: float | None) -> HistoryToolCallResult:
+    text = (
+        f"{ready.call.tool_name} was not run: another tool of its concurrency class {ready.definition.concurrency!r} "
+        f"has not ended for {seconds:g} seconds and may still be running. Call it again later."
+    )
+    return HistoryToolCallResult.of_text(ready.call, text, error_code=ErrorCode.TOOL_INTERRUPTED)

@@ -64,10 +64,10 @@ class ToolOutput(_Content, frozen=True, kw_only=True):
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A tool. `execute(arguments, context)` gets the arguments as JSON has them; it may be sync or async.
 
-    `timeout_ms` None is the executor's. `requires_approval` may be a function of the arguments and the context.
-    `requires_runtime` and `requires_agent` say that it cannot do without. An `idempotent` tool may be run again after
-    a crash. Tools that share a `concurrency` class run one at a time, in the order of the calls; the empty class runs
-    beside all others. `strict` is passed on to the provider.
+    `timeout_ms` None is the executor's, which is 60,000 in an agent; 0 is no limit. `requires_approval` may be a
+    function of the arguments and the context. `requires_runtime` and `requires_agent` say that it cannot do without.
+    An `idempotent` tool may be run again after a crash. Tools of one agent that share a `concurrency` class run one at
+    a time, in the order of the calls; the empty class runs beside all others. `strict` is passed on to the provider.
     """
 
     name: str
@@ -86,8 +86,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=T
         named = f"tool {self.spec.name!r}"
         if not callable(self.execute):
             raise InvalidValue.of(f"{named}: execute", self.execute, "a function of arguments and context")
-        if self.timeout_ms is not None and (type(self.timeout_ms) is not int or self.timeout_ms < 1):
-            raise InvalidValue.of(f"{named}: timeout_ms", self.timeout_ms, "a whole number of milliseconds from 1 up")
+        if self.timeout_ms is not None and (type(self.timeout_ms) is not int or self.timeout_ms < 0):
+            allowed = "a whole number of milliseconds, or 0 for no limit"
+            raise InvalidValue.of(f"{named}: timeout_ms", self.timeout_ms, allowed)
         for field in ("requires_runtime", "requires_agent", "idempotent"):
             if type(getattr(self, field)) is not bool:
                 raise InvalidValue.of(f"{named}: {field}", getattr(self, field), "true or false")

@@ -14,7 +14,7 @@ from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_nam
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolExecutionStatus
 from ..history.widgets import describe_failure
 from ..message import ToolCall
-from .batches import Batch, MakeContext, OnFinished, OnStarted, ReadyCall
+from .batches import Batch, ClassLocks, MakeContext, OnFinished, OnStarted, ReadyCall, Release
 from .coercion import coerce_arguments
 from .definition import ToolDefinition
 from .jsonvalues import NotJson
@@ -46,6 +46,7 @@ class ToolExecutor:
         timeout_ms: int | None = None,
         grace_ms: int = 2_000,
         before_start: Callable[[], None] | None = None,
+        locks: ClassLocks | None = None,
     ) -> None:
         if not isinstance(registry, ToolRegistry):
             raise InvalidValue.of("registry", registry, "a ToolRegistry")
@@ -61,6 +62,7 @@ class ToolExecutor:
         self._timeout_ms = timeout_ms
         self._grace = grace_ms / 1_000
         self._before_start = before_start
+        self._locks = locks or ClassLocks()
         self._abandoned: Abandoned = set()
 
     @property
@@ -130,6 +132,8 @@ class ToolExecutor:
         batch = Batch(
             calls,
             run=self._run_or_none,
+            locks=self._locks,
+            seconds=self._seconds,
             limit=self._parallel_limit,
             make_context=make_context,
             on_started=on_started,
@@ -137,15 +141,20 @@ class ToolExecutor:
         )
         return await batch.finish()
 
-    async def _run_or_none(self, ready: ReadyCall, context: ToolContext[Any]) -> HistoryToolCallResult | None:
+    async def _run_or_none(
+        self, ready: ReadyCall, context: ToolContext[Any], release: Release
+    ) -> HistoryToolCallResult | None:
         """The result of a call, or None if it was cancelled before there was one. Does not raise."""
         started = time.perf_counter()
         bound = self.bind(ready)
         if isinstance(bound, HistoryToolCallResult):
+            release()
             return bound
         assert bound.start is not None
         start = partial(bound.start, context)
-        run = ToolRun(ready.definition, start, abandoned=self._abandoned, before_start=self._before_start)
+        run = ToolRun(
+            ready.definition, start, abandoned=self._abandoned, before_start=self._before_start, on_end=release
+        )
         try:
             end = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:
@@ -163,8 +172,8 @@ class ToolExecutor:
         return _result(ready, end, started)
 
     def _seconds(self, definition: ToolDefinition) -> float | None:
-        milliseconds = definition.timeout_ms or self._timeout_ms
-        return None if milliseconds is None else milliseconds / 1_000
+        milliseconds = self._timeout_ms if definition.timeout_ms is None else definition.timeout_ms
+        return milliseconds / 1_000 if milliseconds else None
 
     def _timed_out(self, ready: ReadyCall, started: float, *, stopped: bool) -> HistoryToolCallResult:
         name, seconds = ready.call.tool_name, self._seconds(ready.definition)

@@ -34,7 +34,10 @@ ToolEnd: TypeAlias = ResultContent | BaseException
 
 
 class ToolRun:
-    """A call under way; it begins when it is made, inside a running event loop."""
+    """A call under way; it begins when it is made, inside a running event loop.
+
+    `on_end` is called once nothing of the tool runs any more, also long after it was abandoned; from any thread.
+    """
 
     def __init__(
         self,
@@ -43,12 +46,17 @@ class ToolRun:
         *,
         abandoned: Abandoned,
         before_start: Callable[[], None] | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._definition = definition
         self._start = start
         self._abandoned = abandoned
         self._before_start = before_start
+        self._on_end = on_end
+        self._parts = 1  # the task, and the thread while it runs
+        self._counting = threading.Lock()
         self._task = asyncio.create_task(self._call(), name=f"tool {definition.name}")
+        self._task.add_done_callback(self._end_part)
 
     async def wait(self, seconds: float | None) -> ToolEnd | None:
         """Return how the tool ended, or None if it did not within that time."""
@@ -105,13 +113,29 @@ class ToolRun:
 
         def run() -> None:
             end = copied.run(self._call_plainly)
+            self._end_part()
             try:
                 loop.call_soon_threadsafe(deliver, end)
             except RuntimeError:  # the loop has ended while the tool was running
                 pass
 
-        threading.Thread(target=run, name=f"tool {self._definition.name}", daemon=True).start()
+        thread = threading.Thread(target=run, name=f"tool {self._definition.name}", daemon=True)
+        with self._counting:
+            self._parts += 1
+        try:
+            thread.start()
+        except BaseException:
+            self._end_part()
+            raise
         return future
+
+    def _end_part(self, _task: object = None) -> None:
+        """Note that the task or the thread has ended; call `on_end` after both."""
+        with self._counting:
+            self._parts -= 1
+            has_ended = not self._parts
+        if has_ended:
+            self._on_end()
 
     def _call_plainly(self) -> ToolEnd | _Awaitable:
         try:
