@@ -154,9 +154,19 @@ HUGE = msgspec.json.encode(msgspec.structs.replace(this_process(), pid=2**63)).d
         (OWNER, 1e300, 1.0),
         (OWNER, float("-inf"), 1.0),
         (OWNER, 0.0, float("inf")),
+        (OWNER, 0.0, 1e308),
         (HUGE, 0.0, machine_time().wall + 9_999),
     ],
-    ids=["no JSON", "no owner", "deep", "far", "before all time", "never", "a process that cannot be"],
+    ids=[
+        "no JSON",
+        "no owner",
+        "deep",
+        "far",
+        "before all time",
+        "never",
+        "after all time",
+        "a process that cannot be",
+    ],
 )
 def test_a_lease_that_is_free_is_taken_over_whatever_its_row_says(
     owner: str, acquired: float, expires: float, tmp_path: Path

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from math import isfinite
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +22,7 @@ __all__ = [
 ]
 
 
+END_OF_TIME = 253_402_300_800.0  # the year 10000: a lease that ends later was not written by a store
 UNKNOWN_OWNER = LeaseOwner("an unknown host", 0)
 
 
@@ -51,7 +51,7 @@ def find_held(database: Database, session: int, session_id: str) -> HeldLease | 
         held_by, acquired_at = UNKNOWN_OWNER, datetime.fromtimestamp(0, UTC)
     lease = Lease(session_id=session_id, token=token, owner=held_by, acquired_at=acquired_at, seconds=seconds)
     ends = StoreTime(expires, boot, expires_uptime)
-    return HeldLease(lease, ends if isfinite(expires) and isfinite(expires_uptime) else StoreTime(0.0))
+    return HeldLease(lease, ends if max(expires, expires_uptime) < END_OF_TIME else StoreTime(0.0))
 
 
 def acquire_lease(database: Database, session_id: str, token: str, seconds: float) -> Lease:
