@@ -4,6 +4,7 @@ Hosts that copy an API send numbers for ids, text for numbers, null or `[]` for 
 is left out. Only where the answer needs the field is it a protocol violation.
 """
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,8 +20,10 @@ __all__ = [
     "LenientJson",
     "broken",
     "decode_unlabelled",
+    "objects_of",
     "read_object",
     "repaired",
+    "require_types",
     "required_object",
     "text_of",
 ]
@@ -85,6 +88,18 @@ def required_object(value: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(inner, dict):
         raise broken(f"an event has no {name}")
     return inner
+
+
+def require_types(value: dict[str, Any], types: Mapping[str, tuple[type, ...]], what: str) -> None:
+    """Raise ModelError where a field has another type: what goes back as it came must be what the API takes."""
+    for name, allowed in types.items():
+        if name in value and not isinstance(value[name], allowed):
+            raise broken(f"the field {name} of {what} is not of the documented type")
+
+
+def objects_of(value: Any) -> list[dict[str, Any]]:
+    """The objects in the list that this is; none where it is no list."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def decode_unlabelled(decoder: EventDecoder, body: bytes) -> bool:

@@ -160,7 +160,7 @@ def _plain(value: Any, path: str, additions: Additions) -> Any:
         return [
             _plain(entry, inside, additions)
             for entry in value
-            if not (isinstance(entry, dict) and entry.get("type") in own)
+            if not (isinstance(entry, dict) and isinstance(entry.get("type"), str) and entry["type"] in own)
         ]
     if not isinstance(value, dict):
         return value

@@ -3,10 +3,11 @@
 Also spoken by Bedrock (invoke, whose event stream wraps the same events) and Vertex.
 
 `providerData` here, in the wire's own words: text `citations`; thinking `signature`, or `data` of a redacted block; the
-further fields of a `tool_use`; on the message its `usage` as reported and every further field (`container` …).
+`caller` of a `tool_use`; on the message its `usage` as reported and every further field (`container` …).
 """
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +20,17 @@ from ...target import Dialect
 from ...usage import TokenUsage, count_of
 from ..callids import CallIds
 from ..failures import error_from_event, error_from_words, error_words, not_an_answer
-from ..lenient import UNREADABLE, LenientJson, broken, decode_unlabelled, read_object, required_object, text_of
+from ..lenient import (
+    UNREADABLE,
+    LenientJson,
+    broken,
+    decode_unlabelled,
+    objects_of,
+    read_object,
+    require_types,
+    required_object,
+    text_of,
+)
 from ..wholeness import Damage, call_problem, contradicted, finish_of, input_of, lost, says_the_same, worst_word
 
 __all__ = ["Decoder"]
@@ -87,7 +98,10 @@ _EVENT = LenientJson(_Event, needed=frozenset({"delta", "text", "thinking", "par
 _CHUNK = TypedJson(_Chunk)
 _BODY = LenientJson(dict[str, Any])
 _OWN_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
-_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
+# What the API asks of the fields of its own blocks, which go back as they came.
+_ITEM_TYPES: dict[str, tuple[type, ...]] = {
+    "id": (str,), "name": (str,), "tool_use_id": (str,), "input": (dict,), "content": (list, dict, str),
+}  # fmt: skip
 _CACHE_AGES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 _MODEL_ITSELF = {"type": "direct"}  # the default, which not every host takes back
 # Delta -> the block that it belongs to, where a host did not open one.
@@ -105,10 +119,9 @@ class _Block:
     def __init__(self, number: int, opened: dict[str, Any]) -> None:
         self.number = number
         self.opened = opened
-        self.kind = str(opened.get("type") or "unknown")
+        self.kind: str = opened["type"]
         self.json_pieces: list[str] = []
-        citations = opened.get("citations")
-        self.citations: list[Any] = list(citations) if isinstance(citations, list) else []
+        self.citations = objects_of(opened.get("citations"))
         self.signature = text_of(opened.get("signature"))
         self.call_id = ""  # of a call; empty while it may be one that came before
         self.summarised = False  # whether a compaction's delta has come
@@ -259,8 +272,9 @@ class Decoder:
         self._note_usage(message.get("usage"))
 
     def _open_block(self, index: int, opened: Any) -> None:
-        if not isinstance(opened, dict):
-            raise broken("a content block is not an object")
+        kind = opened.get("type") if isinstance(opened, dict) else None
+        if not isinstance(kind, str) or not kind:
+            raise broken("a content block is not an object with a type")
         # Kimi does not close its blocks, proxies give each the index 0; those of calls may run side by side.
         for known in (index, self._speaking):
             if known in self._blocks:
@@ -287,10 +301,9 @@ class Decoder:
         if self._call_ids.has(wire_id):
             return  # it may be a call that came before: what it says is known when it ends
         block.call_id = self._call_ids.claim(wire_id)
-        further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
-        if further.get("caller") == _MODEL_ITSELF:
-            del further["caller"]
-        self._writer.call_start(block.call_id, name, further or None)
+        caller = opened.get("caller")  # no other field is taken back with a call
+        is_other = isinstance(caller, dict) and caller != _MODEL_ITSELF
+        self._writer.call_start(block.call_id, name, {"caller": caller} if is_other else None)
 
     def _add_to_block(self, index: int, delta: _Delta, data: bytes) -> None:
         if index not in self._blocks:
@@ -315,7 +328,7 @@ class Decoder:
             case "signature_delta" if delta.signature is not None:
                 block.signature = delta.signature
             case "citations_delta":
-                block.citations.append(required_object(_BODY.read(data), "delta").get("citation"))
+                block.citations += objects_of([required_object(_BODY.read(data), "delta").get("citation")])
             case "compaction_delta":
                 further = required_object(_BODY.read(data), "delta")
                 block.opened.update({name: further[name] for name in further if name != "type"})
@@ -346,16 +359,17 @@ class Decoder:
                 if block.signature:
                     self._writer.thinking("", index, {"signature": block.signature})
             case "redacted_thinking":
-                self._writer.thinking("", index, {"data": opened.get("data") or ""})
+                self._writer.thinking("", index, {"data": text_of(opened.get("data"))})
             case "tool_use":
                 self._close_call(index, block, written_input, ended)
             case "compaction":
-                summary = opened.get("content")
-                self._writer.item("compaction", opened, summary if isinstance(summary, str) else None)
+                require_types(opened, {"content": (str, NoneType)}, "a compaction")
+                self._writer.item("compaction", opened, opened.get("content"))
             case kind:
                 if written_input:
                     arguments, whole = input_of(written_input)
                     opened, self._cut_input = {**opened, "input": arguments}, self._cut_input or not whole
+                require_types(opened, _ITEM_TYPES, f"a block of type {kind[:40]!r}")
                 self._writer.item(kind, opened)
 
     def _close_call(self, index: int, block: _Block, written: str, ended: bool) -> None:

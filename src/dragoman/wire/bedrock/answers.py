@@ -1,8 +1,8 @@
 """Bedrock Converse: its events or whole answer to deltas. Pure; `requests` writes requests.
 
 `providerData` here, in the wire's own words: text `citations` (and `content` where they came in pieces); thinking
-`signature`, or `redactedContent`; the further fields of a `toolUse`; on the message its `usage` as reported and every
-further field (`trace`, `metrics` …). Content blocks of the provider's own tools are kept whole, as items.
+`signature`, or `redactedContent`; the `type` of a `toolUse` that is not usual; on the message its `usage` as reported
+and every further field (`trace`, `metrics` …). Content blocks of the provider's own tools are kept whole, as items.
 """
 
 import base64
@@ -18,8 +18,9 @@ from ...target import Dialect
 from ...usage import TokenUsage, count_of
 from ..callids import CallIds
 from ..failures import error_from_event, not_an_answer
-from ..lenient import LenientJson, broken, read_object, required_object, text_of
+from ..lenient import LenientJson, broken, objects_of, read_object, require_types, required_object, text_of
 from ..wholeness import Damage, call_problem, finish_of, input_of, lost, worst_word
+from .dialects import IMAGE_FORMATS
 
 __all__ = ["Decoder"]
 
@@ -38,7 +39,10 @@ FINISH_REASONS: dict[str, FinishReason] = {
 _FAILURES = ("exception", "error", "failure")
 _SERVER_TOOL = "server_tool_use"
 _STARTED = frozenset({"toolUse", "toolResult", "image"})  # blocks that have a start event
-_CALL_FIELDS = frozenset({"toolUseId", "name", "input"})
+# What the API asks of the fields of blocks that go back as they came.
+_ITEM_TYPES: dict[str, tuple[type, ...]] = {
+    "toolUseId": (str,), "name": (str,), "input": (dict,), "content": (list,), "status": (str,), "type": (str,),
+}  # fmt: skip
 _CONTENTS = frozenset({"content", "source", "error"})  # of results and pictures
 # `p` is padding, against guessing from the size of a frame.
 _NOT_KEPT = frozenset({"p", "output", "stopReason", "usage"})
@@ -226,7 +230,7 @@ class Decoder:
     def _add_rare(self, block: _Block, index: int, delta: dict[str, Any]) -> None:
         match delta:
             case {"citation": citation}:
-                block.citations.append(citation)
+                block.citations += objects_of([citation])
             case {"toolResult": _} | {"image": _} if any(map(delta.get, _STARTED - {block.kind})):
                 raise lost("a content block went on that had not begun")
             case {"toolResult": [*pieces]}:
@@ -256,10 +260,8 @@ class Decoder:
     def _start_call(self, block: _Block, wire_id: str, tool_name: str) -> None:
         opened = block.opened
         block.call_id = self._call_ids.claim(wire_id)
-        further = {name: opened[name] for name in opened if name not in _CALL_FIELDS}
-        if further.get("type") == "tool_use":  # the default, which the API does not take back
-            del further["type"]
-        self._writer.call_start(block.call_id, tool_name, further or None)
+        kind = text_of(opened.get("type"))  # no other field is taken back with a call, and not the default of this one
+        self._writer.call_start(block.call_id, tool_name, {"type": kind} if kind not in ("", "tool_use") else None)
 
     def _close_call(self, index: int, block: _Block, ended: bool) -> None:
         """Close a call. One with the id of an earlier call is another call (imported models repeat ids) or the same."""
@@ -291,13 +293,13 @@ class Decoder:
             case "toolUse" if opened.get("type") == _SERVER_TOOL:
                 arguments, whole = input_of("".join(block.pieces) or "{}")
                 self._cut_input = self._cut_input or not whole
-                self._writer.item(_SERVER_TOOL, {"toolUse": {**opened, "input": arguments}})
+                self._write_item(_SERVER_TOOL, {"toolUse": {**opened, "input": arguments}})
             case "toolUse":
                 self._close_call(index, block, ended)
             case "toolResult" | "image" if not block.pieces and opened.keys().isdisjoint(_CONTENTS):
                 raise lost("a content block has no content")
             case "toolResult":
-                self._writer.item("toolResult", {"toolResult": opened})
+                self._write_item("toolResult", {"toolResult": opened})
             case "image":
                 source = {"bytes": _joined(block.pieces)} if block.pieces else opened.get("source")
                 self._write_image({**opened, "source": source})
@@ -324,11 +326,10 @@ class Decoder:
             case {"reasoningContent": {"redactedContent": str() as redacted}}:
                 self._writer.thinking("", index, {"redactedContent": redacted})
             case {"citationsContent": dict() as cited}:
-                content = cited.get("content")
-                pieces = [piece for piece in content if isinstance(piece, dict)] if isinstance(content, list) else []
+                pieces = objects_of(cited.get("content"))
                 self._writer.text("".join(text_of(piece.get("text")) for piece in pieces), index)
                 kept = {"content": pieces} if len(pieces) > 1 else {}
-                self._writer.text("", index, {"citations": cited.get("citations") or [], **kept})
+                self._writer.text("", index, {"citations": objects_of(cited.get("citations")), **kept})
             case {"toolUse": dict() as call} if call.get("type") != _SERVER_TOOL:
                 self._open_block(index, "toolUse", call)
                 if call.get("input"):
@@ -338,14 +339,26 @@ class Decoder:
                         self._writer.call_args(opened.call_id, opened.pieces[0])
                 self._close_block(index)
             case {"toolUse": dict()}:
-                self._writer.item(_SERVER_TOOL, block)
+                self._write_item(_SERVER_TOOL, block)
             case {"image": dict() as image}:
                 self._write_image(image)
             case _:
-                self._writer.item(next(iter(block)), block)
+                self._write_item(next(iter(block)), block)
+
+    def _write_item(self, kind: str, block: dict[str, Any]) -> None:
+        """Write a block that goes back as it came: its fields must be of the types that the API takes."""
+        for value in block.values():
+            if not isinstance(value, dict):
+                raise broken("a content block is not an object")
+            require_types(value, _ITEM_TYPES, "a content block")
+            if len(objects_of(value.get("content"))) != len(value.get("content") or ()):
+                raise broken("the content of a content block is not a list of objects")
+        self._writer.item(kind, block)
 
     def _write_image(self, image: dict[str, Any]) -> None:
         mime_type = f"image/{image.get('format') or 'png'}"
+        if mime_type not in IMAGE_FORMATS:
+            raise broken("a picture has a format that the API does not take")
         match image.get("source"):
             case {"bytes": str() as encoded}:
                 is_written = self._writer.image(mime_type=mime_type, data=_decoded(encoded))
@@ -354,7 +367,7 @@ class Decoder:
             case _:  # it says why there is none
                 is_written = False
         if not is_written:
-            self._writer.item("image", {"image": image})
+            self._write_item("image", {"image": image})
 
     # ------------------------------------------------------------ the message
 
