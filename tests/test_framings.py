@@ -110,6 +110,7 @@ def test_events_are_those_of_the_standard_wherever_the_bytes_are_cut(body: bytes
     [
         b"data: a\n\ndata: b\n\n",
         b"data: a\ndata: b\n\n",
+        b"data: a\n\n\n\ndata:b\n\n",
         b"\n\ndata: a\n\n\n\ndata: b\n\n",
         b"event: one\ndata: a\n\nevent: one\ndata: b\n\nevent: two\ndata: c\n\n",
         b": note\n\ndata: a\ndata: b\n\nid: 1\n\n",
@@ -122,6 +123,19 @@ def test_an_event_comes_with_the_bytes_that_complete_it_and_not_later(body: byte
         assert begun == by_the_standard(body[: body[:cut].rfind(b"\n\n") + 2] if b"\n\n" in body[:cut] else b"")
         assert begun + parser.feed(body[cut:]) == by_the_standard(body)
         assert parser.end() == []
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\r", b"\n"])
+def test_a_line_end_that_is_cut_in_two_is_one(end: bytes) -> None:
+    body = b"event: one\ndata: a\ndata: b\n\ndata: c\n\n".replace(b"\n", end)
+    for cut in range(len(body)):
+        assert parse(SseParser, body[:cut], body[cut:]) == [("one", b"a\nb"), ("", b"c")]
+
+
+def test_a_byte_order_mark_after_the_beginning_is_content() -> None:
+    mark = b"\xef\xbb\xbf"
+    assert parse(SseParser, b"data: x", mark + b"y\n\n") == [("", b"x" + mark + b"y")]
+    assert parse(SseParser, mark + b"data: x\n\n", mark + b"data: y\n\n") == [("", b"x")]
 
 
 @pytest.mark.parametrize(("lines", "is_refused"), [(65_536, False), (65_537, True)])

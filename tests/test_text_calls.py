@@ -111,6 +111,9 @@ ANSWERS: dict[str, tuple[str, list[Any]]] = {
     "prose": ("<tool_call>look at the sea</tool_call>", ["<tool_call>look at the sea</tool_call>"]),
     "a thought": (f"<think>Maybe {JSON_CALL}</think>{XML_CALL}", [f"<think>Maybe {JSON_CALL}</think>", AT_SEA]),
     "thoughts in other letters": (f"<THINK >{JSON_CALL}</Think >{XML_CALL}", [f"<THINK >{JSON_CALL}</Think >", AT_SEA]),
+    "thoughts in long words": (
+        f"<thinking>{JSON_CALL}</thinking        >{XML_CALL}", [f"<thinking>{JSON_CALL}</thinking        >", AT_SEA],
+    ),
     "a thought without an end": (f"<thinking\n>{JSON_CALL}", [f"<thinking\n>{JSON_CALL}"]),
     # Closed, and broken: the model is told, the tool is not run.
     "broken json": ('<tool_call>{"name": "look", "arguments": {"at": }}</tool_call>', [("look", None)]),
