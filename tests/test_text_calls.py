@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +27,7 @@ from dragoman import (
     model,
     tool,
 )
-from dragoman.delta import DoneDelta, MessageDelta, StartDelta, TextDelta, ThinkingDelta
+from dragoman.delta import DoneDelta, MessageDelta, StartDelta, TextDelta, ThinkingDelta, ToolCallStartDelta
 from dragoman.stream import Assembly, assemble
 from dragoman.stream.textcalls import TextCallReader
 from dragoman.testing import ReplayedResponse, ReplayTransport
@@ -103,11 +104,27 @@ ANSWERS: dict[str, tuple[str, list[Any]]] = {
     ),
     "lines": ("<function=look><parameter=at>\n a\n\nb \n</parameter></function>", [("look", {"at": " a\n\nb "})]),
     "a backslash": ("<function=look><parameter=at>\\</parameter></function>", [("look", {"at": "\\"})]),
+    "half a character in parameters": (
+        '<tool_call>{"name": "look", "parameters": {"at": "\\ud83d"}}</tool_call>', [("look", {"at": "\ufffd"})],
+    ),
+    "a word for a number": (
+        "<function=look><parameter=times>many</parameter></function>", [("look", {"times": "many"})],
+    ),
     # What is no call.
+    "a number for a name": (
+        '<tool_call>{"name": 3, "arguments": {}}</tool_call>', ['<tool_call>{"name": 3, "arguments": {}}</tool_call>'],
+    ),
+    "an empty name": (
+        '<tool_call>{"name": "", "arguments": 1}</tool_call>', ['<tool_call>{"name": "", "arguments": 1}</tool_call>'],
+    ),
     "no tag": ("a < b, <b>bold</b>, <tool_calls>, <func", ["a < b, <b>bold</b>, <tool_calls>, <func"]),
     "white space": (" \n", [" \n"]),
     "no name": ('<tool_call>{"arguments": {}}</tool_call>', ['<tool_call>{"arguments": {}}</tool_call>']),
     "no content": ("<tool_call></tool_call>", ["<tool_call></tool_call>"]),
+    "no parameters, then a call": (f"<function=look>\n</function>{JSON_CALL}", [("look", {}), AT_SEA]),
+    "prose, then a call": (
+        f'<tool_call>X says "hi</tool_call>{JSON_CALL}', ['<tool_call>X says "hi</tool_call>', AT_SEA],
+    ),
     "prose": ("<tool_call>look at the sea</tool_call>", ["<tool_call>look at the sea</tool_call>"]),
     "a thought": (f"<think>Maybe {JSON_CALL}</think>{XML_CALL}", [f"<think>Maybe {JSON_CALL}</think>", AT_SEA]),
     "thoughts in other letters": (f"<THINK >{JSON_CALL}</Think >{XML_CALL}", [f"<THINK >{JSON_CALL}</Think >", AT_SEA]),
@@ -128,6 +145,9 @@ ANSWERS: dict[str, tuple[str, list[Any]]] = {
         [("look", None), " c</parameter></function>"],
     ),
     "no arguments": ('<tool_call>{"name": "look"}</tool_call>', [("look", None)]),
+    "no arguments beside half a character": (
+        '<tool_call>{"name": "look", "x": "\\ud83d"}</tool_call>', [("look", None)],
+    ),
     "two names": ('<tool_call>{"name": "wait", "name": "look", "arguments": {}}</tool_call>', [("look", None)]),
     "arguments twice": ('<tool_call>{"name": "look", "arguments": {}, "parameters": {}}</tool_call>', [("look", None)]),
     "no object": ('<tool_call>{"name": "look", "arguments": [1]}</tool_call>', [("look", None)]),
@@ -145,6 +165,21 @@ def test_it_is_the_same_wherever_the_text_is_cut(text: str, parts: list[Any]) ->
     assert said(read(text)) == parts
     for cut in range(1, len(text)):
         assert said(read([text[:cut], text[cut:]])) == parts
+
+
+# A tag that no end closes, or whose end belongs to a value, takes in what follows it.
+OPEN = {
+    *("a thought without an end", "an open string", "an open parameter", "an open function", "a call in a value"),
+    "an open function of JSON",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in ANSWERS if name not in OPEN])
+def test_a_tag_ends_where_it_closes_so_that_a_call_after_it_is_found(name: str) -> None:
+    text, parts = ANSWERS[name]
+    calls = [part for part in parts if isinstance(part, tuple)]
+    found = [part for part in said(read([f"{text}|{JSON_CALL}"])) if isinstance(part, tuple)]
+    assert found == [*calls, AT_SEA]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +259,65 @@ def test_other_content_inside_a_tag_leaves_it_text() -> None:
     assembly = assemble(TextCallReader([LOOK]).take(deltas))
     assert assembly.message is not None
     assert assembly.message.parts == (Text(first), Thinking("Hm."), Text(second))
+
+
+def read_deltas(*deltas: MessageDelta) -> Assembly:
+    reader = TextCallReader([LOOK])
+    end = DoneDelta("r", len(deltas) + 1, None, FinishReason.STOP, "stop")
+    return assemble([delta for each in (StartDelta("r", 0, None), *deltas, end) for delta in reader.take([each])])
+
+
+def test_a_tag_that_goes_on_in_another_part_is_text() -> None:
+    first, second = JSON_CALL[:30], JSON_CALL[30:]
+    assert said(read_deltas(TextDelta("r", 1, None, first, 0), TextDelta("r", 2, None, second, 1))) == [first, second]
+    assert said(read_deltas(TextDelta("r", 1, None, first, 0), TextDelta("r", 2, None, second, 0))) == [AT_SEA]
+
+
+@pytest.mark.parametrize("text", ["a", "a <", "a <b", " "])
+def test_provider_data_end_a_text_and_no_word_is_said_twice(text: str) -> None:
+    for before in ("", "said "):
+        pieces = [TextDelta("r", 1, None, before)] if before else []
+        signed = TextDelta("r", 2, None, text, provider_data={"id": 1})
+        message = read_deltas(*pieces, signed, TextDelta("r", 3, None, "after")).message
+        assert message is not None
+        assert message.parts == (Text(before + text, provider_data={"id": 1}), Text("after"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "parts"),
+    [
+        ("said", JSON_CALL, ["said", AT_SEA]),
+        ("<think>", JSON_CALL, ["<think>", AT_SEA]),
+        (JSON_CALL, f"\n{JSON_CALL}", [AT_SEA, AT_SEA]),
+        (JSON_CALL, "\n", [AT_SEA]),
+        (f"{JSON_CALL} said", "\n", [AT_SEA, " said", "\n"]),
+        ("said", "\n", ["said", "\n"]),
+    ],
+)
+def test_a_thought_between_two_texts_ends_the_first(before: str, after: str, parts: list[Any]) -> None:
+    thought = ThinkingDelta("r", 2, None, "hm")
+    message = read_deltas(TextDelta("r", 1, None, before), thought, TextDelta("r", 3, None, after)).message
+    assert message is not None
+    spoken = [part for part in message.parts if not isinstance(part, Thinking)]
+    assert [part.text if isinstance(part, Text) else named(part) for part in spoken] == parts
+
+
+def test_the_deltas_of_a_call_have_the_place_of_the_text_that_ended_its_tag() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    reader = TextCallReader([LOOK])
+    texts = [TextDelta("r", seq, now, JSON_CALL, provider_raw={"event": seq}) for seq in (1, 2)]
+    deltas = reader.take([StartDelta("r", 0, None), *texts]) + reader.close()
+    assert [delta.kind for delta in deltas[1:]] == [
+        *("tool_call_start", "tool_call_args", "tool_call_start", "tool_call_args"),
+        *("tool_call_end", "tool_call_end"),
+    ]
+    assert [delta.provider_raw for delta in deltas[1:]] == [{"event": seq} for seq in (1, 1, 2, 2, 2, 2)]
+    assert [delta.seq for delta in deltas] == list(range(7))
+    assert {delta.timestamp for delta in deltas[1:]} == {now}
+    assert [delta.tool_call_id for delta in deltas if isinstance(delta, ToolCallStartDelta)] == [
+        "text_call_0",
+        "text_call_1",
+    ]
 
 
 def test_a_parameter_that_is_given_twice_is_told() -> None:

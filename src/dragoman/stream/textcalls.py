@@ -122,7 +122,7 @@ class TextCallReader:
         self._last = delta
         text = delta.text_delta
         is_open = self._tag is not None or self._thinking or self._held or self._gap is not None
-        if not is_open and "<" not in text and delta.provider_data is None:
+        if not is_open and "<" not in text:
             self._put(delta)
             return
         self._read(text)
