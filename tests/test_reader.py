@@ -1,4 +1,4 @@
-"""The reader of responses: how much it takes, and the wire events that deltas carry if they are asked for."""
+"""The reader of responses: how much it takes, how it fails, the wire events that deltas carry; the deltas' numbers."""
 
 import json
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import ErrorCode, InvalidValue, MessageDelta, ModelError
+from dragoman import ErrorCode, FinishReason, InvalidValue, MessageDelta, ModelError, TokenUsage
 from dragoman.delta import DoneDelta, ErrorDelta, StartDelta, TextDelta
 from dragoman.stream import ResponseReader, WireEvent
 from dragoman.stream.reader import TypedJson
+from dragoman.stream.writer import DeltaWriter
 from dragoman.wire import find_codec, find_dialect
 
 MEBIBYTE = 1 << 20
@@ -248,3 +249,29 @@ def test_events_that_are_not_known_are_counted_also_where_deltas_carry_their_eve
         reader = reader_of(STREAM, provider="anthropic", raw=raw)
         reader.feed(b'event: later\ndata: {"type": "later"}\n\n')
         assert reader.unknown_events == 1
+
+
+# ---------------------------------------------------------------- the writer of deltas
+
+
+def test_the_writer_numbers_deltas_of_every_kind_without_a_gap() -> None:
+    writer = DeltaWriter("r")
+    writer.start()
+    writer.start("again")  # written once
+    writer.text("a")
+    writer.thinking("b")
+    writer.call_start("c", "look")
+    writer.call_args("c", "{}")
+    writer.call_end("c")
+    assert writer.image(mime_type="image/png", data=b"x")
+    assert not writer.image(mime_type="image/png", data=b"")
+    writer.item("search", {})
+    writer.usage(TokenUsage(input_tokens=1))
+    assert len(writer) == 9
+    writer.done(FinishReason.STOP, "stop")
+    writer.error(ModelError("late"))
+    deltas = writer.take()
+    assert [delta.seq for delta in deltas] == list(range(11))
+    assert deltas[0] == StartDelta("r", 0, None, "", "")
+    assert {delta.run_id for delta in deltas} == {"r"}
+    assert writer.take() == []
