@@ -42,6 +42,36 @@ def results_of(entries: Any) -> list[tuple[str, ToolExecutionStatus, ErrorCode |
     ]
 
 
+def request_with(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a request of pydantic-ai with an item."""
+    return {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ["See", item]}]}
+
+
+@pytest.mark.parametrize(
+    ("item", "made"),
+    [
+        ({"kind": "binary", "data": "JVBERi0=", "media_type": "application/pdf"}, "e86519"),
+        ({"kind": "document-url", "url": "https://x/a.pdf", "media_type": "application/pdf"}, "558a6d"),
+        ({"kind": "uploaded-file", "file_id": "file-1", "media_type": "application/pdf"}, "c86d26"),
+    ],
+)
+def test_an_identifier_that_the_program_gave_a_file_is_its_name(item: dict[str, Any], made: str) -> None:
+    imported = import_pydantic_ai([request_with({**item, "identifier": "report-1"})])
+    file = imported.messages[0].parts[1]
+    assert isinstance(file, FileRef)
+    assert (file.name, imported.warnings) == ("report-1", ())
+    unnamed = import_pydantic_ai([request_with({**item, "identifier": made})])
+    file = unnamed.messages[0].parts[1]
+    assert isinstance(file, FileRef)
+    assert (file.name, unnamed.warnings) == (None, ())
+
+
+def test_an_identifier_of_a_picture_is_warned_of() -> None:
+    picture = {"kind": "binary", "data": PIXEL, "media_type": "image/png", "identifier": "logo"}
+    (warning,) = import_pydantic_ai([request_with(picture)]).warnings
+    assert warning.endswith("'identifier' is not carried over")
+
+
 # ---------------------------------------------------------------- Vercel's AI SDK
 
 
@@ -236,11 +266,68 @@ def test_a_call_stands_once_whether_langchain_lists_it_once_or_twice() -> None:
         ({"type": "image", "file_id": "file_1"}, FileRef(file_id="file_1")),
         ({"type": "text-plain", "text": "hi", "mime_type": "text/plain"}, FileRef(data=b"hi", mime_type="text/plain")),
         ({"type": "image_url", "image_url": "https://x/a.png"}, Image(url="https://x/a.png")),
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+            Image(mime_type="image/png", data=PNG),
+        ),
+        (
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}, "title": "a"},
+            FileRef(data=b"hi", mime_type="text/plain", name="a"),
+        ),
+        (
+            {"type": "document", "source": {"type": "url", "url": "https://x/a.pdf"}},
+            FileRef(url="https://x/a.pdf", mime_type="application/pdf"),
+        ),
+        ({"type": "file", "file": {"file_id": "file_1"}}, FileRef(file_id="file_1")),
+        (
+            {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "a.pdf"}},
+            FileRef(data=b"%PDF-", mime_type="application/pdf", name="a.pdf"),
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}},
+            FileRef(data=b"ABC", mime_type="audio/wav"),
+        ),
+        ({"type": "media", "mime_type": "video/mp4", "data": "QUJD"}, FileRef(data=b"ABC", mime_type="video/mp4")),
     ],
 )
 def test_langchain_media_in_their_other_forms(block: dict[str, Any], part: Image | FileRef) -> None:
     (message,) = import_langchain([{"type": "human", "data": {"content": ["Look.", block]}}]).messages
     assert message.parts == (Text("Look."), part)
+
+
+def test_langchain_blocks_of_providers_are_read_in_results_too() -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    call = {"type": "ai", "data": {"content": "", "tool_calls": [{"name": "f", "args": {}, "id": "a1"}]}}
+    imported = import_langchain([call, {"type": "tool", "data": {"content": [picture], "tool_call_id": "a1"}}])
+    assert imported.messages[1].parts == (ToolResult("a1", (Image(mime_type="image/png", data=PNG),)),)
+    assert imported.warnings == ()
+
+
+def test_no_field_of_a_langchain_message_is_lost_without_a_word() -> None:
+    calls = [{"name": "f", "args": {}, "id": "a1"}, {"name": "g", "args": {}, "id": "a2"}]
+    said = {"model_provider": "openai", "model_name": "gpt-4.1"}
+    ids = {"id": "tool-id", "name": "other", "additional_kwargs": {"x": 1}, "response_metadata": {"y": 2}}
+    imported = import_langchain(
+        [
+            {"type": "system", "data": {"content": "Be brief.", "id": "system-id", "name": "boss"}},
+            {"type": "human", "data": {"content": "Go.", "id": "human-id"}},
+            {"type": "ai", "data": {"content": "", "tool_calls": calls, "id": "ai-id", "response_metadata": said}},
+            {"type": "tool", "data": {"content": "r", "tool_call_id": "a1", "artifact": [1], **ids}},
+            {"type": "tool", "data": {"content": "s", "tool_call_id": "a2", "id": "second-id"}},
+        ]
+    )
+    extras = [message.meta.extra["langchain"] for message in imported.messages if message.meta and message.meta.extra]
+    assert extras == [
+        {"id": "human-id"},
+        {"id": "ai-id", "response_metadata": {"model_provider": "openai"}},
+        ids,
+        {"id": "second-id"},
+    ]
+    left_out = [("messages[0].data", "id"), ("messages[0].data", "name"), ("messages[3].data", "artifact")]
+    assert set(imported.warnings) == {f"{where}: {name!r} is not carried over" for where, name in left_out}
+    state = recorded(imported)
+    (results,) = [entry for entry in state.entries if isinstance(entry, ToolResultsEntry)]
+    assert results.metadata["langchain"] == {"a1": ids, "a2": {"id": "second-id"}}
 
 
 def test_langchain_answers_in_the_forms_of_its_many_providers() -> None:

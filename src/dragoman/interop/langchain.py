@@ -23,8 +23,10 @@ from ..message import (
     ToolResult,
 )
 from ..usage import TokenUsage
+from ..wire.anthropic.requests import read_block as read_anthropic_block
 from ..wire.drafts import Draft, Imported
 from ..wire.media import decoded, media_by_url, media_of_bytes, stored_file
+from ..wire.openai_chat.requests import read_part as read_chat_part
 from ..wire.reading import JsonSource, Node, reading, require_new_id, take_json
 
 __all__ = ["import_langchain"]
@@ -54,7 +56,7 @@ _KNOWN_FIELDS = frozenset(
 )
 _SKIPPED = ("type", "example", "tool_call_chunks", "chunk_position")
 _CALL_FIELDS = ("name", "args", "input", "arguments", "partial_json", "index", "extras", "id", "error", "status")
-_KNOWN_METADATA = frozenset({"model_name", "model", "model_provider", "finish_reason", "stop_reason"})
+_KNOWN_METADATA = frozenset({"model_name", "model", "finish_reason", "stop_reason"})
 _KNOWN_KWARGS = frozenset({"tool_calls", "function_call", "reasoning_content", "refusal"})
 
 
@@ -69,21 +71,20 @@ def import_langchain(messages: JsonSource) -> Imported:
             kind = _ROLES.get(data.text_in("role").lower(), "human")
         match kind:
             case "system":
-                data.skip(*_SKIPPED, "name", "id", "role")
+                data.skip(*_SKIPPED, "role")
                 draft.add_system("\n\n".join(part.text for part in _user_parts(data, draft) if isinstance(part, Text)))
             case "human":
                 draft.add(Role.USER, list(_user_parts(data, draft)), extra=_own_fields(data, draft))
             case "ai":
                 draft.messages.append(_read_answer(data, draft, called))
             case "tool":
-                data.skip(*_SKIPPED, "name", "id")
                 failed = data.text_if("status") == "error"
-                draft.add_result(ToolResult(data.name_in("tool_call_id"), _result_content(data, draft), failed))
+                result = ToolResult(data.name_in("tool_call_id"), _result_content(data, draft), failed)
+                draft.add_result(result, extra=_result_fields(data, draft))
             case "function":
-                data.skip(*_SKIPPED, "id")
                 name = data.name_in("name")
-                call_id = called.pop(name, f"function_{name}")
-                draft.add_result(ToolResult(call_id, _result_content(data, draft)))
+                result = ToolResult(called.pop(name, f"function_{name}"), _result_content(data, draft))
+                draft.add_result(result, extra=_result_fields(data, draft))
             case "remove":
                 data.skip(*_SKIPPED, "id", "content")
                 draft.notes.add(node.where, "an order to remove a message is left out")
@@ -107,10 +108,18 @@ def _kind_of(name: str) -> str:
     return name.removesuffix("Chunk").removesuffix("Message").lower()
 
 
-def _own_fields(data: Node, draft: Draft) -> dict[str, Any] | None:
+def _result_fields(data: Node, draft: Draft) -> dict[str, Any] | None:
+    """The fields beside a result: its id, the name that it gives its tool, what a provider said of it."""
+    if data.has("artifact"):
+        draft.notes.add(data.where, "'artifact' is not carried over")
+    return _own_fields(data, draft)
+
+
+def _own_fields(data: Node, draft: Draft, known: frozenset[str] = frozenset()) -> dict[str, Any] | None:
+    """The fields that a message here does not have; `known` are those of `response_metadata` that were read."""
     rest = data.rest(_KNOWN_FIELDS)
-    for name, known in (("response_metadata", _KNOWN_METADATA), ("additional_kwargs", _KNOWN_KWARGS)):
-        if inner := data.child_if(name).rest(known):
+    for name, read in (("response_metadata", known), ("additional_kwargs", _KNOWN_KWARGS)):
+        if inner := data.child_if(name).rest(read):
             rest[name] = inner
     return {draft.form: rest} if rest else None
 
@@ -145,6 +154,12 @@ def _user_part(block: Node, draft: Draft) -> ResultPart:
     if kind == "image_url":
         source = block.child("image_url")
         return media_by_url(source if isinstance(source.value, str) else source.child("url"), "image/*")
+    if kind in ("image", "document") and isinstance(block.get("source"), dict):
+        return read_anthropic_block(block, draft)
+    if kind == "input_audio" or (kind == "file" and isinstance(block.get("file"), dict)):
+        return read_chat_part(block, draft)
+    if kind == "media" and isinstance(block.get("data"), str):  # of LangChain's package for Google
+        return media_of_bytes(decoded(block.child("data")), block.text_if("mime_type"), None, block.where)
     return _read_media(block, kind) or draft.unshown(block, kind)
 
 
@@ -281,7 +296,7 @@ def _meta(data: Node, parts: list[Part], draft: Draft) -> MessageMeta | None:
         invocation=invocation,
         model_id=model,
         parse_failures=failures or None,
-        extra=_own_fields(data, draft),
+        extra=_own_fields(data, draft, _KNOWN_METADATA | ({"model_provider"} if invocation is not None else set())),
     )
     return None if meta == MessageMeta() else meta
 

@@ -66,8 +66,9 @@ def plan_import(state: AgentState, imported: Imported, *, leave_open: bool = Fal
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """A result, and the message that holds it."""
+    """A result, and the message that holds it, with its index."""
 
+    index: int
     message: Message
     result: ToolResult
 
@@ -109,7 +110,7 @@ class _Planner:
                 if call is None:
                     self.notes.add(_path(index), "a result that answers no open call is left out")
                     continue
-                self._answers[call] = _Answer(message, part)
+                self._answers[call] = _Answer(index, message, part)
                 if call[0] != spoken:
                     self.notes.add(_path(index), "a result that came after other messages is put right after its call")
 
@@ -181,10 +182,10 @@ class _Planner:
         for request in requests:
             if request.arguments is not None and codes[request.tool_call_id] in NEEDS_START:
                 self.entries.append(ToolStartedEntry(request.tool_call_id, request.tool_name))
-        given = [answer.message for answer in answers if answer is not None]
-        times = [message.timestamp for message in given if message.timestamp is not None]
-        metadata = Metadata.of(_said_at(max(times, default=None)))
-        run_id = given[-1].run_id if given else ""
+        given = [answer for answer in answers if answer is not None]
+        times = [answer.message.timestamp for answer in given if answer.message.timestamp is not None]
+        metadata = self._metadata(given[-1].index if given else 0, _fields_of(given), max(times, default=None))
+        run_id = given[-1].message.run_id if given else ""
         self.entries.append(ToolResultsEntry(tuple(results), run_id=run_id, metadata=metadata))
 
 
@@ -196,6 +197,16 @@ def _result(request: ToolCall, answer: _Answer | None) -> HistoryToolCallResult 
         code = ErrorCode.INVALID_ARGUMENTS
     result = replace(answer.result, tool_call_id=request.tool_call_id)
     return HistoryToolCallResult.of_result(result, request.tool_name, error_code=code)
+
+
+def _fields_of(answers: list[_Answer]) -> dict[str, Any]:
+    """The fields that other formats have beside results: by the name of the format, then by the id of the call."""
+    found: dict[str, Any] = {}
+    for answer in answers:
+        for form, fields in ((answer.message.meta.extra if answer.message.meta else None) or {}).items():
+            if form != ERROR_CODE_KEY:
+                found.setdefault(form, {})[answer.result.tool_call_id] = fields
+    return found
 
 
 def _error_code(message: Message) -> ErrorCode | None:

@@ -1,7 +1,10 @@
 """pydantic-ai messages, as `ModelMessagesTypeAdapter.dump_json` writes them, to messages here."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from .._jsontext import encode_json
 from ..context import INJECTED_KEY
@@ -9,6 +12,7 @@ from ..errors import ErrorCode, UnreadableData
 from ..message import (
     FileRef,
     FinishReason,
+    Image,
     Message,
     MessageMeta,
     ModelInvocationDescriptor,
@@ -177,18 +181,34 @@ def _read_item(node: Node, draft: Draft) -> ResultPart:
         return Text(node.value)
     kind = node.text_in("kind")
     mime_type = node.text_if("media_type")
-    node.skip("identifier")
     match kind:
         case "text-content" | "structured-content":
             return Text(node.text_in("content"))
         case "binary":
-            return media_of_bytes(decoded(node.child("data")), mime_type, None, node.where)
+            data = decoded(node.child("data"))
+            return _named(node, media_of_bytes(data, mime_type, None, node.where), data)
         case "uploaded-file":
-            return stored_file(node.child("file_id"), mime_type)
+            file = stored_file(node.child("file_id"), mime_type)
+            return _named(node, file, node.text_in("file_id").encode("utf-8", "replace"))
         case _ if kind in _URLS:
-            return media_by_url(node.child("url"), mime_type or _URLS[kind])
+            found = media_by_url(node.child("url"), mime_type or _URLS[kind])
+            return _named(node, found, node.text_in("url").encode("utf-8", "replace"))
         case _:
             return draft.unshown(node, kind)
+
+
+def _named(node: Node, part: Image | FileRef, hashed: bytes) -> Image | FileRef:
+    """The file with its identifier as its name. A picture has no name: the import warns of its identifier.
+
+    pydantic-ai makes an identifier of a hash where the program gave none; that one says nothing.
+    """
+    is_made = node.value.get("identifier") == hashlib.sha1(hashed, usedforsecurity=False).hexdigest()[:6]
+    if is_made:
+        node.skip("identifier")
+    elif isinstance(part, FileRef) and (name := node.text_if("identifier")):
+        with reading(node.where):
+            return replace(part, name=name)
+    return part
 
 
 # ---------------------------------------------------------------- responses

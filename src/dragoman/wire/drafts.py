@@ -59,11 +59,12 @@ class Draft:
         *,
         timestamp: datetime | None = None,
         error_code: ErrorCode | None = None,
+        extra: dict[str, Any] | None = None,
         run_id: str = "",
     ) -> None:
-        """Add the result of a call."""
-        extra = {ERROR_CODE_KEY: error_code.value} if error_code is not None else None
-        self.add(Role.TOOL, [result], timestamp=timestamp, extra=extra, run_id=run_id)
+        """Add the result of a call; `extra` as in `add`."""
+        code = {ERROR_CODE_KEY: error_code.value} if error_code is not None else {}
+        self.add(Role.TOOL, [result], timestamp=timestamp, extra={**(extra or {}), **code} or None, run_id=run_id)
 
     def own_fields(self, node: Node, known: frozenset[str]) -> dict[str, Any] | None:
         """Return the fields beside the known ones, under the name of the format."""

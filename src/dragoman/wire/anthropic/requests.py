@@ -37,7 +37,7 @@ from ..stored_answers import invocation_of, read_answer
 from ..turns import Turns, read_back
 from .dialects import IMAGE_TYPES, SPECIFICATION, AnthropicDialect
 
-__all__ = ["Encoder", "import_anthropic"]
+__all__ = ["Encoder", "import_anthropic", "read_block"]
 
 # Our word for a hosted tool -> a type of it that every current model takes, and the one name that it may have.
 HOSTED_TOOLS: dict[str, tuple[str, str]] = {
@@ -335,7 +335,7 @@ def _read_user(node: Node, draft: Draft) -> None:
         if block.text_in("type") == "tool_result":
             _read_result(block, draft)
         else:
-            said.append(_read_block(block, draft))
+            said.append(read_block(block, draft))
     if said:
         draft.add(Role.USER, list(said), extra=draft.own_fields(node, _USER_FIELDS))
 
@@ -344,13 +344,14 @@ def _read_result(node: Node, draft: Draft) -> None:
     content = node.child("content")
     said: str | tuple[ResultPart, ...] = "" if content.value is None else ()
     if isinstance(content.value, list):
-        said = tuple(_read_block(block, draft) for block in content.each())
+        said = tuple(read_block(block, draft) for block in content.each())
     elif content.value is not None:
         said = content.text()
     draft.add_result(ToolResult(node.name_in("tool_use_id"), said, is_error=node.flag_in("is_error")))
 
 
-def _read_block(node: Node, draft: Draft) -> ResultPart:
+def read_block(node: Node, draft: Draft) -> ResultPart:
+    """Return the part that a content block of a user turn or a result holds."""
     match node.text_in("type"):
         case "text":
             return Text(node.text_in("text"))

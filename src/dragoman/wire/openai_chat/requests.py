@@ -49,7 +49,7 @@ from ..turns import as_json, read_back
 from .dialects import AUDIO_FORMATS, SPECIFICATION, ChatDialect, MediaForm
 from .text_calls import describe_tools, write_calls, write_result
 
-__all__ = ["Encoder", "import_openai_chat"]
+__all__ = ["Encoder", "import_openai_chat", "read_part"]
 
 CACHE_BREAKPOINTS = 4
 _SIGNATURES = ("extra_content", "thought_signature")
@@ -465,7 +465,7 @@ def _read_text(node: Node) -> str:
 
 def _read_content(node: Node, draft: Draft) -> str | tuple[ResultPart, ...]:
     if isinstance(node.value, list):
-        return tuple(_read_part(part, draft) for part in node.each())
+        return tuple(read_part(part, draft) for part in node.each())
     return "" if node.value is None else node.text()
 
 
@@ -474,7 +474,8 @@ def _read_user(node: Node, draft: Draft) -> tuple[ResultPart, ...]:
     return (Text(content),) if isinstance(content, str) else content
 
 
-def _read_part(node: Node, draft: Draft) -> ResultPart:
+def read_part(node: Node, draft: Draft) -> ResultPart:
+    """Return the part that a content part of a user turn or a result holds."""
     match node.text_in("type"):
         case "text":
             return Text(node.text_in("text"))
