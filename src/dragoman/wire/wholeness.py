@@ -20,6 +20,7 @@ __all__ = [
     "finish_of",
     "input_of",
     "lost",
+    "require_unfinished",
     "says_the_same",
     "worst_word",
 ]
@@ -57,6 +58,12 @@ def lost(what: str) -> ModelError:
 def contradicted(what: str) -> ModelError:
     """Return the error for an answer that says two different things where it repeats one."""
     return ModelError(f"the answer contradicts itself: {what}", code=ErrorCode.PROTOCOL_VIOLATION)
+
+
+def require_unfinished(word: str | None) -> None:
+    """Raise ModelError where a tool call begins after the word with which the provider finished the answer."""
+    if word:
+        raise contradicted(f"a tool call came after the answer had finished with {word[:40]!r}")
 
 
 class Damage:

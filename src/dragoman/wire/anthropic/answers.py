@@ -31,7 +31,17 @@ from ..lenient import (
     required_object,
     text_of,
 )
-from ..wholeness import Damage, call_problem, contradicted, finish_of, input_of, lost, says_the_same, worst_word
+from ..wholeness import (
+    Damage,
+    call_problem,
+    contradicted,
+    finish_of,
+    input_of,
+    lost,
+    require_unfinished,
+    says_the_same,
+    worst_word,
+)
 
 __all__ = ["Decoder"]
 
@@ -131,7 +141,7 @@ class Decoder:
     """Events of one answer → deltas. `message_stop` is the finish; an answer without it was cut."""
 
     __slots__ = (
-        "_blocks", "_call_ids", "_cut_input", "_damage", "_message_data", "_message_id", "_opened", "_reason",
+        "_blocks", "_call_ids", "_cut_input", "_damage", "_message_data", "_opened", "_reason",
         "_speaking", "_spoke", "_usage", "_writer", "unknown_events",
     )  # fmt: skip
 
@@ -143,7 +153,6 @@ class Decoder:
         self._damage = Damage()
         self._call_ids = CallIds()
         self._cut_input = False  # whether the input of a server tool does not parse
-        self._message_id = ""
         self._spoke = False
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
@@ -255,11 +264,10 @@ class Decoder:
         self._damage.add(index)
 
     def _begin(self, message: dict[str, Any]) -> None:
-        """Take the first event. Kimi repeats it. One with another id is a second try after a broken first."""
-        message_id, repeated = text_of(message.get("id")), self._writer.started
-        if repeated and self._spoke and message_id != self._message_id:
+        """Take the first event. Kimi repeats it at once. One after content is a second try after a broken first."""
+        repeated = self._writer.started
+        if repeated and self._spoke:
             raise ModelError("another message began before this one had ended", code=ErrorCode.STREAM_TRUNCATED)
-        self._message_id = message_id
         self._start(message)
         content = message.get("content")
         if not repeated and isinstance(content, list):  # what code execution did before it called a tool
@@ -298,6 +306,7 @@ class Decoder:
         if not name:
             raise broken("a tool_use block has no name")
         wire_id = text_of(opened.get("id"))
+        require_unfinished(self._reason)
         if self._call_ids.has(wire_id):
             return  # it may be a call that came before: what it says is known when it ends
         block.call_id = self._call_ids.claim(wire_id)

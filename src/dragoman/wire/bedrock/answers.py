@@ -19,7 +19,7 @@ from ...usage import TokenUsage, count_of
 from ..callids import CallIds
 from ..failures import error_from_event, not_an_answer
 from ..lenient import LenientJson, broken, objects_of, read_object, require_types, required_object, text_of
-from ..wholeness import Damage, call_problem, finish_of, input_of, lost, worst_word
+from ..wholeness import Damage, call_problem, finish_of, input_of, lost, require_unfinished, worst_word
 from .dialects import IMAGE_FORMATS
 
 __all__ = ["Decoder"]
@@ -254,6 +254,7 @@ class Decoder:
         wire_id, tool_name = text_of(block.opened.get("toolUseId")), text_of(block.opened.get("name"))
         if not wire_id or not tool_name:
             raise broken("a toolUse block has no id or no name")
+        require_unfinished(self._reason)
         if not self._call_ids.has(wire_id):  # else it may be a call that came before, which is known when it ends
             self._start_call(block, wire_id, tool_name)
 

@@ -27,7 +27,7 @@ from ..failures import (
     not_an_answer,
 )
 from ..lenient import broken, decode_unlabelled, repaired
-from ..wholeness import call_problem, finish_of, lost, worst_word
+from ..wholeness import call_problem, finish_of, lost, require_unfinished, worst_word
 from .arguments import FunctionCall, StreamedCall
 from .dialects import GeminiDialect
 
@@ -335,6 +335,7 @@ class Decoder:
         """Write a call that is whole, or keep one that comes in pieces. A call that is sent again is skipped."""
         if not call.name:
             raise lost("a function call has no name")
+        require_unfinished(self._reason)
         arguments = "" if call.args is None else encode_json(call.args).decode()
         if call.id and self._call_ids.has(call.id):
             self._call_ids.require_repeat(call.id, call.name, arguments)

@@ -19,7 +19,7 @@ from ...stream import DeltaWriter, TypedJson, WireEvent
 from ...usage import TokenUsage, count_of
 from ..failures import error_from_event, error_from_words, error_words, not_an_answer
 from ..lenient import UNREADABLE, LenientJson, decode_unlabelled, read_object, text_of
-from ..wholeness import WHOLE_FINISHES, contradicted, finish_of, worst_word
+from ..wholeness import WHOLE_FINISHES, contradicted, finish_of, require_unfinished, worst_word
 from .calls import CalledFunction, CallPiece, FurtherPiece, ToolCallJoiner
 from .dialects import ChatDialect
 from .thinking import ReasoningDetails
@@ -356,6 +356,8 @@ class Decoder:
             if content:
                 self._add_content([content] if isinstance(content, str) else content)
             if delta.tool_calls:
+                if self._reason and _reason_of(self._reason) is not FinishReason.TOOL_CALLS:
+                    require_unfinished(self._reason)
                 self._close_part("")
                 self._listed = True
                 self._calls.add(delta.tool_calls, are_whole=choice.delta is None)

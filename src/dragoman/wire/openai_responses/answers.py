@@ -102,13 +102,14 @@ class Decoder:
     """Events of one answer → deltas. The response's own last event is the finish; an answer without it was cut."""
 
     __slots__ = (
-        "_by_id", "_by_index", "_by_kind", "_call_ids", "_items", "_live", "_orders", "_parts", "_refused", "_same_ids",
-        "_waiting", "_writer", "unknown_events",
+        "_by_id", "_by_index", "_by_kind", "_call_ids", "_items", "_live", "_orders", "_parts", "_refused",
+        "_response_id", "_same_ids", "_waiting", "_writer", "unknown_events",
     )  # fmt: skip
 
     def __init__(self, writer: DeltaWriter, dialect: ResponsesDialect) -> None:
         self._writer = writer
-        # vLLM makes up another call id each time that it sends a call: only hosts that store items keep their ids.
+        # vLLM makes up another call id each time that it sends a call, and gateways another response id at the end:
+        # only hosts that store items keep their ids.
         self._same_ids = dialect.store
         self._items: list[OutputItem] = []
         self._waiting: list[tuple[int, OutputItem]] = []  # a heap: items that wait for another's text, by their number
@@ -120,6 +121,7 @@ class Decoder:
         self._parts = 0
         self._orders = 0
         self._refused = False
+        self._response_id = ""
         self.unknown_events = 0
 
     def decode(self, events: Sequence[WireEvent]) -> None:
@@ -210,7 +212,11 @@ class Decoder:
     # -- items
 
     def _start(self, response: dict[str, Any]) -> None:
-        self._writer.start(text_in(response, "model"), text_in(response, "id"))
+        response_id = text_in(response, "id")
+        if self._same_ids and self._response_id and response_id not in ("", self._response_id):
+            raise contradicted("an event belongs to another response than the first one")
+        self._response_id = self._response_id or response_id
+        self._writer.start(text_in(response, "model"), response_id)
 
     def _find(self, item_id: str | None, index: int | None, kind: str) -> OutputItem | None:
         """Items are known by their id; gateways that change ids between events keep the index.
