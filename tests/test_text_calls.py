@@ -122,6 +122,9 @@ ANSWERS: dict[str, tuple[str, list[Any]]] = {
     "no name": ('<tool_call>{"arguments": {}}</tool_call>', ['<tool_call>{"arguments": {}}</tool_call>']),
     "no content": ("<tool_call></tool_call>", ["<tool_call></tool_call>"]),
     "no parameters, then a call": (f"<function=look>\n</function>{JSON_CALL}", [("look", {}), AT_SEA]),
+    "a tag that never closes": (
+        "<function=look><parameter=at>sea</parameter> and", ["<function=look><parameter=at>sea</parameter> and"],
+    ),
     "prose, then a call": (
         f'<tool_call>X says "hi</tool_call>{JSON_CALL}', ['<tool_call>X says "hi</tool_call>', AT_SEA],
     ),
@@ -170,7 +173,7 @@ def test_it_is_the_same_wherever_the_text_is_cut(text: str, parts: list[Any]) ->
 # A tag that no end closes, or whose end belongs to a value, takes in what follows it.
 OPEN = {
     *("a thought without an end", "an open string", "an open parameter", "an open function", "a call in a value"),
-    "an open function of JSON",
+    *("an open function of JSON", "a tag that never closes"),
 }
 
 
