@@ -280,7 +280,24 @@ def test_the_cost_is_computed_from_the_catalogues_prices() -> None:
 def test_an_answer_that_used_its_limit_is_cut_where_the_server_does_not_say(
     provider: str, limit: int | None, reason: FinishReason
 ) -> None:
-    # As llama.cpp ends an answer that it cut: with the status of a whole one.
+    _, answer = ask(half_a_story(f"{provider}:m"), max_tokens=limit)
+    assert answer.assembly.error is None
+    assert answer.assembly.finish_reason is reason
+    assert answer.assembly.message.meta.finish_reason is reason
+
+
+@pytest.mark.parametrize(("window", "reason"), [(42, FinishReason.LENGTH), (43, FinishReason.STOP)])
+def test_an_answer_that_fills_a_known_window_is_cut_where_the_server_does_not_say(
+    window: int, reason: FinishReason
+) -> None:
+    name = f"window-{window}"
+    register_model(ModelInfo(provider="llamacpp-responses", model_id=name, context_window=window))
+    _, answer = ask(half_a_story(f"llamacpp-responses:{name}"))
+    assert answer.assembly.finish_reason is reason
+
+
+def half_a_story(name: str) -> Model:
+    """A model whose answer ends as llama.cpp ends one that it cut: with the status of a whole one."""
     said = [{"type": "output_text", "text": "The story of a fox in", "annotations": []}]
     item = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": said}
     ended = {"id": "r", "status": "completed", "output": [item], "usage": {"input_tokens": 30, "output_tokens": 12}}
@@ -291,11 +308,7 @@ def test_an_answer_that_used_its_limit_is_cut_where_the_server_does_not_say(
         {"type": "response.output_item.done", "item": item},
         {"type": "response.completed", "response": ended},
     )
-    asked = model(f"{provider}:m", base_url="http://127.0.0.1:9/v1", api_key="key", transport=replayed(stream))
-    _, answer = ask(asked, max_tokens=limit)
-    assert answer.assembly.error is None
-    assert answer.assembly.finish_reason is reason
-    assert answer.assembly.message.meta.finish_reason is reason
+    return model(name, base_url="http://127.0.0.1:9/v1", api_key="key", transport=replayed(stream))
 
 
 class PiecemealDecoder:

@@ -204,7 +204,12 @@ class Model:
             exchange=exchange,
             request=wire,
             invocation=invocation,
-            rewrite=_rewrites(handed.original_names, info.prices, None if dialect.says_cut else config.max_tokens),
+            rewrite=_rewrites(
+                handed.original_names,
+                info.prices,
+                None if dialect.says_cut else config.max_tokens,
+                None if dialect.says_cut else info.context_window,
+            ),
             invocation_state=invocation_state,
             trace_id=metadata.get("trace_id"),
         )
@@ -387,12 +392,12 @@ def _joined_text(texts: Sequence[Text]) -> str:
 
 
 def _rewrites(
-    names: Mapping[str, str], prices: Prices | None, limit: int | None
+    names: Mapping[str, str], prices: Prices | None, limit: int | None, window: int | None
 ) -> dict[type, Callable[[Any], MessageDelta]]:
     """Return the changes of deltas before the caller gets them, by class.
 
-    Tool names become the caller's own, usage gets its price, and an answer that ends at its limit of tokens gets that
-    finish reason where the vendor does not say so.
+    Tool names become the caller's own, usage gets its price, and an answer that ends at its limit of tokens, or fills
+    the context window exactly, gets that finish reason where the vendor does not say so.
     """
     rewrites: dict[type, Callable[[Any], MessageDelta]] = {}
     so_far = _NOTHING_USED
@@ -402,7 +407,7 @@ def _rewrites(
             return msgspec.structs.replace(delta, tool_name=names.get(delta.tool_name, delta.tool_name))
 
         rewrites[ToolCallStartDelta] = rename
-    if prices is not None or limit is not None:
+    if prices is not None or limit is not None or window is not None:
 
         def price(delta: UsageDelta) -> MessageDelta:
             nonlocal so_far
@@ -413,10 +418,12 @@ def _rewrites(
             return msgspec.structs.replace(delta, usage=usage)
 
         rewrites[UsageDelta] = price
-    if limit is not None:
+    if limit is not None or window is not None:
 
         def mark_cut(delta: DoneDelta) -> MessageDelta:
-            if delta.finish_reason is FinishReason.STOP and (so_far.output_tokens or 0) >= limit:
+            written, read = so_far.output_tokens or 0, so_far.input_tokens or 0
+            is_cut = (limit is not None and written >= limit) or (written > 0 and read + written == window)
+            if delta.finish_reason is FinishReason.STOP and is_cut:
                 return msgspec.structs.replace(delta, finish_reason=FinishReason.LENGTH)
             return delta
 
