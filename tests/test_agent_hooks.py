@@ -132,16 +132,6 @@ def test_each_hook_changes_what_the_one_before_has_made_of_the_call() -> None:
     assert (model.requests[0].params["temperature"], model.requests[0].params["max_tokens"]) == (0.9, 9)
 
 
-def test_a_hook_that_returns_junk_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    class Junk(Hooks):
-        async def before_model(self, call: ModelCall) -> Any:
-            return "something else"
-
-    with caplog.at_level(logging.ERROR, "dragoman"):
-        result = Agent(ScriptedModel("Hello."), hooks=[Junk()]).run_sync("Hi.")
-    assert (result.status, result.output) == (AgentStatus.COMPLETED, "Hello.")
-
-
 class Hanging(Hooks):
     """Never ends one of the hooks."""
 
@@ -211,6 +201,39 @@ def test_a_stopped_run_tells_its_hooks_that_it_ended() -> None:
         assert (diary.lines[-2:]) == ["before_tool wait", "after_run aborted"]
 
     run(use())
+
+
+class Returning(Hooks):
+    """Returns what it is told to before each model call."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    async def before_model(self, call: ModelCall) -> Any:
+        return self._value(call) if callable(self._value) else self._value
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [({"params": {"temperature": 0}}, "a dict"), (5, "5"), ("x", "a str"), (False, "False")]
+)
+def test_a_hook_that_returns_something_else_than_a_call_fails_the_run_by_its_name(value: Any, said: str) -> None:
+    model = ScriptedModel("Hi.")
+    result = Agent(model, hooks=[Returning(value)]).run_sync("Hello.")
+    assert result.error is not None
+    assert (result.error.code, model.requests) == (ErrorCode.INVALID_REQUEST, [])
+    assert result.error.message == (
+        f"what the hook Returning.before_model returns must be a ModelCall or None, got {said}"
+    )
+
+
+@pytest.mark.parametrize("field", ["messages", "tools", "cache_anchors", "params", "system"])
+def test_a_hook_cannot_make_a_call_of_wrong_types(field: str) -> None:
+    hook = Returning(lambda call: msgspec.structs.replace(call, **{field: None}))
+    result = Agent(ScriptedModel("Hi."), hooks=[hook]).run_sync("Hello.")
+    assert result.output == "Hi."
+    assert [(raised.where, raised.error_type) for raised in result.raised] == [
+        ("the hook Returning.before_model", "dragoman.errors.InvalidValue")
+    ]
 
 
 # ---------------------------------------------------------------- agents as tools

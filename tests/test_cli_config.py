@@ -310,6 +310,8 @@ def test_a_variable_that_means_nothing_is_named(user: User) -> None:
     user.set("DRAGOMAN_MODLE", "x")
     assert "DRAGOMAN_MODLE is set and means nothing" in user.run("config", "show").out
     assert user.run("config", "show", "--json").json["unknownVariables"] == ["DRAGOMAN_MODLE"]
+    said = "dragoman: DRAGOMAN_MODLE is set and means nothing here; did you mean 'DRAGOMAN_MODEL'?\n"
+    assert said in user.run("sessions", "list").err
 
 
 def test_path_says_where_the_files_are(user: User) -> None:

@@ -38,12 +38,12 @@ def routed(router: ProviderRouter, **request: Any) -> list[str]:
 # ---------------------------------------------------------------- the router alone
 
 
-def test_a_strategy_has_its_route_and_everything_else_the_default() -> None:
+def test_a_strategy_has_its_route_and_a_request_without_one_the_default() -> None:
     router = ProviderRouter({"plan": PLANNER, "execute": [WORKER, SPARE]}, default=SPARE)
     assert router.strategies == ("plan", "execute")
     assert routed(router, strategy="plan") == ["planner"]
     assert routed(router, strategy="execute") == ["worker", "spare"]
-    assert routed(router, strategy="dream") == routed(router) == ["spare"]
+    assert routed(router) == ["spare"]
 
 
 def test_a_request_without_a_strategy_takes_the_route_of_the_empty_name() -> None:
@@ -53,6 +53,19 @@ def test_a_request_without_a_strategy_takes_the_route_of_the_empty_name() -> Non
 def test_a_strategy_without_route_and_default_is_refused() -> None:
     with pytest.raises(InvalidValue, match=r"no route 'dream'.*execute, plan"):
         ProviderRouter({"plan": PLANNER, "execute": WORKER}).route(LlmRequest(strategy="dream"))
+
+
+def test_a_misspelt_strategy_is_refused_though_there_is_a_default() -> None:
+    router = ProviderRouter({"plan": PLANNER}, default=SPARE)
+    with pytest.raises(InvalidValue, match=r"no route 'paln'; routes: plan"):
+        router.route(LlmRequest(strategy="paln"))
+    chosen = ProviderRouter({"plan": PLANNER}, default=SPARE, choose=lambda request: "paln")
+    with pytest.raises(InvalidValue, match="no route 'paln'"):
+        chosen.route(LlmRequest())
+    result = Agent(router).run_sync("Hi.", strategy="paln")
+    assert result.error is not None
+    assert "no route 'paln'" in result.error.message
+    assert routed(ProviderRouter(default=SPARE), strategy="any word") == ["spare"]
 
 
 def test_a_function_names_a_strategy_or_gives_a_route_or_leaves_it() -> None:

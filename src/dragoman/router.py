@@ -70,7 +70,8 @@ Route: TypeAlias = AnyModel | Sequence[AnyModel]
 class ProviderRouter:
     """Picks the models for a request.
 
-    `routes` go by strategy (`plan`, `execute` …), `default` takes what no route fits. `choose` may name a strategy or
+    `routes` go by strategy (`plan`, `execute` …), `default` takes requests without one. A strategy that has no route is
+    refused, unless there are no routes at all or `choose` has left it to the default. `choose` may name a strategy or
     give a route by itself; None leaves it to the request's own strategy. With `falls_back_after_start` the next model
     is asked also when one failed in the middle of its answer; else only when it failed before.
     """
@@ -109,17 +110,21 @@ class ProviderRouter:
 
     def route(self, request: LlmRequest) -> tuple[AnyModel, ...]:
         """Return the models to ask, in order; raise InvalidValue if there is none for this request."""
-        strategy = request.strategy
+        strategy, is_free = request.strategy, not self._routes
         if self._choose is not None:
             chosen = self._choose(request)
             if isinstance(chosen, str):
                 strategy = chosen
             elif chosen is not None:
                 return _models("what the function chose", chosen)
-        models = self._routes.get(strategy, self._default)
+            else:
+                is_free = True  # the strategy may be a word for the function alone
+        default = self._default if is_free or not strategy else None
+        models = self._routes.get(strategy, default)
         if models is None:
             known = ", ".join(sorted(self._routes)) or "none"
-            raise InvalidValue(f"there is no route {strategy!r} and no default; routes: {known}")
+            missing = "" if self._default is not None else " and no default"
+            raise InvalidValue(f"there is no route {strategy!r}{missing}; routes: {known}")
         if request.invocation is None:
             return models
         wanted = tuple(model for model in models if model.invocation == request.invocation)

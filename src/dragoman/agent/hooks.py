@@ -6,8 +6,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from ..errors import InvalidValue
 from ..history import HistoryToolCallResult
-from ..message import Message, ModelInvocationDescriptor, ToolCall
+from ..message import Message, ModelInvocationDescriptor, ToolCall, require_text
 from ..stream import Assembly
 from ..tools import ToolContext
 from ..tools.containing import Containing
@@ -35,6 +36,15 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     cache_anchors: tuple[int, ...] = ()
     params: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        for name, kind in (("messages", Message), ("tools", ToolSpec), ("cache_anchors", int)):
+            given = getattr(self, name)
+            if not isinstance(given, (tuple, list)) or not all(isinstance(item, kind) for item in given):
+                raise InvalidValue.of_content(f"ModelCall.{name}", given, f"a sequence of {kind.__name__}")
+        if not isinstance(self.params, Mapping):
+            raise InvalidValue.of_content("ModelCall.params", self.params, "a mapping of settings by name")
+        require_text("ModelCall.system", self.system)
 
 
 class Hooks:
@@ -95,7 +105,11 @@ class HookChain(Hooks):
         """Call each with the call that the one before it returned; return the last of them."""
         for hooks in self._hooks:
             said = await self._call(hooks, "before_model", hooks.before_model, call)
-            call = said if isinstance(said, ModelCall) else call  # any other return value is ignored
+            if said is not None and not isinstance(said, ModelCall):
+                raise InvalidValue.of_content(
+                    f"what the hook {type(hooks).__name__}.before_model returns", said, "a ModelCall or None"
+                )
+            call = call if said is None else said
         return call
 
     async def after_first_delta(self, call: ModelCall) -> None:

@@ -96,7 +96,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configured(chosen: argparse.Namespace, **options: Any) -> Settings:
-    """Return the settings for a command; print to standard error which settings of a project file are ignored.
+    """Return the settings for a command; print to standard error which settings and variables are ignored.
 
     The options of the command that are settings (`--store`, `--model`, `--color`) count, and those that are given here.
     """
@@ -104,6 +104,9 @@ def configured(chosen: argparse.Namespace, **options: Any) -> Settings:
     configuration = load_configuration({**given, **options})
     if configuration.warning:
         warn(configuration.warning)
+    for name in configuration.unknown_variables:
+        hint = nearest(name, sorted(_variables()), "`dragoman config show` lists the settings")
+        warn(f"{name} is set and means nothing here; {hint}")
     return configuration.settings
 
 
@@ -283,8 +286,11 @@ def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, str, An
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
-    known = {variable_of(setting) for setting in SETTINGS if setting.has_variable} | OTHER_VARIABLES
-    return tuple(sorted(name for name in environment if name.startswith("DRAGOMAN_") and name not in known))
+    return tuple(sorted(name for name in environment if name.startswith("DRAGOMAN_") and name not in _variables()))
+
+
+def _variables() -> set[str]:
+    return {variable_of(setting) for setting in SETTINGS if setting.has_variable} | OTHER_VARIABLES
 
 
 def _checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
