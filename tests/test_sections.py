@@ -120,7 +120,7 @@ def test_the_live_screen_is_taken_out_and_returned() -> None:
 @pytest.mark.parametrize("wrong", ["text", [("only",)], [("k", 1)], [(1, "v")], [None], {"k": "v"}, 3])
 def test_what_is_no_sections_is_refused(wrong: object) -> None:
     for level in ("live", "summary", "gist"):
-        with pytest.raises(InvalidValue, match=f"^{level}"):
+        with pytest.raises(InvalidValue, match=rf"^{level}(:| must)"):
             LevelOfDetailSections(**{level: wrong})  # type: ignore[arg-type]
 
 
