@@ -126,3 +126,16 @@ def test_broken_json_of_an_answer_is_not_told() -> None:
     (error,) = decode_recorded("openai-chat", b'{"choices": [{"message": {"content": "secret', content_type="")
     assert isinstance(error, ErrorDelta)
     assert error.provider_message is None
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (429, "wait before the next request, send fewer at once, or use another model"),
+        (503, "try again in a while, or use another model"),
+        (529, "try again in a while, or use another model"),
+        (407, "the proxy wants credentials: put its user and password into its address"),
+    ],
+)
+def test_a_failure_that_is_not_about_the_request_says_what_to_do(status: int, advice: str) -> None:
+    assert str(error_from_response(status, {}, b"")).endswith(f"(HTTP {status}); {advice}")

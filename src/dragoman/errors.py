@@ -21,7 +21,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import cache, wraps
-from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "RETRYABLE_CODES",
@@ -321,6 +324,19 @@ class InvalidValue(DragomanError, ValueError):
     def of_content(cls, field: str, value: object, allowed: str) -> "InvalidValue":
         """Return the error for a field that holds what people or models said: text is not quoted."""
         return cls(f"{field} must be {allowed}, got {'a str' if isinstance(value, str) else _quoted(value)}")
+
+
+def running_loop() -> "asyncio.AbstractEventLoop":
+    """Return the asyncio event loop that runs here; raise InvalidValue if there is none, as under trio."""
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidValue(
+            "Dragoman needs asyncio, and no asyncio event loop runs here: use asyncio.run(), or run_sync() of an agent."
+            " Under trio, run it in a thread: await trio.to_thread.run_sync(agent.run_sync, prompt)"
+        ) from None
 
 
 def _quoted(value: object) -> str:

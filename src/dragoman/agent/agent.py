@@ -19,6 +19,7 @@ from ..errors import (
     StoreError,
     ToolError,
     report_raised,
+    running_loop,
     type_name,
 )
 from ..history import (
@@ -297,6 +298,7 @@ class Agent(Generic[OutputT]):
         wait_seconds: float = 0.0,
         around: Budget | None = None,
     ) -> AgentRun[OutputT]:
+        running_loop()  # before anything is made that would have to be awaited
         require_text("strategy", strategy)
         require_seconds(wait_seconds, "wait_seconds", 0.0)
         entry = None if prompt is None else as_input(prompt)

@@ -14,14 +14,12 @@ __all__ = ["ANSWER_ADVICE", "STORE_ADVICE", "advice_after", "failure_words", "wi
 _PROVIDER_WORDS = 300  # characters of what a provider said that a line has room for; the entry has all of it
 
 _AGAIN = "Ask again in a while, or ask another model"
-MODEL_ADVICE: dict[ErrorCode, str] = {
+MODEL_ADVICE: dict[ErrorCode, str] = {  # the errors of a rate limit and an overload say it themselves
     ErrorCode.AUTHENTICATION: "Is the key right? {keys}",
     ErrorCode.PERMISSION: "May this key use {model}? {keys}",
     ErrorCode.NOT_FOUND: "Is there a model {model}? `dragoman models` lists those that are known",
     ErrorCode.INVALID_REQUEST: "`dragoman render @ --model {model}` shows what is sent",
-    ErrorCode.RATE_LIMITED: _AGAIN,
     ErrorCode.QUOTA_EXCEEDED: "The provider says what your plan allows",
-    ErrorCode.OVERLOADED: _AGAIN,
     ErrorCode.SERVER_ERROR: _AGAIN,
     ErrorCode.TIMEOUT: _AGAIN,
     ErrorCode.CONNECTION: "Is there a network, and is the address right?",

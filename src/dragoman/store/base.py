@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from .._finishing import finish
+from ..errors import running_loop
 from ..history import HistoryEntry
 from ..history.metadata import NO_METADATA
 from .following import Notices, follow_entries
@@ -74,13 +75,13 @@ class BaseStore(ABC):
         require_session_id(session_id)
         require_seconds(seconds, "seconds", 0.05)
         require_seconds(wait_seconds, "wait_seconds", 0.0)
-        deadline = asyncio.get_running_loop().time() + wait_seconds
+        deadline = running_loop().time() + wait_seconds
         while True:
             self._require_usable()
             try:
                 return await self._acquire_or_give_back(session_id, seconds)
             except SessionBusy:
-                left = deadline - asyncio.get_running_loop().time()
+                left = deadline - running_loop().time()
                 if left <= 0:
                     raise
                 await asyncio.sleep(min(left, LEASE_POLL_SECONDS))

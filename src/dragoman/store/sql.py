@@ -4,7 +4,6 @@
 carried out.
 """
 
-import asyncio
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from os import getpid
 from typing import Any, Generic, TypeVar
 
 from .._finishing import finish
-from ..errors import InvalidValue
+from ..errors import InvalidValue, running_loop
 from ..history import HistoryEntry, Metadata, entry_to_json
 from ..history.metadata import NO_METADATA
 from . import sql_changes as changes
@@ -216,7 +215,7 @@ class SQLStore(BaseStore, Generic[_Connection]):
     async def close(self) -> None:
         """Finish what was begun, end the followers, and let go of the database."""
         await super().close()
-        await finish(asyncio.get_running_loop().run_in_executor(None, self._close))
+        await finish(running_loop().run_in_executor(None, self._close))
 
     async def _list(self, query: ListQuery) -> SessionPage:
         return await self._read(lambda database: rows.list_sessions(database, query))
@@ -228,7 +227,7 @@ class SQLStore(BaseStore, Generic[_Connection]):
             self._require_usable()
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._threads, "dragoman-store")
-            future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+            future = running_loop().run_in_executor(self._executor, work)
         return await future
 
     def _take_idle(self) -> _Connection | None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ..errors import DragomanError
+from ..errors import DragomanError, running_loop
 from .protocol import Head
 from .refusals import store_closed
 from .sql_leases import Claim
@@ -108,7 +108,7 @@ class Writer:
     def _ask(
         self, work: Callable[[Appender], _Result], kind: Literal["append", "change", "alone"]
     ) -> asyncio.Future[_Result]:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         future: asyncio.Future[_Result] = loop.create_future()
         asked = self._asked.get(loop)
         if asked is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 from .._finishing import finish
 from .._jsontext import decode_json, encode_json
-from ..errors import DragomanError, ErrorCode, MissingExtra, ToolError
+from ..errors import DragomanError, ErrorCode, MissingExtra, ToolError, running_loop
 from .mcp_endpoints import Endpoint
 from .mcp_wire import EXCHANGE, UNREADABLE, Exchange, Link, raw_tools
 
@@ -150,7 +150,7 @@ class Keeper:
         self._name = name
         self._connect_timeout = connect_timeout
         self._on_listing = on_listing
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self._wanted = asyncio.Event()
         self._closing = asyncio.Event()
         self._session: Session | None = None

@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
 from .._finishing import finish
-from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments
+from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments, running_loop
 from .body import readable_chunks
 from .protocol import NETWORK, HttpRequest, Timeouts, host_of, require_headers
 from .watch import BodyWatch, HeadWatch
@@ -103,7 +103,7 @@ class AiohttpTransport:
     async def send(self, request: HttpRequest, timeouts: Timeouts) -> "AiohttpResponse":
         """Return the answer when its head has arrived; see `Transport.send`."""
         NETWORK.require_allowed()
-        pool = self._pools.get(asyncio.get_running_loop())
+        pool = self._pools.get(running_loop())
         session = await self._open_pool() if pool is None or pool[0].closed else pool[0]
         # No local variable of this function holds a secret: error reporters collect them.
         host = host_of(request.url)
@@ -335,7 +335,8 @@ def _translated(error: Exception, host: str, proxy_host: str = "") -> ModelError
         case aiohttp.ClientProxyConnectionError():
             return failed(f"could not connect to the proxy {proxy_host}")
         case aiohttp.ClientHttpProxyError():
-            return failed(f"the proxy {proxy_host} refused the connection (HTTP {error.status})")
+            wants = ": give its user and password in its address" if error.status == 407 else ""
+            return failed(f"the proxy {proxy_host} refused the connection (HTTP {error.status}){wants}")
         case aiohttp.ClientConnectorError(os_error=socket.gaierror()):
             return failed(f"the name of {host} could not be resolved")
         case aiohttp.ClientConnectorError(os_error=cause):

@@ -101,6 +101,13 @@ ERROR_WORDS: dict[str, ErrorCode] = {
     "modeltimeoutexception": ErrorCode.TIMEOUT,
 }
 
+# What the caller can do, for the failures that are not about the request.
+_ADVICE = {
+    ErrorCode.RATE_LIMITED: "; wait before the next request, send fewer at once, or use another model",
+    ErrorCode.OVERLOADED: "; try again in a while, or use another model",
+}
+_PROXY_ADVICE = "; the proxy wants credentials: put its user and password into its address"
+
 # How providers say that the input is too long for the model, where they have no word for it.
 _OVERFLOW = re.compile(
     r"prompt is too long|input is too long|context[ _]length|maximum context|context window|too many total text bytes"
@@ -204,8 +211,9 @@ def error_from_words(
     elif status == 413 and message and _REFUSED["these media"].search(message):
         code = ErrorCode.INVALID_REQUEST  # one picture is too large: a shorter conversation would not help
     where = f"HTTP {status}" if status is not None else "an error inside the stream"
+    advice = _PROXY_ADVICE if status == 407 else _ADVICE.get(code, "")
     return ModelError(
-        f"the provider refused or failed the request: {code} ({where})",
+        f"the provider refused or failed the request: {code} ({where}){advice}",
         code=code,
         retry_after=retry_after,
         request_id=request_id,
