@@ -20,11 +20,13 @@ from typing import Any
 
 from dragoman.context import INJECTED_KEY, ContextBuildInput, ContextManager, EstimateCounter
 from dragoman.history import AgentState, HistoryToolCallResult, ModelInputEntry, ToolStartedEntry
-from dragoman.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
+from dragoman.message import Image, Message, ModelInvocationDescriptor, Part, Role, Text, Thinking, ToolCall, ToolResult
 from dragoman.request import ContextConfig
 
 Record = dict[str, Any]
 
+# The simulator bills by Anthropic's rules.
+_BILLED = ModelInvocationDescriptor("anthropic", "anthropic-messages", "claude-sonnet-5")
 _PICTURE = Image(mime_type="image/png", data=b"\x89PNG")
 
 
@@ -99,7 +101,8 @@ class Projector:
 
     def render(self) -> list[Record]:
         """Return the request for the next call in the simulator's form."""
-        built = self._manager.build_context(ContextBuildInput(entries=self._state.entries, now=self._now))
+        given = ContextBuildInput(entries=self._state.entries, now=self._now, invocation=_BILLED)
+        built = self._manager.build_context(given)
         for entry in built.entries:
             self._state.append(entry)
         system = [_record("system", [Text(built.system)])] if built.system else []

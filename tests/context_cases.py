@@ -153,13 +153,15 @@ def long_conversation(budget: int = 2_000, turns: int = 40, **options: Any) -> C
 
 
 def ledger_of(conversation: Conversation) -> str:
-    """The text of the messages before the first one that stands whole."""
-    texts = []
-    for message in conversation.build().messages:
-        if message.role is not Role.USER or not message.text.startswith(MARKER):
-            break
-        texts.append(message.text)
-    return "\n".join(texts)
+    """The text of the messages that are markers and lines of what was folded."""
+    messages = conversation.build().messages
+    return "\n".join(each.text for each in messages if each.role is Role.USER and each.text.startswith(MARKER))
+
+
+def turns_of(conversation: Conversation) -> list[Message]:
+    """The results that are shown in less room."""
+    results = [message for message in conversation.build().messages if message.role is Role.TOOL]
+    return [message for message in results if result_text(message).startswith(f"{MARKER}#")]
 
 
 def result_text(message: Message) -> str:

@@ -1,10 +1,10 @@
-"""Contexts of hand-made histories: whole, folded into a ledger, called back, reset, by the policy `simple`."""
+"""Contexts of hand-made histories: whole, reduced to turns and a ledger, called back, reset, by the policy `simple`."""
 
 from datetime import datetime
 
 import pytest
 
-from dragoman import ErrorCode, FileRef, Image, InvalidValue, Message, Role, ToolCall, ToolError, ToolSpec
+from dragoman import ErrorCode, FileRef, Image, InvalidValue, Message, Role, Thinking, ToolCall, ToolError, ToolSpec
 from dragoman.context import MARKER, RECALL_TOOL, ContextBuildInput, ContextManager, EstimateCounter, recall
 from dragoman.history import (
     HistoryToolCallResult,
@@ -12,6 +12,7 @@ from dragoman.history import (
     LevelOfDetail,
     LevelOfDetailSections,
     Section,
+    ToolResultsEntry,
     newest_live,
     to_messages,
 )
@@ -26,8 +27,12 @@ from tests.context_cases import (
     ledger_of,
     long_conversation,
     result_text,
+    shown_lines,
+    turns_of,
     written,
 )
+
+CLAUDE = ModelInvocationDescriptor("anthropic", "anthropic-messages", "claude-a")
 
 # ---------------------------------------------------------------- the plain case
 
@@ -89,35 +94,109 @@ def test_no_time_at_all_is_refused() -> None:
 # ---------------------------------------------------------------- the ledger
 
 
-def test_a_long_conversation_becomes_a_ledger_and_a_tail() -> None:
+def test_a_long_conversation_is_the_first_request_a_ledger_reduced_turns_and_a_tail() -> None:
     conversation = long_conversation()
     result = conversation.build()
-    assert result.messages[0].role is Role.USER
-    assert result.messages[0].text.startswith(f"{MARKER} what came before")
+    assert result.messages[0].text == "Please rename settle_account to close_account everywhere."
+    assert result.messages[1].text.startswith(f"{MARKER} what came before")
+    assert turns_of(conversation)
     assert result_text(result.messages[-1]) == file_text("module39", 30)
     assert not result.stats.over_budget
 
 
-def test_a_persons_request_stays_in_the_ledger() -> None:
-    assert "Please rename settle_account to close_account everywhere." in ledger_of(long_conversation())
+def test_the_first_request_and_the_newest_words_of_a_person_stay_whole() -> None:
+    conversation = Conversation(8_000)
+    first = conversation.say("Please rename settle_account.\n" + "Mind the tests.\n" * 20)
+    for turn in range(40):
+        conversation.call(file_text(f"module{turn}", 30))
+        if turn == 15:
+            newest = conversation.say("Not in the vendored files, please.\n" + "They are generated.\n" * 10)
+        conversation.build()
+    shown = [message.text for message in conversation.build().messages if message.role is Role.USER]
+    assert shown[0] == first.messages()[0].text
+    assert newest.messages()[0].text in shown[1:]
 
 
-def test_what_stands_in_the_ledger_keeps_its_indentation() -> None:
-    conversation = long_conversation()
-    shown = [line for line in ledger_of(conversation).split("\n") if "_value_" in line and not line.startswith(MARKER)]
+def test_a_request_that_is_longer_than_a_quarter_of_the_budget_is_cut() -> None:
+    conversation = Conversation(4_000)
+    conversation.say(file_text("pasted", 200))
+    for turn in range(20):
+        conversation.call(file_text(f"module{turn}", 20))
+        result = conversation.build()
+        assert not result.stats.over_budget
+    assert "left out to fit" in result.messages[0].text
+    assert len(result.messages[0].text) < 4_000 + 200
+
+
+def test_calls_that_were_reduced_stay_calls_with_their_arguments_and_words() -> None:
+    conversation = Conversation(8_000)
+    conversation.say("go")
+    for turn in range(30):
+        conversation.call(file_text(f"m{turn}", 30), words=f"Now file {turn}.", command=f"grep -rn settle src/{turn}")
+        conversation.build()
+    result = conversation.build()
+    calls = [call for message in result.messages for call in message.tool_calls]
+    assert result.stats.levels[LevelOfDetail.SUMMARY] >= 20
+    newest = calls[-10:]
+    assert [call.arguments and call.arguments["command"] for call in newest] == [
+        f"grep -rn settle src/{turn}" for turn in range(20, 30)
+    ]
+    spoken = [message.text for message in result.messages if message.role is Role.ASSISTANT]
+    assert spoken[-10:] == [f"Now file {turn}." for turn in range(20, 30)]
+
+
+def test_a_long_argument_of_a_reduced_call_is_cut_and_says_so() -> None:
+    conversation = Conversation(8_000)
+    conversation.say("go")
+    conversation.call("written", name="write_file", content=file_text("new", 100))
+    for turn in range(20):
+        conversation.call(file_text(f"m{turn}", 30))
+        conversation.build()
+    calls = [call for message in conversation.build().messages for call in message.tool_calls]
+    (written_call,) = [call for call in calls if call.tool_name == "write_file"]
+    assert written_call.arguments is not None
+    assert f"{MARKER} " in written_call.arguments["content"]
+    assert written_call.arguments["path"] == "src/file0.py"
+
+
+def test_thinking_is_left_out_of_reduced_turns_and_with_it_whose_turn_it_was() -> None:
+    conversation = Conversation(8_000)
+    conversation.say("go")
+    for turn in range(30):
+        call = ToolCall(f"c{turn}", "read_file", {"path": "a.py"})
+        message = Message.assistant(Thinking("Hm.", provider_data={"signature": "s"}), call, invocation=CLAUDE)
+        said = conversation.answer(message)
+        conversation.state.append_tool_results(
+            [HistoryToolCallResult.of_text(said.tool_calls[0], file_text(f"m{turn}", 30))]
+        )
+        conversation.build(invocation=CLAUDE)
+    result = conversation.build(invocation=CLAUDE)
+    turns = [message for message in result.messages if message.role is Role.ASSISTANT]
+    thoughtful = [any(isinstance(part, Thinking) for part in message.parts) for message in turns]
+    assert thoughtful == sorted(thoughtful)
+    assert thoughtful[-1]
+    assert not thoughtful[0]
+    assert turns[0].meta is None or turns[0].meta.invocation is None
+
+
+def test_what_stands_in_turns_and_ledger_keeps_its_indentation() -> None:
+    conversation = long_conversation(8_000)
+    texts = [result_text(message) for message in turns_of(conversation)]
+    shown = [line for text in texts for line in text.split("\n") if "_value_" in line]
     assert shown
     assert set(shown) <= history_lines(conversation.entries).whole
 
 
-def test_each_passage_of_the_ledger_says_which_entry_and_tool_it_is_from() -> None:
-    conversation = long_conversation()
-    headers = [line for line in ledger_of(conversation).split("\n") if line.startswith(f"{MARKER}#")]
-    named = set()
+def test_each_reduced_result_and_each_passage_of_the_ledger_says_which_entry_it_is() -> None:
+    conversation = long_conversation(8_000, turns=60)
+    texts = [ledger_of(conversation), *(result_text(message) for message in turns_of(conversation))]
+    headers = [line for text in texts for line in text.split("\n") if line.startswith(f"{MARKER}#")]
+    assert headers
     for header in headers:
         serial, _, tool = header.removeprefix(f"{MARKER}#").partition(" ")
-        named.add((conversation.entries[int(serial)].kind, tool))
+        entry = conversation.entries[int(serial)]
+        assert isinstance(entry, ToolResultsEntry) or not tool or tool == "read_file"
         assert recall(conversation.entries, {"entry": int(serial)})
-    assert named == {("model_input", ""), ("tool_result", "read_file")}
 
 
 def test_a_tool_name_of_several_lines_does_not_get_a_line_of_its_own() -> None:
@@ -146,15 +225,15 @@ def test_a_folded_result_is_chosen_from_the_summary_that_its_tool_gave() -> None
         summary=(Section("", "build_report.json: 3 targets failed in stage_two"),),
         gist=(Section("", "build_report.json"),),
     )
-    conversation = Conversation()
+    conversation = Conversation(8_000)
     conversation.say("Build it, then report on build_report.json.")
     conversation.call(levels, name="build")
-    for turn in range(12):
+    for turn in range(24):
         conversation.call(file_text(f"m{turn}", 20))
         conversation.build()
-    ledger = ledger_of(conversation)
-    assert "stage_two" in ledger
-    assert "whole_value" not in ledger
+    shown = list(shown_lines(conversation.build().messages))
+    assert any("stage_two" in line for line in shown)
+    assert not any("whole_value" in line for line in shown)
 
 
 def test_the_ledger_repeats_no_line_of_what_stands_whole() -> None:
@@ -287,18 +366,16 @@ def test_nothing_from_before_a_reset_is_shown() -> None:
     assert sum(result.stats.levels.values()) == 1
 
 
-def test_a_ledger_after_a_reset_has_nothing_from_before() -> None:
+def test_after_a_reset_nothing_is_shown_from_before() -> None:
     conversation = long_conversation()
     conversation.state.reset()
     reset = conversation.state.next_serial - 1
     for turn in range(30):
         conversation.call(file_text(f"late{turn}", 20))
         conversation.build()
-    ledger = ledger_of(conversation)
-    assert "module" not in ledger
-    serials = [
-        int(line.split()[0].removeprefix(f"{MARKER}#")) for line in ledger.split("\n") if line.startswith(f"{MARKER}#")
-    ]
+    lines = list(shown_lines(conversation.build().messages))
+    assert not any("module" in line for line in lines)
+    serials = [int(line.split()[0].removeprefix(f"{MARKER}#")) for line in lines if line.startswith(f"{MARKER}#")]
     assert serials
     assert min(serials) > reset
 

@@ -116,7 +116,7 @@ def test_what_earlier_epochs_folded_is_asked_about_as_the_model_was_shown_it() -
         shown = conversation.build().messages
         go_on(conversation)
     request = asked(conversation)
-    assert shown[0].text.startswith(f"{MARKER} what came before")
+    assert shown[1].text.startswith(f"{MARKER} what came before")
     assert request.messages[:-1] == shown[: len(request.messages) - 1]
     assert request.first_serial == 0
     assert conversation.manager.estimate_tokens(request.messages) <= 16_000
@@ -155,7 +155,7 @@ def test_what_a_summary_covers_is_not_asked_about_again() -> None:
     conversation.say(file_text("big", 80))
     conversation.state.append(CompactionEntry(0, 1, "Everything."))
     conversation.build()
-    conversation.say(file_text("more", 80))
+    conversation.say(file_text("more", 120))
     update = updates(conversation)
     assert update.compaction is None
     assert [entry.reason for entry in update.entries] == ["budget"]
@@ -220,7 +220,7 @@ def test_a_summary_stays_at_the_head_of_the_ledger_through_all_later_epochs() ->
     conversation.manager = conversation.fresh_manager()
     reasons = set()
     for turn in range(60):
-        if turn % 7 == 0:
+        if turn % 30 == 29:
             conversation.wait(1_000)
         result = conversation.build()
         reasons.add(result.stats.epoch)

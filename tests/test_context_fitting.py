@@ -29,9 +29,9 @@ from tests.context_cases import (
     file_text,
     history_lines,
     invented_lines,
-    ledger_of,
     long_conversation,
     result_text,
+    shown_lines,
 )
 from tests.conversations import TARGETS
 
@@ -301,5 +301,5 @@ def test_what_a_host_put_in_is_no_request_of_a_person() -> None:
         for turn in range(12):
             conversation.call(file_text(f"m{turn}", 20))
             conversation.build()
-        ledgers.append(sum(line in notice for line in ledger_of(conversation).split("\n") if "reminder_" in line))
+        ledgers.append(sum("reminder_" in line for line in shown_lines(conversation.build().messages)))
     assert ledgers[0] > ledgers[1]

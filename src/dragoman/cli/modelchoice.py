@@ -3,17 +3,14 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ..errors import DragomanError, ErrorCode, InvalidValue
-from ..request import ContextConfig, ModelInfo
 from .arguments import nearest
 from .settings import Settings
 
 if TYPE_CHECKING:
     from ..models import Model
 
-__all__ = ["LOCAL", "fit_context", "open_model", "unsent_model"]
+__all__ = ["LOCAL", "open_model", "unsent_model"]
 
 LOCAL = "local"
 # Placeholder in a rendered request for what only a sent request has.
@@ -64,13 +61,6 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
     known = settings.providers.get(provider)
     headers = dict.fromkeys(known.headers, HIDDEN) if known is not None else {}
     return model(name, headers=headers, **{**endpoint, **config})
-
-
-def fit_context(context: ContextConfig, info: ModelInfo) -> ContextConfig:
-    """Return the context settings for a model: a small window must not be all reserve."""
-    if info.context_window is None:
-        return context
-    return msgspec.structs.replace(context, output_reserve=min(context.output_reserve, info.context_window // 4))
 
 
 def _endpoint(settings: Settings, name: str) -> dict[str, str]:

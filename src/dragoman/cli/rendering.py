@@ -97,10 +97,10 @@ def _render(
     from ..agent.contexts import Contexts
     from ..history.media import describe_unreadable
     from ..request import AgentConfig
-    from .modelchoice import fit_context, unsent_model
+    from .modelchoice import unsent_model
 
     model = unsent_model(settings, name)
-    contexts = Contexts(AgentConfig(context=fit_context(context, model.model_info())))
+    contexts = Contexts(AgentConfig(context=context))
     built = contexts.build_now(model, state.entries, (*tools, *state.enumerate_widget_tools()))
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from .index import HistoryIndex
+from ..message import Message
+from .index import Block, HistoryIndex
 from .ledger import Zone, picks_in_order
+from .lines import key_of, names_in, said_in
 from .worth import Judge
 
 __all__ = ["Candidate", "Rates", "Shown", "choose"]
@@ -23,6 +25,11 @@ _HEADER_TOKENS = 4.0
 _GAP_TOKENS = 0.5
 # How much of the room gists that were given may take.
 GIST_SHARE = 0.5
+# A passage is never longer than so many lines.
+PASSAGE_LINES = 16
+# A tool's newest state is kept whole if it has no more tokens than this, at this worth for each.
+MOST_STATE = 800
+STATE_WORTH = 0.02
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +48,6 @@ class Shown:
     def __init__(self) -> None:
         self.keys: set[str] = set()
         self.line_names: set[str] = set()
-        self.names: set[str] = set()
 
     def add_block(self, index: HistoryIndex, number: int) -> None:
         """Take in a block that stands there whole."""
@@ -50,6 +56,18 @@ class Shown:
         for names in block.names:
             self.line_names.update(names)
 
+    def add_lines(self, keys: Iterable[str], names: Iterable[str]) -> None:
+        """Take in lines by their keys, and the names in them."""
+        self.keys.update(keys)
+        self.line_names.update(names)
+
+    def add_messages(self, messages: Iterable[Message]) -> None:
+        """Take in messages as they are shown."""
+        for message in messages:
+            for line in said_in(message.parts).split("\n"):
+                self.keys.add(key_of(line))
+                self.line_names.update(names_in(line))
+
 
 def choose(
     index: HistoryIndex,
@@ -57,7 +75,7 @@ def choose(
     candidates: Sequence[Candidate],
     shown: Shown,
     *,
-    listed_names: Iterable[str],
+    listed_names: Iterable[str] = (),
     rates: Rates,
     room: float,
 ) -> Zone:
@@ -72,7 +90,6 @@ def choose(
         for line in lines:
             hidden.update(names_of[line])
     hidden -= covered
-    hidden -= shown.names
     names = _choose_names(judge, hidden, rates=rates, room=min(listed, room - used))
     # An entry of which a line is kept says more than its gist.
     furthest = tuple((index.blocks[number].serial, index.blocks[number].place) for number in gists - chosen.keys())
@@ -102,16 +119,12 @@ def _choose_lines(
     chosen: dict[int, list[int]] = {}
     used = 0.0
     while queue:
-        density, number, line, own = heapq.heappop(queue)
+        density, number, lines, own, cost = heapq.heappop(queue)
         block = index.blocks[number]
-        cost = _cost(block.lines[line])
-        worth = own
-        for name in block.names[line]:
-            if name not in covered:
-                worth += rates.name * judge.use(name)
-        if worth / cost < -density * 0.999:  # another line shows its names by now: back into the queue, cheaper
+        worth = own + _name_worth(judge, block, lines, covered, rates)
+        if worth / cost < -density * 0.999:  # other lines show its names by now: back into the queue, cheaper
             if worth >= rates.least * cost:
-                heapq.heappush(queue, (-worth / cost, number, line, own))
+                heapq.heappush(queue, (-worth / cost, number, lines, own, cost))
             continue
         cost += _GAP_TOKENS if number in chosen else _HEADER_TOKENS + _GAP_TOKENS
         if used + cost > room:
@@ -119,9 +132,19 @@ def _choose_lines(
                 break
             continue
         used += cost
-        chosen.setdefault(number, []).append(line)
-        covered.update(block.names[line])
+        chosen.setdefault(number, []).extend(lines)
+        for line in lines:
+            covered.update(block.names[line])
     return chosen, covered, used
+
+
+def _name_worth(judge: Judge, block: Block, lines: Sequence[int], covered: set[str], rates: Rates) -> float:
+    """What the names are worth that some lines would show first."""
+    if len(lines) == 1:
+        fresh: Iterable[str] = block.names[lines[0]]
+    else:
+        fresh = {name for line in lines for name in block.names[line]}
+    return rates.name * sum([judge.use(name) for name in fresh if name not in covered])
 
 
 def _offers(
@@ -132,24 +155,56 @@ def _offers(
     *,
     rates: Rates,
     covered: set[str],
-) -> Iterator[tuple[float, int, int, float]]:
-    """Every line that is worth its tokens, at its latest place alone: worth per token negated, place, its own worth."""
+) -> Iterator[tuple[float, int, tuple[int, ...], float, float]]:
+    """Lines that are worth their tokens, at their latest place alone: worth per token negated, place, own worth, cost.
+
+    What may be edited next is offered in whole passages, everything else line by line.
+    """
     for number, lines in candidates:
         block = index.blocks[number]
-        for line in lines:
-            key = block.keys[line]
-            if not key or key in shown.keys or index.newest[key] != (number, line):
+        if index.is_outdated(number):
+            continue
+        is_whole = index.is_fresh(block)
+        if index.states.get((block.tool, block.kind)) == number and block.tokens <= MOST_STATE and lines:
+            whole = tuple(lines)
+            yield (
+                -STATE_WORTH,
+                number,
+                whole,
+                STATE_WORTH * block.tokens,
+                sum([_cost(block.lines[line]) for line in whole]),
+            )
+            continue
+        for passage in _passages(block, lines) if is_whole else ((line,) for line in lines):
+            own = 0.0
+            is_new = False
+            for line in passage:
+                key = block.keys[line]
+                if not key or key in shown.keys or index.newest[key] != (number, line):
+                    continue
+                is_new = True
+                own += judge.copy(number, line)
+                if key in index.requested:
+                    own += rates.request * index.requested[key]
+            if not is_new:
                 continue
-            own = judge.copy(number, line)
-            if key in index.requested:
-                own += rates.request * index.requested[key]
-            worth = own
-            for name in block.names[line]:
-                if name not in covered:
-                    worth += rates.name * judge.use(name)
-            cost = _cost(block.lines[line])
+            cost = sum([_cost(block.lines[line]) for line in passage])
+            worth = own + _name_worth(judge, block, passage, covered, rates)
             if worth >= rates.least * cost:
-                yield -worth / cost, number, line, own
+                yield -worth / cost, number, passage, own, cost
+
+
+def _passages(block: Block, lines: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Lines that follow one another, as far as the next blank one and no more than PASSAGE_LINES."""
+    passage: list[int] = []
+    for line in lines:
+        if passage and (passage[-1] != line - 1 or not block.keys[line] or len(passage) >= PASSAGE_LINES):
+            yield tuple(passage)
+            passage = []
+        if block.keys[line]:
+            passage.append(line)
+    if passage:
+        yield tuple(passage)
 
 
 def _choose_names(judge: Judge, hidden: Iterable[str], *, rates: Rates, room: float) -> tuple[str, ...]:

@@ -104,9 +104,9 @@ def plan_compaction(
     covered = timeline.compaction
     if request is None or (covered is not None and request.last_serial <= covered.last_serial):
         return None
-    if projection.zones:
+    told = projection.folded_messages
+    if told:
         # The ledger is of everything from the first unit on, and so is a summary of it.
-        told = (zone.message for zone in projection.zones)
         first_serial = min(timeline.serials[0], request.first_serial)
         request = msgspec.structs.replace(request, first_serial=first_serial, messages=(*told, *request.messages))
     return request if sum(map(timeline.count, request.messages)) <= budget else None

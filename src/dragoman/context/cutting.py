@@ -16,7 +16,7 @@ from .limiting import HEAD_SHARE
 from .lines import PIECE_SIZE, file_text, line_spans
 from .timeline import Unit
 
-__all__ = ["cut_text", "cut_unit"]
+__all__ = ["cut_message", "cut_text", "cut_unit"]
 
 # Below this many characters a picture or file, which no cut makes smaller, is left out.
 _LEAST_FOR_MEDIA = 4_000
@@ -30,7 +30,7 @@ def cut_unit(unit: Unit, cuts: Mapping[int, int], count: Callable[[Message], int
     known = {id(message): size for message, size in zip(unit.messages, unit.sizes, strict=True)}
     for entry, whole in unit.by_entry():
         size = cuts.get(entry.serial)
-        messages = whole if size is None else [_cut_message(message, entry.serial, size) for message in whole]
+        messages = whole if size is None else [cut_message(message, entry.serial, size) for message in whole]
         cut.put(entry, messages, [known.get(id(message)) or count(message) for message in messages])
     return cut
 
@@ -64,7 +64,8 @@ def cut_text(text: str, serial: int, size: int) -> str:
     return "\n".join((*head, marker, *reversed(tail)))
 
 
-def _cut_message(message: Message, serial: int, size: int) -> Message:
+def cut_message(message: Message, serial: int, size: int) -> Message:
+    """Return the message, each text in it at most `size` characters long."""
     parts = tuple(cut for part in message.parts if (cut := _cut_part(part, serial, size)) is not None)
     if message.role is Role.USER and not parts:
         parts = (Text(f"{MARKER} left out to fit; #{serial} describes it"),)

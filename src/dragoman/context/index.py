@@ -51,6 +51,18 @@ REQUEST_LINES = 12
 # What a conversation was begun for is worth more than what was asked on the way.
 FIRST_REQUEST_WEIGHT = 10.0
 
+# What was read within so many tokens, and what was edited within so many, may be edited next.
+FRESH_TOKENS = 4_000
+EDIT_TOKENS = 8_000
+
+# A tool restates its state where so much of the words of one call or result stood in the one before, so many times in a
+# row; looked at are so many characters, and no text of fewer words.
+STATE_OVERLAP = 0.7
+STATE_TIMES = 2
+STATE_SIZE = 2_000
+STATE_WORDS = 25
+_WORDS = re.compile(r"\w{3,}")
+
 # What names a subject: a path, or at least something with a dot.
 _PATH = re.compile(r"(?=.*[/.])\S{1,300}")
 
@@ -119,7 +131,10 @@ class HistoryIndex:
         self.requested: dict[str, float] = {}
         self.names: dict[str, NameUse] = {}
         self.subjects: dict[str, SubjectUse] = {}
+        # Of each tool that says its whole state again and again: the block that does so last.
+        self.states: dict[tuple[str, str], int] = {}
         self._calls: dict[str, Block] = {}
+        self._words: dict[tuple[str, str], tuple[frozenset[str], int]] = {}
 
     def add(self, entry: HistoryEntry, tokens: int) -> None:
         """Take in one contextual entry, or an interruption, that is `tokens` long."""
@@ -140,6 +155,33 @@ class HistoryIndex:
         """Return the number of the block that an entry's part became."""
         first, _ = self.blocks_of[serial]
         return first + place
+
+    def is_fresh(self, block: Block) -> bool:
+        """Whether a block is a text that is edited next, if any is: a file under edit, or what was read of late."""
+        if not block.kind.startswith("result") or block.kind == "result:search":
+            return False
+        if self.position - block.position < FRESH_TOKENS:
+            return True
+        use = self.subjects.get(block.subject) if block.subject is not None else None
+        return use is not None and use.edited_at >= 0 and self.position - use.edited_at < EDIT_TOKENS
+
+    def is_outdated(self, number: int) -> bool:
+        """Whether a later block of the same tool says the whole state anew."""
+        block = self.blocks[number]
+        return self.states.get((block.tool, block.kind), -1) > number
+
+    def _note_state(self, number: int, block: Block) -> None:
+        """Find out whether a tool's calls or results restate one thing: most of the words of the ones before."""
+        key = (block.tool, block.kind)
+        words = frozenset(_WORDS.findall("\n".join(block.lines)[:STATE_SIZE]))
+        before, times = self._words.get(key, (frozenset(), 0))
+        is_same = len(words) >= STATE_WORDS and len(words & before) >= STATE_OVERLAP * len(words | before)
+        times = times + 1 if is_same else 0
+        self._words[key] = (words, times)
+        if times >= STATE_TIMES:
+            self.states[key] = number
+        else:
+            self.states.pop(key, None)
 
     def _add_input(self, entry: ModelInputEntry) -> None:
         text = to_plain_text(without_live_screen(entry.sections.get_sections(LevelOfDetail.SUMMARY))[0])
@@ -191,6 +233,8 @@ class HistoryIndex:
         block.lines = lines
         block.tokens = sum(map(len, lines)) // 4
         self.blocks.append(block)
+        if block.tool:
+            self._note_state(number, block)
         for place, line in enumerate(lines):
             key = key_of(line)
             block.keys.append(key)

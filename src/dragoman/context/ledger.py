@@ -58,24 +58,38 @@ class Zone(msgspec.Struct, frozen=True):
 
     def written(self) -> dict[str, Any]:
         """Return the zone as an epoch entry keeps it: picks as `serial.place:first-last,line …`."""
-        picks = (
-            f"{pick.serial}.{pick.place}:"
-            + ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pick.ranges)
-            for pick in self.picks
-        )
         gists = " ".join(f"{serial}.{place}" for serial, place in self.gists)
-        return {"picks": " ".join(picks), "names": " ".join(self.names), "summary": self.summary, "gists": gists}
+        return {
+            "picks": write_picks(self.picks),
+            "names": " ".join(self.names),
+            "summary": self.summary,
+            "gists": gists,
+        }
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> "Zone":
         """Return the zone that an epoch entry keeps; raise what int() and the mapping raise for anything else."""
         summary = data["summary"]
         return cls(
-            tuple(_read_pick(pick) for pick in data["picks"].split()),
+            read_picks(data["picks"]),
             tuple(data["names"].split()),
             None if summary is None else int(summary),
             tuple(_read_place(place) for place in data["gists"].split()),
         )
+
+
+def write_picks(picks: Iterable[Pick]) -> str:
+    """Return picks as an epoch entry keeps them: `serial.place:first-last,line …`."""
+    return " ".join(
+        f"{pick.serial}.{pick.place}:"
+        + ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pick.ranges)
+        for pick in picks
+    )
+
+
+def read_picks(text: str) -> tuple[Pick, ...]:
+    """Return the picks that an epoch entry keeps; raise what int() raises for anything else."""
+    return tuple(map(_read_pick, text.split()))
 
 
 def _read_place(text: str) -> tuple[int, int]:
@@ -112,16 +126,11 @@ def write_zone(zone: Zone, index: HistoryIndex, *, is_first: bool, summary: str 
         lines += (f"{MARKER} summary", summary)
     told = [*zone.picks, *(Pick(serial, place, ()) for serial, place in zone.gists)]
     for pick in sorted(told, key=lambda each: (each.serial, each.place)):
-        block = _block(index, pick)
+        block = picked_block(index, pick)
         lines.append(" ".join((f"{MARKER}#{block.serial}", *block.tool.split())))
         if not pick.ranges and block.gist is not None:
             lines.append(block.gist)
-        shown = -1
-        for first, last in pick.ranges:
-            if first > shown + 1:
-                lines.append(MARKER)
-            lines += block.lines[first : last + 1]
-            shown = last
+        lines += picked_lines(block, pick)
     if zone.names:
         lines.append(f"{MARKER} names: {' '.join(zone.names)}")
     return "\n".join(lines)
@@ -132,14 +141,27 @@ def shown_in(zone: Zone, index: HistoryIndex) -> tuple[frozenset[str], frozenset
     keys: set[str] = set()
     names: set[str] = set()
     for pick in zone.picks:
-        block = _block(index, pick)
+        block = picked_block(index, pick)
         for line in pick.lines:
             keys.add(block.keys[line])
             names.update(block.names[line])
     return frozenset(keys), frozenset(names)
 
 
-def _block(index: HistoryIndex, pick: Pick) -> Block:
+def picked_lines(block: Block, pick: Pick) -> list[str]:
+    """Return the picked lines of a block, with a marker wherever lines before them were left out."""
+    lines: list[str] = []
+    shown = -1
+    for first, last in pick.ranges:
+        if first > shown + 1:
+            lines.append(MARKER)
+        lines += block.lines[first : last + 1]
+        shown = last
+    return lines
+
+
+def picked_block(index: HistoryIndex, pick: Pick) -> Block:
+    """Return the block that a pick is of; raise UnreadableData if there is none with such lines."""
     try:
         block = index.blocks[index.block_at(pick.serial, pick.place)]
     except (KeyError, IndexError):

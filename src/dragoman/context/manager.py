@@ -45,6 +45,8 @@ __all__ = [
 # Where a model's window is unknown: small enough for nearly all of them.
 UNKNOWN_WINDOW = 32_768
 LEAST_BUDGET = 1_000
+# No more than this part of a window is left for the answer: of a small one something must be left for what is said.
+MOST_RESERVE = 4
 # What messages get where instruction and tools leave less: enough for one that was cut as far as it can be.
 LEAST_ROOM = 200
 # A request that was refused as too long is next tried at this share of its size.
@@ -78,8 +80,8 @@ class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
 class ContextStats(msgspec.Struct, frozen=True, kw_only=True):
     """What was built. `tokens` are as `counter` counts them, corrected by reported usage; so is `budget`.
 
-    `levels` counts entries: live ones, those with lines in the ledger, those of which names alone are left. `demoted`
-    are the serials that this epoch folded, `cut` those that had to be cut because they did not fit by themselves.
+    `levels` counts entries: live ones, those shown as turns in less room, those of which the ledger has a line or a
+    name. `demoted` are the serials that are no longer live, `cut` those that had to be cut to fit.
     """
 
     tokens: int
@@ -159,7 +161,7 @@ class ContextManager:
         self._timeline: Timeline | None = None
         self._read: tuple[EpochEntry | None, Projection] = (None, Projection())
         self._started: tuple[dict[str, object], Projection] | None = None
-        self._folded_levels: tuple[Projection, int, int] | None = None
+        self._folded_levels: tuple[Projection, int] | None = None
         self._framed: tuple[tuple[object, ...], int] = ((), 0)  # what a request holds beside messages, and its tokens
 
     def estimate_tokens(
@@ -189,7 +191,7 @@ class ContextManager:
             return self._build(given, moment, before, None)
         after, entry = self._start(moment, reason)
         # Where nothing can be folded any more, an epoch changes nothing and is none.
-        return self._build(given, moment, after, entry if after != before else None)
+        return self._build(given, moment, after, None if after.shows_same(before) else entry)
 
     def compute_context_updates(
         self,
@@ -214,7 +216,7 @@ class ContextManager:
             if request is not None:
                 return ContextUpdateResult(compaction=request)
         after, entry = self._start(moment, reason)
-        return ContextUpdateResult(entries=(entry,) if after != before else ())
+        return ContextUpdateResult(entries=() if after.shows_same(before) else (entry,))
 
     # ------------------------------------------------------------ steps
 
@@ -262,7 +264,8 @@ class ContextManager:
         if self._config.budget_tokens is not None:
             return self._config.budget_tokens
         window = model_info.context_window if model_info is not None else None
-        return max((window or UNKNOWN_WINDOW) - self._config.output_reserve, LEAST_BUDGET)
+        window = window or UNKNOWN_WINDOW
+        return max(window - min(self._config.output_reserve, window // MOST_RESERVE), LEAST_BUDGET)
 
     def _fixed_tokens(self, timeline: Timeline, tools: Sequence[ToolSpec]) -> int:
         """What a request holds beside the conversation: instruction, tools, LiveScreen."""
@@ -300,12 +303,14 @@ class ContextManager:
         entry: EpochEntry | None,
     ) -> ContextBuildResult:
         timeline = moment.timeline
-        messages, ledger = projection.messages(timeline), len(projection.zones)
+        messages = projection.messages(timeline)
+        is_new = entry is not None or timeline.is_renewed
+        kept = (projection.stable if is_new else projection.ledger_end, len(projection.folded_messages))
         if timeline.screen and given.screen_in_result and messages[-1].role is Role.TOOL:
-            anchors = _anchors(messages[:-1], ledger)
+            anchors = _anchors(messages[:-1], kept)
             messages[-1] = with_text_in_result(messages[-1], timeline.screen)
         else:
-            anchors = _anchors(messages, ledger)
+            anchors = _anchors(messages, kept)
             if timeline.screen:
                 messages.append(Message.user(timeline.screen))
         size = projection.tokens(timeline) + moment.fixed
@@ -330,16 +335,17 @@ class ContextManager:
 
     def _levels(self, timeline: Timeline, projection: Projection) -> dict[LevelOfDetail, int]:
         if self._folded_levels is None or self._folded_levels[0] is not projection:
-            index = timeline.index
-            picked = {pick.serial for zone in projection.zones for pick in zone.zone.picks}
+            index, first = timeline.index, timeline.serial_of(projection.turns_from)
+            told = {pick.serial for zone in projection.zones for pick in zone.zone.picks}
             uses = (index.names[name] for zone in projection.zones for name in zone.zone.names if name in index.names)
-            named = {index.blocks[use.block].serial for use in uses}
-            named |= {serial for zone in projection.zones for serial, _ in zone.zone.gists}
-            self._folded_levels = (projection, len(picked), len(named - picked))
+            told |= {index.blocks[use.block].serial for use in uses}
+            told |= {serial for zone in projection.zones for serial, _ in zone.zone.gists}
+            self._folded_levels = (projection, sum(serial < first for serial in told - set(projection.asked)))
+        live = timeline.count_entries_from(projection.live_from)
         return {
-            LevelOfDetail.LIVE: timeline.count_entries_from(projection.live_from),
-            LevelOfDetail.SUMMARY: self._folded_levels[1],
-            LevelOfDetail.GIST: self._folded_levels[2],
+            LevelOfDetail.LIVE: live + len(projection.asked),
+            LevelOfDetail.SUMMARY: timeline.count_entries_from(projection.turns_from) - live,
+            LevelOfDetail.GIST: self._folded_levels[1],
         }
 
     def _build_simple(
@@ -403,19 +409,20 @@ def _tool_tokens(tool: ToolSpec, counter: TokenCounter) -> int:
     return LARGEST_OVERHEAD.tool + counter.count(f"{tool.name}\n{tool.description or ''}\n{schema}")
 
 
-def _anchors(messages: Sequence[Message], ledger: int) -> tuple[int, ...]:
-    """The ends of what later requests will begin with: the ledger's last two zones, the last request, this one."""
+def _anchors(messages: Sequence[Message], kept: Sequence[int]) -> tuple[int, ...]:
+    """The ends of what later requests will begin with: what is folded, the last request, this one."""
     last = len(messages) - 1
     if last < 0:
         return ()
     anchors = {last}
+    folded = kept[-1]
     blocks, place = 0, last
-    while place > ledger and messages[place].role is not Role.ASSISTANT:
+    while place > folded and messages[place].role is not Role.ASSISTANT:
         blocks += len(messages[place].parts)
         place -= 1
-    if place > ledger and blocks + len(messages[place].parts) > _LOOKBACK:
+    if place > folded and blocks + len(messages[place].parts) > _LOOKBACK:
         anchors.add(place - 1)
-    anchors.update(place for place in (ledger - 1, ledger - 2) if place >= 0)
+    anchors.update(count - 1 for count in kept if count)
     return tuple(sorted(anchors)[-3:])
 
 

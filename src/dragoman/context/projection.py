@@ -1,11 +1,11 @@
-"""Units to what a request shows of them: a ledger of what was folded, then everything newer, whole.
+"""Units to what a request shows of them: the first request, a ledger, turns in less room, then everything newer, whole.
 
-Levels change only in epochs. Between two epochs a request is the last one with the new units added, byte for byte, so
-that a provider's cache holds. An epoch folds the older units, keeps of their lines what is worth its tokens, and leaves
-the older zones of the ledger alone until the ledger is full. Pure: same timeline, settings and time, same result.
+Levels change only in epochs, the oldest first. Between two epochs a request is the last one with the new units added,
+byte for byte, so that a provider's cache holds. Most epochs reduce the newest units in their place and leave all before
+them alone; when that no longer fits, everything is laid out anew. Pure: same timeline, settings and time, same result.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from math import sqrt
@@ -14,38 +14,44 @@ from typing import Any
 import msgspec
 
 from ..errors import UnreadableData
-from ..history import EpochEntry
-from ..message import Message, ModelInvocationDescriptor
+from ..history import EpochEntry, HistoryEntry, ToolResultsEntry
+from ..message import Message, ModelInvocationDescriptor, Role
 from .choosing import Candidate, Rates, Shown, choose
 from .cutting import cut_text, cut_unit
 from .index import HistoryIndex
-from .ledger import Zone, ZoneText, shown_in, write_zone
+from .ledger import Pick, Zone, ZoneText, read_picks, shown_in, write_picks, write_zone
 from .timeline import Timeline, Unit
 from .tokens import count_message, count_overhead
+from .turns import Turns, reduce_unit
 from .worth import Judge
 
 __all__ = ["PROJECTION_VERSION", "Projection", "Settings", "find_epoch_reason", "read_projection", "start_epoch"]
 
 # Raised whenever the same choices would be shown differently.
-PROJECTION_VERSION = 3
+PROJECTION_VERSION = 4
 
-# Shares of the budget. Newest units that stay whole; what the ledger may take; how full a context must be for an epoch
-# to be worth its while when the cache is gone anyway.
-TAIL_SHARE = 0.12
-LEDGER_SHARE = 0.6
+# Shares of the budget, chosen by 430 settings tried on half of the recorded conversations at 8k to 64k tokens, and then
+# measured on all of them (docs/context.md). TURNS_SHARE is for turns without the lines of their results: from .22 to .3
+# the share of the next message that is still to be read rises by .008, and the bill by 4 %. LINES_SHARE is for chosen
+# lines, in results and in the ledger together: from .2 to .3 far names rise by .03 to .06, and the bill by 5 %.
+TAIL_SHARE = 0.12  # the newest units, which stay whole
+TURNS_SHARE = 0.25
+LINES_SHARE = 0.25
+REQUEST_SHARE = 0.25  # a person's first words and newest words, each
+LIVE_SHARE = 0.5  # a last unit that is longer is cut, where turns stand before it
+# An epoch that only reduces the newest units must leave the request no fuller than this; else all is laid out anew.
+FULL_SHARE = 0.95
+# How full a context must be for an epoch to be worth its while when the cache is gone anyway.
 FREE_SHARE = 0.2
-# A full ledger leaves its oldest zones alone as long as they take no more of it than this.
-FROZEN_SHARE = 0.6
-# How much of what is folded is kept, as a guess before choosing.
-KEPT_SHARE = 0.1
-# Lines that were left out may come back when everything is chosen anew, if they are no older than so many tokens.
+# The characters that a text or an argument has in a turn that was reduced. Shorter ones cost turns that can be read.
+CAP = 1_600
+# Lines that were left out may come back when all is laid out anew, if they are no older than so many tokens.
 RETURN_TOKENS = 42_000
-MOST_ZONES = 4
 # At this budget: what a token must be worth to be kept in a line, and in a list of names; what a name that is used, and
 # a line of a person's request, are worth beside a line that is copied.
 RATED_BUDGET = 32_000
-LEAST_WORTH = 0.00064
-LEAST_NAME_WORTH = 0.0002
+LEAST_WORTH = 0.0012
+LEAST_NAME_WORTH = 0.0003
 NAME_WORTH = 2.6
 REQUEST_WORTH = 0.05
 # The cheapest distance between low and high water, by prices alone, is too short: what stays live is also of use.
@@ -66,30 +72,45 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """What is worth keeping. The smaller the budget, the more a token must be worth, and the less names count."""
         scale = RATED_BUDGET / self.budget
         return Rates(
-            least=LEAST_WORTH * (0.35 + 0.65 * scale),
-            least_name=LEAST_NAME_WORTH * (0.35 + 0.65 * scale),
+            least=LEAST_WORTH * (0.7 + 0.3 * scale),
+            least_name=LEAST_NAME_WORTH * (0.7 + 0.3 * scale),
             name=NAME_WORTH / scale,
             request=REQUEST_WORTH,
         )
 
 
 class Projection(msgspec.Struct, frozen=True):
-    """What an epoch chose: the ledger, the first unit that stays whole, and texts that had to be cut to fit.
+    """What an epoch chose, and what it shows before the units that stay whole.
 
-    `low` is the size it left; `cuts` says for an entry's serial how many characters each of its texts may have; `limit`
-    is what a provider that refused a request has taught us to stay below.
+    `turns_from` is the first unit that is shown as a turn, `live_from` the first that stays whole, both by number.
+    `asked` are the serials of a person's words that stay although they are older; `picks` the lines that results of
+    turns keep; `cuts` says for an entry's serial how many characters each of its texts may have. `stable` counts the
+    messages that the projection before it began with too, `low` is the size that the epoch left, `limit` what a
+    provider that refused a request has taught us to stay below.
     """
 
-    zones: tuple[ZoneText, ...] = ()
+    turns_from: int = 0
     live_from: int = 0
+    asked: tuple[int, ...] = ()
+    picks: tuple[Pick, ...] = ()
     cuts: dict[int, int] = {}
+    stable: int = 0
     low: int = 0
     limit: int | None = None
+    # What is shown: the first request, the ledger, the turns, a newer request among them.
+    first: Turns = Turns()
+    zones: tuple[ZoneText, ...] = ()
+    turns: Turns = Turns()
 
     @property
-    def ledger_tokens(self) -> int:
-        """The tokens of all zones."""
-        return sum(zone.tokens for zone in self.zones)
+    def ledger_end(self) -> int:
+        """How many messages stand before the turns."""
+        return len(self.first.messages) + len(self.zones)
+
+    @property
+    def folded_messages(self) -> list[Message]:
+        """What stands before the units that stay whole."""
+        return [*self.first.messages, *(zone.message for zone in self.zones), *self.turns.messages]
 
     def live_units(self, timeline: Timeline) -> Sequence[Unit]:
         """Return the units that stay whole, cut where that was chosen."""
@@ -97,26 +118,41 @@ class Projection(msgspec.Struct, frozen=True):
         return [cut_unit(unit, self.cuts, timeline.count) for unit in units] if self.cuts else units
 
     def messages(self, timeline: Timeline) -> list[Message]:
-        """Return what a model is shown: the ledger, then the live units."""
+        """Return what a model is shown."""
         if not self.cuts:  # a turn costs this for all that is old: a copy of a list
-            return [*(zone.message for zone in self.zones), *timeline.messages_from(self.live_from)]
-        live = chain.from_iterable(unit.messages for unit in self.live_units(timeline))
-        return [*(zone.message for zone in self.zones), *live]
+            return [*self.folded_messages, *timeline.messages_from(self.live_from)]
+        return [*self.folded_messages, *chain.from_iterable(unit.messages for unit in self.live_units(timeline))]
+
+    def folded_tokens(self, timeline: Timeline) -> int:
+        """Return what `folded_messages` count."""
+        ledger = sum(zone.tokens for zone in self.zones)
+        return self.first.tokens(timeline.overhead) + ledger + self.turns.tokens(timeline.overhead)
+
+    def live_tokens(self, timeline: Timeline) -> int:
+        """Return what the units that stay whole count."""
+        if not self.cuts:
+            return timeline.tokens_from(self.live_from)
+        return sum(unit.tokens for unit in self.live_units(timeline))
 
     def tokens(self, timeline: Timeline) -> int:
-        """Return what the request counts, ledger and live units together."""
-        if not self.cuts:
-            return self.ledger_tokens + timeline.tokens_from(self.live_from)
-        return self.ledger_tokens + sum(unit.tokens for unit in self.live_units(timeline))
+        """Return what the request counts."""
+        return self.folded_tokens(timeline) + self.live_tokens(timeline)
+
+    def shows_same(self, other: "Projection") -> bool:
+        """Whether another projection shows the same of the same timeline."""
+        names = ("turns_from", "live_from", "asked", "picks", "cuts", "limit", "zones")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def choices(self, timeline: Timeline) -> dict[str, Any]:
         """Return the projection as an epoch entry keeps it."""
-        units = timeline.units
-        live_from = units[self.live_from].serial if self.live_from < len(units) else timeline.next_serial
         return {
             "zones": [zone.zone.written() for zone in self.zones],
-            "liveFrom": live_from,
+            "turnsFrom": timeline.serial_of(self.turns_from),
+            "liveFrom": timeline.serial_of(self.live_from),
+            "asked": list(self.asked),
+            "picks": write_picks(self.picks),
             "cuts": {str(serial): size for serial, size in self.cuts.items()},
+            "stable": self.stable,
             "low": self.low,
             "limit": self.limit,
         }
@@ -126,20 +162,25 @@ def read_projection(timeline: Timeline, epoch: EpochEntry) -> Projection:
     """Return what an epoch entry chose; raise UnreadableData if its choices are none of this version's."""
     choices = epoch.choices
     try:
-        live_from, low = _whole(choices["liveFrom"]), _whole(choices["low"])
+        turns_serial, live_serial = _whole(choices["turnsFrom"]), _whole(choices["liveFrom"])
+        stable, low = _whole(choices["stable"]), _whole(choices["low"])
         cuts = {_whole(serial): _whole(size) for serial, size in choices["cuts"].items()}
         limit = None if choices["limit"] is None else _whole(choices["limit"])
         zones = [Zone.read(zone) for zone in choices["zones"]]
+        picks = read_picks(choices["picks"])
+        asked = tuple(_whole(serial) for serial in choices["asked"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableData(f"epoch {epoch.serial}: {type(error).__name__} in its choices") from None
-    unit = timeline.first_unit_from(live_from)
-    if unit == len(timeline.units) or timeline.units[unit].serial != live_from or live_from >= epoch.serial:
-        raise UnreadableData(f"epoch {epoch.serial}: no part of the conversation before it begins at {live_from}")
+    turns_from, live_from = (timeline.find_unit(serial, epoch) for serial in (turns_serial, live_serial))
     index = timeline.indexed()
+    if turns_from > live_from or any(timeline.find_unit(serial, epoch) >= turns_from for serial in asked):
+        raise UnreadableData(f"epoch {epoch.serial}: its levels are in disorder")
     if any(name not in index.names for zone in zones for name in zone.names):
         raise UnreadableData(f"epoch {epoch.serial}: a name that no entry holds")
-    texts = (_zone_text(timeline, index, zone, cuts, is_first=place == 0) for place, zone in enumerate(zones))
-    return Projection(tuple(texts), unit, cuts, low, limit)
+    texts = tuple(_zone_text(timeline, index, zone, cuts, is_first=place == 0) for place, zone in enumerate(zones))
+    first, newest = _asked_turns(timeline, [timeline.find_unit(serial, epoch) for serial in asked], cuts)
+    turns = Turns.joined((newest, _reduced(timeline, range(turns_from, live_from), picks)))
+    return Projection(turns_from, live_from, asked, picks, cuts, stable, low, limit, first, texts, turns)
 
 
 def _whole(value: Any) -> int:
@@ -167,7 +208,7 @@ def find_epoch_reason(
         return "compaction"
     if size > _high_water(timeline, projection, settings):
         return "budget"
-    if size > FREE_SHARE * settings.budget and timeline.asked_at is not None and not _is_renewed(timeline):
+    if size > FREE_SHARE * settings.budget and timeline.asked_at is not None and not timeline.is_renewed:
         if (now - timeline.asked_at).total_seconds() > settings.cache_seconds:
             return "cache expired"
         if invocation is not None and timeline.invocation is not None and invocation != timeline.invocation:
@@ -177,12 +218,6 @@ def find_epoch_reason(
 
 def _is_used(serial: int, projection: Projection) -> bool:
     return any(zone.zone.summary == serial for zone in projection.zones)
-
-
-def _is_renewed(timeline: Timeline) -> bool:
-    """Whether an epoch has followed the last answer: nothing is cached of it yet that another one could lose."""
-    epoch, output = timeline.epoch, timeline.last_output
-    return epoch is not None and output is not None and epoch.serial > output.serial
 
 
 def _high_water(timeline: Timeline, projection: Projection, settings: Settings) -> float:
@@ -205,91 +240,208 @@ def _high_water(timeline: Timeline, projection: Projection, settings: Settings) 
 
 
 def start_epoch(timeline: Timeline, before: Projection, settings: Settings, *, rewrite: bool) -> Projection:
-    """Return the projection after an epoch; with `rewrite` the whole ledger is written anew."""
-    epoch = _Epoch(timeline, settings)
-    is_compacted = timeline.compaction is not None and not _is_used(timeline.compaction.serial, before)
-    folded_from = timeline.units_covered() if is_compacted else before.live_from
-    live_from, cuts = epoch.fit_tail(max(before.live_from, folded_from, epoch.first_kept()))
-    live = Projection((), live_from, cuts).tokens(timeline)
-    room = min(LEDGER_SHARE * settings.budget, settings.budget - live)
-    shown = epoch.shown_live(live_from)
-    zones, summary_cuts = epoch.summary_zones(room)
-    frozen = len(zones)  # a model's summary is never chosen from
-    cuts |= summary_cuts
-    if not is_compacted:
-        zones = (*zones, *before.zones[frozen:])
-        if not rewrite:
-            frozen = max(frozen, epoch.count_frozen(zones, folded=(folded_from, live_from), room=room))
-    if live_from == 0 and not zones:
-        return Projection((), 0, cuts, live, before.limit)
-    zone = epoch.choose_zone(zones, frozen, shown, folded=(folded_from, live_from), room=room)
-    kept = (*zones[:frozen], zone) if zone is not None else zones[:frozen]
-    after = Projection(kept, live_from, cuts, 0, before.limit)
+    """Return the projection after an epoch; with `rewrite` everything is laid out anew."""
+    epoch = _Epoch(timeline, before, settings)
+    after = None if rewrite or epoch.is_compacted else epoch.reduce_newest()
+    after = after or epoch.lay_out()
     return msgspec.structs.replace(after, low=after.tokens(timeline))
 
 
 class _Epoch:
     """What the steps of one epoch share."""
 
-    def __init__(self, timeline: Timeline, settings: Settings) -> None:
-        self._timeline = timeline
+    def __init__(self, timeline: Timeline, before: Projection, settings: Settings) -> None:
+        self._timeline, self._before = timeline, before
         self._budget = settings.budget
         self._rates = settings.rates
         self._index = timeline.indexed()
         self._judge = Judge(self._index)
+        self._bare: dict[int, Turns] = {}  # units as turns, without a line of their results
+        self.is_compacted = timeline.compaction is not None and not _is_used(timeline.compaction.serial, before)
+        self._covered = timeline.units_covered()
+        least = max(before.live_from, self._covered if self.is_compacted else before.turns_from)
+        self._live_from = max(least, self._first_kept())
+        self._cuts = self._live_cuts()
+        self._live = Projection(live_from=self._live_from, cuts=self._cuts).live_tokens(timeline)
 
-    def first_kept(self) -> int:
-        """The first unit of the newest ones that stay whole: at least the last one."""
-        timeline, units, room = self._timeline, self._timeline.units, TAIL_SHARE * self._budget
-        kept, size = len(units), 0
-        while kept > 0:
-            unit = units[kept - 1]
-            # A unit whose last message lies within reach stays, however long its first one is.
-            last = unit.sizes[-1] - count_overhead(unit.messages[-1], timeline.overhead)
-            if kept < len(units) and size + last > room:
+    def reduce_newest(self) -> Projection | None:
+        """The projection with the units that are no longer live as turns, all before them as it was.
+
+        None where nothing was reduced before, or where that would leave the request too full.
+        """
+        timeline, before = self._timeline, self._before
+        numbers = range(before.live_from, self._live_from)
+        bare = self._bare_turns(numbers)
+        room = FULL_SHARE * self._budget - before.folded_tokens(timeline) - self._live - bare.tokens(timeline.overhead)
+        if not before.live_from or not numbers or room < 0:
+            return None
+        shown = self._shown_live()
+        shown.add_messages(before.first.messages)
+        for each in before.zones:
+            shown.add_lines(each.keys, each.names)
+        self._show_turns(shown, range(before.turns_from, self._live_from), before.picks)
+        candidates, limit = list(self._results(numbers)), room
+        while True:
+            picks = choose(self._index, self._judge, candidates, shown, rates=self._rates, room=limit).picks
+            turns = self._turns(numbers, picks)
+            used = turns.tokens(timeline.overhead) - bare.tokens(timeline.overhead)
+            if used <= room or not picks:
                 break
-            # By what they say: how many stay whole does not depend on what the target writes around them.
-            size += timeline.said_in(kept - 1)
+            limit = _less(limit, room, used)
+        kept = {
+            serial: size for serial, size in before.cuts.items() if serial in (*before.asked, *timeline.compactions)
+        }
+        return msgspec.structs.replace(
+            before,
+            live_from=self._live_from,
+            picks=before.picks + picks,
+            cuts=kept | self._cuts,
+            stable=len(before.folded_messages),
+            turns=Turns.joined((before.turns, turns)),
+        )
+
+    def lay_out(self) -> Projection:
+        """The projection with all levels chosen anew."""
+        timeline, budget, before = self._timeline, self._budget, self._before
+        if self._live_from == 0:
+            return Projection(cuts=self._cuts, limit=before.limit)
+        left = budget - self._live - self._least_ledger()
+        request_cuts, spoken = self._requests(left)
+        for tokens in spoken.values():
+            left -= tokens
+        turns_from = self._first_turn(left)
+        places = [place for place in spoken if place < turns_from]
+        asked = tuple(timeline.serials[place] for place in places)
+        cuts = self._cuts | {serial: size for serial, size in request_cuts.items() if serial in asked}
+        first, newest = _asked_turns(timeline, places, cuts)
+        numbers = range(turns_from, self._live_from)
+        bare = self._bare_turns(numbers)
+        taken = self._live + sum(turns.tokens(timeline.overhead) for turns in (first, newest, bare))
+        summaries, summary_cuts = self._summary_zones(budget - taken)
+        cuts |= summary_cuts
+        room = min(LINES_SHARE * budget, budget - taken) - sum(zone.tokens for zone in summaries)
+        shown = self._shown_live()
+        shown.add_messages((*first.messages, *newest.messages))
+        self._show_turns(shown, numbers, ())
+        zone, picks, turns = self._fitting(turns_from, shown, room=room, bare=bare, is_first=not summaries)
+        zones = (*summaries, zone) if zone is not None else summaries
+        stable = len(first.messages) if first == before.first else 0
+        shown_turns = Turns.joined((newest, turns))
+        return Projection(
+            turns_from, self._live_from, asked, picks, cuts, stable, 0, before.limit, first, zones, shown_turns
+        )
+
+    # ------------------------------------------------------------ steps
+
+    def _first_kept(self) -> int:
+        """The first unit of the newest ones that stay whole: at least the last one."""
+        timeline, room = self._timeline, TAIL_SHARE * self._budget
+        kept = len(timeline.units) - 1
+        # By what they say: how many stay whole does not depend on what the target writes around them.
+        size = timeline.said_in(kept)
+        while kept > 0:
+            unit = timeline.units[kept - 1]
+            # A unit whose last message lies within reach stays, however long its first one is.
+            if size + unit.sizes[-1] - count_overhead(unit.messages[-1], timeline.overhead) > room:
+                break
             kept -= 1
+            size += timeline.said_in(kept)
         return kept
 
-    def fit_tail(self, live_from: int) -> tuple[int, dict[int, int]]:
-        """The first unit that stays, and how long texts from there on may be: all of them whole unless they do not fit.
-
-        Where no cut is enough, fewer units stay.
-        """
-        while True:
-            cuts, fits = self._cuts_for(live_from)
-            if fits or live_from + 1 >= len(self._timeline.units):
-                return live_from, cuts
-            live_from += 1
-
-    def _cuts_for(self, live_from: int) -> tuple[dict[int, int], bool]:
-        timeline, limit = self._timeline, self._budget - self._least_ledger(live_from)
+    def _live_cuts(self) -> dict[int, int]:
+        """How long the texts of the last unit may be, if it is too long; units before it stay whole only if all fit."""
+        timeline, last, room = self._timeline, len(self._timeline.units) - 1, self._budget - self._least_ledger()
+        while self._live_from < last and timeline.tokens_from(self._live_from) > room:
+            self._live_from += 1
+        limit = min(room, LIVE_SHARE * self._budget) if self._live_from else room
         cuts: dict[int, int] = {}
-        serials = [entry.serial for unit in timeline.units[live_from:] for entry in unit.entries]
         size = 4 * self._budget
-        while (is_long := Projection((), live_from, cuts).tokens(timeline) > limit) and size >= 40:
+        while size >= 40 and cut_unit(timeline.units[last], cuts, timeline.count).tokens > limit:
             size = int(size * 0.7)
-            cuts = dict.fromkeys(serials, size)
-        return cuts, not is_long
+            cuts = dict.fromkeys((entry.serial for entry in timeline.units[last].entries), size)
+        return cuts
 
-    def _least_ledger(self, live_from: int) -> int:
+    def _least_ledger(self) -> int:
         """The tokens of a ledger that says nothing but that there is one."""
-        zones, _ = self.summary_zones(0)
-        if live_from and not zones:
+        zones, _ = self._summary_zones(0)
+        if self._live_from and not zones:
             zones = (_zone_text(self._timeline, self._index, Zone(), {}, is_first=True),)
         return sum(zone.tokens for zone in zones)
 
-    def shown_live(self, live_from: int) -> Shown:
+    def _first_turn(self, room: float) -> int:
+        """The first unit that is shown as a turn: as many of the newest as have room."""
+        first = self._live_from
+        room = min(room, TURNS_SHARE * self._budget)
+        while first > self._covered:
+            room -= self._bare_turn(first - 1).tokens(self._timeline.overhead)
+            if room < 0:
+                break
+            first -= 1
+        return first
+
+    def _requests(self, room: float) -> tuple[dict[int, int], dict[int, int]]:
+        """How long the texts of a person's first and newest words may be, and what they count then, by unit.
+
+        Each has at most its share of the budget and half the room; one that no cut makes short enough is not kept.
+        """
+        timeline, limit = self._timeline, min(REQUEST_SHARE * self._budget, room / 2)
+        cuts: dict[int, int] = {}
+        kept: dict[int, int] = {}
+        for place in sorted({*timeline.asked[:1], *timeline.asked[-1:]}):
+            unit, size = timeline.units[place], 4 * self._budget
+            while size >= 40 and cut_unit(unit, cuts, timeline.count).tokens > limit:
+                size = int(size * 0.7)
+                cuts[unit.serial] = size
+            tokens = cut_unit(unit, cuts, timeline.count).tokens
+            if self._covered <= place < self._live_from and tokens <= limit:
+                kept[place] = tokens
+        return cuts, kept
+
+    def _bare_turn(self, place: int) -> Turns:
+        known = self._bare.get(place)
+        if known is None:
+            known = self._bare[place] = _reduced(self._timeline, (place,), ())
+        return known
+
+    def _bare_turns(self, places: Iterable[int]) -> Turns:
+        return Turns.joined(map(self._bare_turn, places))
+
+    def _turns(self, places: Iterable[int], picks: Sequence[Pick]) -> Turns:
+        """Units as turns with lines of their results; those that have none are at hand."""
+        picked = {pick.serial for pick in picks}
+        return Turns.joined(
+            _reduced(self._timeline, (place,), picks)
+            if any(entry.serial in picked for entry in self._timeline.units[place].entries)
+            else self._bare_turn(place)
+            for place in places
+        )
+
+    def _shown_live(self) -> Shown:
         """What the units that stay whole show."""
         shown = Shown()
-        for unit in self._timeline.units[live_from:]:
+        for unit in self._timeline.units[self._live_from :]:
             for number in self._numbers(unit.entries):
                 shown.add_block(self._index, number)
         return shown
 
-    def summary_zones(self, room: float) -> tuple[tuple[ZoneText, ...], dict[int, int]]:
+    def _show_turns(self, shown: Shown, places: Iterable[int], picks: Iterable[Pick]) -> None:
+        """Take in what units show as turns."""
+        for pick in picks:
+            block = self._index.blocks[self._index.block_at(pick.serial, pick.place)]
+            for line in pick.lines:
+                shown.add_lines((block.keys[line],), block.names[line])
+        for place in places:
+            entries = self._timeline.units[place].entries
+            numbers = self._numbers(entry for entry in entries if not isinstance(entry, ToolResultsEntry))
+            if sum(len(line) for number in numbers for line in self._index.blocks[number].lines) <= CAP:
+                for number in numbers:
+                    shown.add_block(self._index, number)
+            else:  # something in it may be cut
+                shown.add_messages(
+                    message for message in self._bare_turn(place).messages if message.role is not Role.TOOL
+                )
+
+    def _summary_zones(self, room: float) -> tuple[tuple[ZoneText, ...], dict[int, int]]:
         """The ledger's beginning: models' summaries of all that they cover, and how they had to be cut to fit."""
         serials = self._timeline.summaries()
         size, cuts = 4 * self._budget, dict[int, int]()
@@ -303,79 +455,97 @@ class _Epoch:
             size = int(size * 0.7)
             cuts = dict.fromkeys(serials, size)
 
-    def count_frozen(self, zones: Sequence[ZoneText], *, folded: tuple[int, int], room: float) -> int:
-        """How many of the oldest zones are left as they are."""
-        frozen = min(len(zones), MOST_ZONES - 1)
-        timeline = self._timeline
-        new = KEPT_SHARE * (timeline.ends[folded[1]] - timeline.ends[folded[0]])
-        sizes = [zone.tokens for zone in zones]
-        if sum(sizes[:frozen]) + new > room:
-            while frozen and sum(sizes[:frozen]) > FROZEN_SHARE * room:
-                frozen -= 1
-        return frozen
-
-    def choose_zone(
-        self, zones: Sequence[ZoneText], frozen: int, shown: Shown, *, folded: tuple[int, int], room: float
-    ) -> ZoneText | None:
-        """The new zone: the best of what is folded now and of the zones that are written anew."""
-        for kept in zones[:frozen]:
-            shown.keys |= kept.keys
-            shown.line_names |= kept.names
-            shown.names.update(kept.zone.names)
-            room -= kept.tokens
-        shown.names |= shown.line_names
-        renewed = zones[frozen:]
-        candidates = list(self._returning(folded[0])) if renewed and not frozen else []
-        returning = {number for number, _ in candidates}
-        for zone in renewed:
-            for pick in zone.zone.picks:
-                number = self._index.block_at(pick.serial, pick.place)
-                if number not in returning:
-                    candidates.append((number, pick.lines))
-            gists = (self._index.block_at(*gist) for gist in zone.zone.gists)
-            candidates += [(number, ()) for number in gists if number not in returning]
-        for unit in self._timeline.units[folded[0] : folded[1]]:
-            candidates += self._whole(unit.entries)
-        listed = [name for zone in renewed for name in zone.zone.names]
-        return self._fitting(candidates, shown, listed, room=room, is_first=not frozen)
-
     def _fitting(
-        self, candidates: Sequence[Candidate], shown: Shown, listed: Sequence[str], *, room: float, is_first: bool
-    ) -> ZoneText | None:
-        """The chosen zone, chosen again in less room as long as its text counts more than there is.
+        self, turns_from: int, shown: Shown, *, room: float, bare: Turns, is_first: bool
+    ) -> tuple[ZoneText | None, tuple[Pick, ...], Turns]:
+        """The ledger, the lines that results keep, and the turns with them, chosen again as long as they count more.
 
-        The first zone is written even if nothing is worth keeping: a conversation begins with the user's side.
+        Where nothing was summarised the ledger is written even if nothing is worth keeping: it says that something is
+        missing, and a request begins with the user's side.
         """
+        timeline, numbers = self._timeline, range(turns_from, self._live_from)
+        results = {number for number, _ in self._results(numbers)}
+        candidates = [*self._folded(turns_from), *self._whole_units(numbers)]
+        names = [] if self.is_compacted else [name for zone in self._before.zones for name in zone.zone.names]
+        is_needed = is_first and (turns_from > 0 or timeline.messages_from(0)[0].role is not Role.USER)
         limit = room
         while True:
-            zone = choose(
-                self._index, self._judge, candidates, shown, listed_names=listed, rates=self._rates, room=limit
+            chosen = choose(
+                self._index, self._judge, candidates, shown, listed_names=names, rates=self._rates, room=limit
             )
-            is_empty = not zone.picks and not zone.names and not zone.gists
-            if is_empty and not is_first:
-                return None
-            text = _zone_text(self._timeline, self._index, zone, {}, is_first=is_first)
-            if is_empty or text.tokens <= room:
-                return text
-            limit = min(limit * 0.9, limit * room / text.tokens - 8)
+            inside = [self._index.block_at(pick.serial, pick.place) in results for pick in chosen.picks]
+            picks = tuple(pick for pick, is_inside in zip(chosen.picks, inside, strict=True) if is_inside)
+            told = tuple(pick for pick, is_inside in zip(chosen.picks, inside, strict=True) if not is_inside)
+            zone = msgspec.structs.replace(chosen, picks=told)
+            is_empty = not told and not zone.names and not zone.gists
+            text = None
+            if is_needed or not is_empty:
+                text = _zone_text(timeline, self._index, zone, {}, is_first=is_first)
+            turns = self._turns(numbers, picks)
+            used = turns.tokens(timeline.overhead) - bare.tokens(timeline.overhead) + (text.tokens if text else 0)
+            if used <= room or (is_empty and not picks):
+                return text, picks, turns
+            limit = _less(limit, room, used)
 
-    def _returning(self, unit: int) -> Iterator[Candidate]:
-        """Blocks before this unit that are young enough to be looked at once more, whole."""
-        timeline, oldest = self._timeline, self._index.position - RETURN_TOKENS
-        for place in range(unit - 1, -1, -1):
-            numbers = self._numbers(timeline.units[place].entries)
-            if numbers and self._index.blocks[numbers[0]].position < oldest:
-                return
-            yield from ((number, range(len(self._index.blocks[number].lines))) for number in numbers)
+    def _folded(self, turns_from: int) -> Iterator[Candidate]:
+        """What the ledger may keep of the units before the turns: young ones whole, else what it had."""
+        timeline, index = self._timeline, self._index
+        oldest, first = index.position - RETURN_TOKENS, turns_from
+        while first > self._covered:
+            numbers = self._numbers(timeline.units[first - 1].entries)
+            if first <= self._before.turns_from and numbers and index.blocks[numbers[0]].position < oldest:
+                break
+            first -= 1
+        yield from self._whole_units(range(first, turns_from))
+        if self.is_compacted:
+            return
+        known = timeline.serial_of(first)
+        for zone in self._before.zones:
+            for pick in zone.zone.picks:
+                if pick.serial < known:
+                    yield index.block_at(pick.serial, pick.place), pick.lines
+            yield from ((index.block_at(*gist), ()) for gist in zone.zone.gists if gist[0] < known)
 
-    def _whole(self, entries: Sequence[Any]) -> Iterator[Candidate]:
+    def _results(self, places: Iterable[int]) -> Iterator[Candidate]:
+        """The results of units, whole."""
+        units = (self._timeline.units[place] for place in places)
+        entries = (entry for unit in units for entry in unit.entries if isinstance(entry, ToolResultsEntry))
+        return self._whole(entries)
+
+    def _whole_units(self, places: Iterable[int]) -> Iterator[Candidate]:
+        return self._whole(entry for place in places for entry in self._timeline.units[place].entries)
+
+    def _whole(self, entries: Iterable[HistoryEntry]) -> Iterator[Candidate]:
         for number in self._numbers(entries):
             yield number, range(len(self._index.blocks[number].lines))
 
-    def _numbers(self, entries: Sequence[Any]) -> list[int]:
+    def _numbers(self, entries: Iterable[HistoryEntry]) -> list[int]:
         """The numbers of the blocks that entries became."""
         ranges = (self._index.blocks_of.get(entry.serial, (0, 0)) for entry in entries)
         return [number for first, last in ranges for number in range(first, last)]
+
+
+def _less(limit: float, room: float, used: float) -> float:
+    """The room to choose in next, where what was chosen in `limit` tokens counts `used` and not `room`."""
+    return min(limit * 0.9, limit * room / used - 8)
+
+
+def _asked_turns(timeline: Timeline, places: Sequence[int], cuts: Mapping[int, int]) -> tuple[Turns, Turns]:
+    """A person's words that stay as they were, cut where that was chosen: the first of all, and newer ones."""
+    first: list[Message] = []
+    newer: list[Message] = []
+    for place in places:
+        unit = cut_unit(timeline.units[place], cuts, timeline.count)
+        (first if place == timeline.asked[0] else newer).extend(unit.messages)
+    return Turns.of(first, timeline.counter), Turns.of(newer, timeline.counter)
+
+
+def _reduced(timeline: Timeline, places: Iterable[int], picks: Sequence[Pick]) -> Turns:
+    """Units as turns in less room."""
+    by_place = {(pick.serial, pick.place): pick for pick in picks}
+    units = (timeline.units[place] for place in places)
+    messages = [message for unit in units for message in reduce_unit(unit, by_place, timeline.index, CAP)]
+    return Turns.of(messages, timeline.counter)
 
 
 def _zone_text(

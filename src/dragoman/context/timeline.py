@@ -11,6 +11,7 @@ from itertools import accumulate
 
 import msgspec
 
+from ..errors import UnreadableData
 from ..history import (
     CompactionEntry,
     ContextualHistoryEntry,
@@ -27,7 +28,7 @@ from ..history import (
 from ..history.entries import interrupted_messages
 from ..message import Message, ModelInvocationDescriptor, Thinking
 from ..target import TargetRules
-from .index import HistoryIndex
+from .index import INJECTED_KEY, HistoryIndex
 from .limiting import limit_results
 from .tokens import LARGEST_OVERHEAD, OVERHEADS, Overhead, TokenCounter, UsageCorrection, count_message, count_overhead
 
@@ -132,6 +133,7 @@ class Timeline:
         self.limited: dict[int, ToolResultsEntry] = {}  # by their serials, results as they are shown where that is less
         self.epoch: EpochEntry | None = None
         self.compactions: dict[int, CompactionEntry] = {}  # by their serials, those that cover something
+        self.asked: list[int] = []  # the units in which a person spoke
         self.last_output: ModelOutputEntry | None = None
         self.asked_at: datetime | None = None  # when the newest answered request left
         self.answers = 0
@@ -180,9 +182,16 @@ class Timeline:
         """What usage has taught of the model that the request is for, where this counter counted."""
         return self._corrections.get(self._aim.invocation, UsageCorrection())
 
-    def first_unit_from(self, serial: int) -> int:
-        """Return the number of the first unit that begins at this serial or later."""
-        return bisect_left(self.serials, serial)
+    def find_unit(self, serial: int, epoch: EpochEntry) -> int:
+        """Return the number of the unit that begins at this serial; UnreadableData if none before the epoch does."""
+        number = bisect_left(self.serials, serial)
+        if number == len(self.serials) or self.serials[number] != serial or serial >= epoch.serial:
+            raise UnreadableData(f"epoch {epoch.serial}: no part of the conversation before it begins at {serial}")
+        return number
+
+    def serial_of(self, unit: int) -> int:
+        """Return the serial at which a unit begins, that of the entry to come for the one after the last."""
+        return self.serials[unit] if unit < len(self.serials) else self.next_serial
 
     def tokens_from(self, unit: int) -> int:
         """Return the tokens of all units from this one on."""
@@ -221,6 +230,11 @@ class Timeline:
     def compaction(self) -> CompactionEntry | None:
         """The newest compaction."""
         return next(reversed(self.compactions.values()), None)
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether an epoch has followed the last answer: nothing is cached of it yet that another one could lose."""
+        return self.epoch is not None and self.last_output is not None and self.epoch.serial > self.last_output.serial
 
     def summaries(self) -> list[int]:
         """Return the serials of the newest compaction and of older ones that cover what no newer one does."""
@@ -279,6 +293,8 @@ class Timeline:
                 self._put(self._new_unit(), broken_off, interrupted_messages(broken_off))
             unit = self._new_unit()
             self._put(unit, entry, entry.messages())
+            if isinstance(entry, ModelInputEntry) and not entry.metadata.get(INJECTED_KEY):
+                self.asked.append(len(self.units) - 1)
             is_calling = isinstance(entry, ModelOutputEntry) and bool(entry.message.tool_calls)
             self._open = unit if is_calling else None
         self.screen = None if isinstance(entry, ModelOutputEntry) else live_screen_of(entry)

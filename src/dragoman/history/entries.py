@@ -224,9 +224,14 @@ class ToolResultsEntry(ContextualHistoryEntry, frozen=True):
     def messages(self, detail: LevelOfDetail = LevelOfDetail.LIVE) -> tuple[Message, ...]:
         """Return one tool message per result, in order; the last one says why the whole failed, if it did."""
         told = [Message(Role.TOOL, (result.to_result(detail),), self.run_id, self.timestamp) for result in self.results]
-        if self.execute_error is not None and told and all(r.text() != self.execute_error for r in self.results):
-            told[-1] = with_text_in_result(told[-1], self.execute_error)
+        if self.tells_error:
+            told[-1] = with_text_in_result(told[-1], self.execute_error or "")
         return tuple(told)
+
+    @property
+    def tells_error(self) -> bool:
+        """Whether the last result is told with `execute_error` at its end: no result says it already."""
+        return bool(self.execute_error and self.results) and all(r.text() != self.execute_error for r in self.results)
 
 
 class SystemInstructionEntry(HistoryEntry, frozen=True):

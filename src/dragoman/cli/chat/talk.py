@@ -31,7 +31,6 @@ from ...tools import ToolDefinition
 from ...toolspec import ToolSpec
 from ...usage import TokenUsage
 from ..entrytext import title_of
-from ..modelchoice import fit_context
 from .models import ChatModels
 
 __all__ = ["MODEL_KEY", "Spent", "Talk", "TalkOptions", "last_model"]
@@ -226,7 +225,7 @@ class Talk:
         return self.session
 
     def _config(self, model: AnyModel) -> AgentConfig:
-        options, info = self._options, model.model_info()
+        options = self._options
         settings: dict[str, Any] = {"temperature": options.temperature, "max_tokens": options.max_tokens}
         if options.think is not None and model.supports("reasoning"):
             settings["reasoning"] = Reasoning(effort=options.think, summary=options.think != "off")  # type: ignore[arg-type]  # it checks
@@ -234,7 +233,7 @@ class Talk:
         return AgentConfig(
             model=ModelConfig(model.invocation.model, **given) if given else None,
             tools=ToolsConfig(approval=options.approval),  # type: ignore[arg-type]  # it checks
-            context=fit_context(options.context, info),
+            context=options.context,
             observability=ObservabilityConfig(log_level="off"),  # what went wrong is drawn
         )
 
