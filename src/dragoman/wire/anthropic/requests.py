@@ -383,6 +383,9 @@ def _read_media(node: Node, kind: str, draft: Draft) -> ResultPart:
 # ---------------------------------------------------------------- assistant turns
 
 
+_CALL_FIELDS = ("type", "id", "name", "input", "caller")  # which the API takes back; others are told
+
+
 def _read_assistant(node: Node, draft: Draft, invocation: ModelInvocationDescriptor | None) -> None:
     seen: set[str] = set()
     content = [_answer_block(block, seen) for block in _blocks(node.child("content"))]
@@ -406,4 +409,5 @@ def _answer_block(node: Node, seen: set[str]) -> dict[str, Any]:
         arguments = node.child("input")
         if arguments.value is not None and not isinstance(arguments.value, (dict, str)):
             raise arguments.wrong("an object")
+        return {name: node.get(name) for name in _CALL_FIELDS if node.has(name)}
     return {name: node.get(name) for name in node.value if name != _CACHE_FIELD}
