@@ -34,11 +34,11 @@ PROJECTION_VERSION = 4
 # measured on all of them (docs/context.md). TURNS_SHARE is for turns without the lines of their results: from .22 to .3
 # the share of the next message that is still to be read rises by .008, and the bill by 4 %. LINES_SHARE is for chosen
 # lines, in results and in the ledger together: from .2 to .3 far names rise by .03 to .06, and the bill by 5 %.
-TAIL_SHARE = 0.12  # the newest units, which stay whole
+TAIL_SHARE = 0.105  # the newest units, which stay whole
 TURNS_SHARE = 0.25
-LINES_SHARE = 0.25
+LINES_SHARE = 0.22
 REQUEST_SHARE = 0.25  # a person's first words and newest words, each
-LIVE_SHARE = 0.5  # a last unit that is longer is cut, where turns stand before it
+LIVE_SHARE = 0.45  # a last unit that is longer is cut, where turns stand before it
 # An epoch that only reduces the newest units must leave the request no fuller than this; else all is laid out anew.
 FULL_SHARE = 0.95
 # How full a context must be for an epoch to be worth its while when the cache is gone anyway.
@@ -50,7 +50,7 @@ RETURN_TOKENS = 42_000
 # At this budget: what a token must be worth to be kept in a line, and in a list of names; what a name that is used, and
 # a line of a person's request, are worth beside a line that is copied.
 RATED_BUDGET = 32_000
-LEAST_WORTH = 0.0012
+LEAST_WORTH = 0.0014
 LEAST_NAME_WORTH = 0.0003
 NAME_WORTH = 2.6
 REQUEST_WORTH = 0.05
