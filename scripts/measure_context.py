@@ -90,13 +90,16 @@ def main() -> None:
     parser.add_argument("--simulator", type=Path, default=SHARED / "bench" / "context" / "skeleton.py")
     parser.add_argument("--data", type=Path, default=SHARED / "conversations")
     parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)))
+    parser.add_argument(
+        "--policies", default="", help="parts of the names of policies, with commas between; all if none"
+    )
     parser.add_argument("--limit", type=int, default=0, help="only so many conversations, and the document says so")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--print", action="store_true", help="print the tables and leave the document alone")
     options = parser.parse_args()
     budgets = [int(budget) for budget in options.budgets.split(",")]
     simulator, data = options.simulator.resolve(), options.data.resolve()
-    rows = simulate(simulator, data, budgets=budgets, limit=options.limit, jobs=options.jobs)
+    rows = simulate(simulator, data, budgets=budgets, limit=options.limit, jobs=options.jobs, policies=options.policies)
     section = measured_section(rows, limit=options.limit)
     if options.print:
         print(section)
