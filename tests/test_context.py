@@ -179,6 +179,26 @@ def test_thinking_is_left_out_of_reduced_turns_and_with_it_whose_turn_it_was() -
     assert turns[0].meta is None or turns[0].meta.invocation is None
 
 
+def tasks(done: int) -> str:
+    return "\n".join(
+        f"task {number}: migrate handler_{number} of module_{number} [{'done' if number < done else 'open'}]"
+        for number in range(12)
+    )
+
+
+def test_the_newest_state_of_a_tool_that_restates_it_stays_and_older_ones_go() -> None:
+    conversation = Conversation(8_000)
+    conversation.say("Migrate the handlers.")
+    for done in range(6):
+        conversation.call(tasks(done), name="plan")
+    for turn in range(30):
+        conversation.call(file_text(f"module{turn}", 30))
+        conversation.build()
+    shown = list(shown_lines(conversation.build().messages))
+    assert [line for line in tasks(5).split("\n") if line not in shown] == []
+    assert not any(line in shown for line in set(tasks(0).split("\n")) - set(tasks(5).split("\n")))
+
+
 def test_what_stands_in_turns_and_ledger_keeps_its_indentation() -> None:
     conversation = long_conversation(8_000)
     texts = [result_text(message) for message in turns_of(conversation)]
