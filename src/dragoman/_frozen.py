@@ -23,7 +23,10 @@ class FrozenDict(dict[str, Any]):
     def __copy__(self) -> dict[str, Any]:
         return dict(self)
 
-    def __reduce__(self) -> tuple[type, tuple[list[tuple[str, Any]]]]:  # also for deepcopy, which copies the items
+    def __deepcopy__(self, _memo: object) -> Any:
+        return _thawed(self)
+
+    def __reduce__(self) -> tuple[type, tuple[list[tuple[str, Any]]]]:
         return dict, (list(self.items()),)
 
 
@@ -36,6 +39,9 @@ class FrozenList(list[Any]):
 
     def __copy__(self) -> list[Any]:
         return list(self)
+
+    def __deepcopy__(self, _memo: object) -> Any:
+        return _thawed(self)
 
     def __reduce__(self) -> tuple[type, tuple[tuple[Any, ...]]]:
         return list, (tuple(self),)
@@ -63,6 +69,19 @@ def frozen(value: dict[str, Any]) -> FrozenDict:
                     list.__setitem__(holder, index, inner)
                     pending.append(inner)
     return copy
+
+
+def _thawed(value: Any) -> Any:
+    """A plain copy of a frozen object or array, without recursion. What else it holds cannot be changed."""
+    top: list[Any] = [value]
+    pending: list[Any] = [top]
+    while pending:
+        holder = pending.pop()
+        for name, item in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+            if type(item) in _FROZEN:
+                holder[name] = dict(item) if isinstance(item, dict) else list(item)
+                pending.append(holder[name])
+    return top[0]
 
 
 _FROZEN = frozenset({FrozenDict, FrozenList})

@@ -32,7 +32,8 @@ class SharedLock:
     __slots__ = ("_guard", "_is_taken", "_waiting")
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        # The same thread may take it again: what waited in a closed event loop is cleaned up by the garbage collector.
+        self._guard = threading.RLock()
         self._is_taken = False
         self._waiting: deque[_Waiter] = deque()
 
@@ -44,21 +45,21 @@ class SharedLock:
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Take the lock once those who asked before have given it back; return False if that takes longer."""
+        waiter = _Waiter()
         with self._guard:
             if not self._is_taken:
                 self._is_taken = True
                 return True
-            waiter = _Waiter()
             self._waiting.append(waiter)
         try:
             async with asyncio.timeout(seconds):
                 await waiter.future
         except BaseException as error:
             with self._guard:
-                if not waiter.is_owner:
+                if waiter in self._waiting:
                     self._waiting.remove(waiter)
-            if waiter.is_owner:
-                self.give()
+                if waiter.is_owner:
+                    self.give()
             if isinstance(error, TimeoutError):
                 return False
             raise
@@ -66,15 +67,13 @@ class SharedLock:
 
     def give(self) -> None:
         """Give the lock to the next task that waits, or to whoever asks next. Any thread may."""
-        while True:
-            with self._guard:
-                if not self._waiting:
-                    self._is_taken = False
-                    return
+        with self._guard:
+            while self._waiting:
                 waiter = self._waiting.popleft()
-                waiter.is_owner = True
-            if waiter.wake():
-                return
+                waiter.is_owner = waiter.wake()
+                if waiter.is_owner:
+                    return
+            self._is_taken = False
 
     async def __aenter__(self) -> None:
         if not self.take():
@@ -92,7 +91,7 @@ class Signal:
     __slots__ = ("_guard", "_waiting", "is_set")
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._waiting: list[_Waiter] = []
         self.is_set = False
 
@@ -106,10 +105,10 @@ class Signal:
 
     async def wait(self) -> None:
         """Return once it is set."""
+        waiter = _Waiter()
         with self._guard:
             if self.is_set:
                 return
-            waiter = _Waiter()
             self._waiting.append(waiter)
         try:
             await waiter.future

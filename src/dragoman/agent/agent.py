@@ -42,7 +42,7 @@ from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .actions import Ending, RunError
-from .agentrun import AgentRun, OutputT, Prompt, RunResult, as_input
+from .agentrun import INSIDE, AgentRun, OutputT, Prompt, RunResult, as_input
 from .answers import finish_of, last_message
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
@@ -283,6 +283,7 @@ class Agent(Generic[OutputT]):
         child = copy.copy(self)
         child._session = child._run = child._budget = None
         child._turn = SharedLock()
+        child._class_locks = ClassLocks()  # a tool that gives its own agent a task holds its class until that ends
         child._contexts = Contexts(self._config, self._contexts.compactor)
         child._media = MediaReader(self._config.runtime)
         return child
@@ -327,6 +328,7 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         mistake: InvalidValue | SessionBusy | None = None
         task = current_task()
+        INSIDE.set((*INSIDE.get(), run))
         try:
             left = await self._wait_for_turn(run, wait_seconds)
             if left is None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from .runner import Runner
 if TYPE_CHECKING:
     from .agent import Agent
 
-__all__ = ["AgentRun", "OutputT", "Prompt", "RunResult", "as_input"]
+__all__ = ["INSIDE", "AgentRun", "OutputT", "Prompt", "RunResult", "as_input"]
 
 OutputT = TypeVar("OutputT")
 _Got = TypeVar("_Got")
@@ -54,6 +55,10 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     def finish_reason(self) -> FinishReason | None:
         """Why the message ended; None where there is no message or no reason was given."""
         return finish_of(self.message)
+
+
+# The runs whose tasks the running code belongs to, sub-agents' inside of their callers'.
+INSIDE: ContextVar[tuple["AgentRun[Any]", ...]] = ContextVar("dragoman_runs", default=())
 
 
 class AgentRun(Generic[OutputT]):
@@ -95,6 +100,8 @@ class AgentRun(Generic[OutputT]):
         """
         task = self._task
         assert task is not None
+        if self in INSIDE.get():  # a hook or tool of the run: the run waits for it, so that it can still be cancelled
+            return await asyncio.shield(task)
         if self._loop is asyncio.get_running_loop():
             return await finish(task, on_cancelled=self._abort)
         if not self.is_done:
@@ -161,7 +168,7 @@ class AgentRun(Generic[OutputT]):
     def _stop(self) -> None:
         if self._runner is not None:
             self._runner.abort()
-        elif self._is_waiting and self._task is not None:
+        elif self._is_waiting and self._task is not None and not self._task.cancelling():
             self._task.cancel()
 
     async def _enter(self, stack: AsyncExitStack, hold: Callable[[float], SessionHold], wait_seconds: float) -> bool:

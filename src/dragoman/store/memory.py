@@ -244,7 +244,7 @@ class MemoryStore(BaseStore):
 
     async def _list(self, query: ListQuery) -> SessionPage:
         self._require_usable()
-        newest_first = ((kept.number, kept.info) for kept in reversed(self._sessions.values()))
+        newest_first = ((kept.number, kept.info) for kept in reversed(list(self._sessions.values())))
         return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
 
     def _require_owner(self, kept: _Kept, lease: Lease | None, entries: Sequence[HistoryEntry]) -> None:

@@ -136,7 +136,12 @@ class Batch:
         elif await self._tell_start(ready, entered):
             self._begin_next()
             self._in_tools.add(index)
-            result = await self._run(ready, self._make_context(ready), entered)
+            try:
+                context = self._make_context(ready)
+            except BaseException:
+                entered()
+                raise
+            result = await self._run(ready, context, entered)
             self._in_tools.remove(index)
         else:
             return
@@ -154,7 +159,7 @@ class Batch:
         if not name:
             return _nothing
         lock = self._locks.of(name)
-        if not lock.take():  # a tool that was cancelled before has not ended yet
+        if not lock.take():  # a tool of another run has it, or one that was cancelled and has not ended yet
             self._begin_next()
             self._in_tools.add(index)
             try:
@@ -202,7 +207,7 @@ class Batch:
             if index in self._in_tools:
                 task.cancel()
         if self._running:
-            await finish(asyncio.wait(self._running))
+            await finish(asyncio.wait(set(self._running)))  # as it is now: a task that ends takes itself out
 
 
 def _nothing() -> None:
