@@ -199,6 +199,40 @@ def test_the_newest_state_of_a_tool_that_restates_it_stays_and_older_ones_go() -
     assert not any(line in shown for line in set(tasks(0).split("\n")) - set(tasks(5).split("\n")))
 
 
+def test_records_of_one_form_are_no_state_that_is_said_again() -> None:
+    conversation = Conversation(8_000)
+    conversation.say("Compare the orders.")
+    order = "\n".join(("order_{0}:", "  status: open", "  currency: EUR", "  warehouse: north", "  priority: normal"))
+    for number in range(8):
+        conversation.call(order.format(number), name="get_order", path="orders", order=str(number))
+    for turn in range(12):
+        conversation.call(file_text(f"module{turn}", 30))
+        conversation.build()
+    names = " ".join(shown_lines(conversation.build().messages))
+    assert [number for number in range(8) if f"order_{number}" not in names] == []
+
+
+def test_many_short_messages_fit_and_need_few_epochs() -> None:
+    conversation = Conversation(2_000)
+    epochs = 0
+    for _ in range(200):
+        conversation.say("yes")
+        result = conversation.build()
+        assert not result.stats.over_budget
+        epochs += result.stats.epoch is not None
+        conversation.answer("ok")
+    assert epochs < 40
+
+
+def test_the_first_request_stays_whole_when_the_turns_reach_back_to_it() -> None:
+    conversation = Conversation(16_000)
+    request = "\n".join(f"Requirement {number}: the field number_{number} must be rounded." for number in range(60))
+    conversation.say(request)
+    for turn in range(60):
+        conversation.call(file_text(f"module{turn}", 20))
+        assert conversation.build().messages[0].text == request
+
+
 def test_what_stands_in_turns_and_ledger_keeps_its_indentation() -> None:
     conversation = long_conversation(8_000)
     texts = [result_text(message) for message in turns_of(conversation)]

@@ -353,6 +353,11 @@ CHOICES = st.one_of(
         {
             "zones": st.lists(ZONES | ODD, max_size=3) | ODD,
             "liveFrom": NUMBERS | ODD,
+            "turnsFrom": NUMBERS | ODD,
+            "firstAsked": NUMBERS | ODD,
+            "asked": st.lists(NUMBERS, max_size=2) | ODD,
+            "picks": PICKS | ODD,
+            "stable": NUMBERS | ODD,
             "cuts": st.dictionaries(st.text(max_size=3) | NUMBERS.map(str), NUMBERS | ODD, max_size=3) | ODD,
             "low": NUMBERS | ODD,
             "limit": NUMBERS | ODD,
@@ -361,8 +366,10 @@ CHOICES = st.one_of(
     st.builds(
         lambda choices, name, value: choices | {name: value},
         st.integers(0, 7).map(real_choices),
-        st.sampled_from(("zones", "liveFrom", "cuts", "low", "limit", "more")),
-        ODD | st.lists(ZONES, max_size=2),
+        st.sampled_from(
+            ("zones", "liveFrom", "turnsFrom", "firstAsked", "asked", "picks", "stable", "cuts", "low", "limit", "more")
+        ),
+        ODD | PICKS | st.lists(ZONES, max_size=2) | st.lists(st.integers(0, 40), max_size=2) | st.integers(0, 40),
     ),
 )
 

@@ -27,8 +27,7 @@ _GAP_TOKENS = 0.5
 GIST_SHARE = 0.5
 # A passage is never longer than so many lines.
 PASSAGE_LINES = 16
-# A tool's newest state is kept whole if it has no more tokens than this, at this worth for each.
-MOST_STATE = 800
+# A tool's newest state is kept whole: so much each token of it is worth.
 STATE_WORTH = 0.02
 
 
@@ -165,7 +164,7 @@ def _offers(
         if index.is_outdated(number):
             continue
         is_whole = index.is_fresh(block)
-        if index.states.get((block.tool, block.kind)) == number and block.tokens <= MOST_STATE and lines:
+        if index.states.get((block.tool, block.kind)) == number and lines:
             whole = tuple(lines)
             yield (
                 -STATE_WORTH,

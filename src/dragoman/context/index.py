@@ -55,12 +55,13 @@ FIRST_REQUEST_WEIGHT = 10.0
 FRESH_TOKENS = 4_000
 EDIT_TOKENS = 8_000
 
-# A tool restates its state where so much of the words of one call or result stood in the one before, so many times in a
-# row; looked at are so many characters, and no text of fewer words.
-STATE_OVERLAP = 0.7
+# A tool restates its state where so much of what one call or result said stood in the one before it, so many times in a
+# row. Compared are lines, or words where there are fewer lines than STATE_LINES; records of one form share most words,
+# so of these nearly all must be the same. What is longer than STATE_TOKENS is no state.
 STATE_TIMES = 2
-STATE_SIZE = 2_000
-STATE_WORDS = 25
+STATE_TOKENS = 800
+STATE_LINES, LINE_OVERLAP = 4, 0.5
+STATE_WORDS, WORD_OVERLAP = 25, 0.85
 _WORDS = re.compile(r"\w{3,}")
 
 # What names a subject: a path, or at least something with a dot.
@@ -134,7 +135,7 @@ class HistoryIndex:
         # Of each tool that says its whole state again and again: the block that does so last.
         self.states: dict[tuple[str, str], int] = {}
         self._calls: dict[str, Block] = {}
-        self._words: dict[tuple[str, str], tuple[frozenset[str], int]] = {}
+        self._said: dict[tuple[str, str], tuple[frozenset[str], int, tuple[str, ...]]] = {}
 
     def add(self, entry: HistoryEntry, tokens: int) -> None:
         """Take in one contextual entry, or an interruption, that is `tokens` long."""
@@ -170,14 +171,23 @@ class HistoryIndex:
         block = self.blocks[number]
         return self.states.get((block.tool, block.kind), -1) > number
 
-    def _note_state(self, number: int, block: Block) -> None:
-        """Find out whether a tool's calls or results restate one thing: most of the words of the ones before."""
+    def _note_state(self, number: int, block: Block, asked: Block | None) -> None:
+        """Find out whether a tool's calls or results restate one thing: most of what the ones before them said.
+
+        Results of calls that asked for different things do not, unless the calls themselves do.
+        """
         key = (block.tool, block.kind)
-        words = frozenset(_WORDS.findall("\n".join(block.lines)[:STATE_SIZE]))
-        before, times = self._words.get(key, (frozenset(), 0))
-        is_same = len(words) >= STATE_WORDS and len(words & before) >= STATE_OVERLAP * len(words | before)
+        request = tuple(asked.lines) if asked is not None and (asked.tool, asked.kind) not in self.states else ()
+        said: frozenset[str] = frozenset()
+        least, overlap = STATE_LINES, LINE_OVERLAP
+        if block.tokens <= STATE_TOKENS:
+            said = frozenset(filter(None, map(key_of, block.lines)))
+            if len(said) < STATE_LINES:
+                said, least, overlap = frozenset(_WORDS.findall("\n".join(block.lines))), STATE_WORDS, WORD_OVERLAP
+        before, times, earlier = self._said.get(key, (frozenset(), 0, ()))
+        is_same = request == earlier and len(said) >= least and len(said & before) >= overlap * len(said | before)
         times = times + 1 if is_same else 0
-        self._words[key] = (words, times)
+        self._said[key] = (said, times, request)
         if times >= STATE_TIMES:
             self.states[key] = number
         else:
@@ -224,9 +234,9 @@ class HistoryIndex:
         block = Block(serial, place, kind, result.tool_name, call.subject if call else None)
         block.failed = result.status is not ToolExecutionStatus.SUCCESS
         block.gist = _given_gist(result.result)
-        self._add(block, split_lines(text))
+        self._add(block, split_lines(text), asked=call)
 
-    def _add(self, block: Block, lines: list[str]) -> None:
+    def _add(self, block: Block, lines: list[str], asked: Block | None = None) -> None:
         number, position = len(self.blocks), self.position
         is_call, is_said = block.kind.startswith("call"), block.kind in _SAYING
         block.position = position
@@ -234,7 +244,7 @@ class HistoryIndex:
         block.tokens = sum(map(len, lines)) // 4
         self.blocks.append(block)
         if block.tool:
-            self._note_state(number, block)
+            self._note_state(number, block, asked)
         for place, line in enumerate(lines):
             key = key_of(line)
             block.keys.append(key)

@@ -340,11 +340,16 @@ class ContextManager:
             uses = (index.names[name] for zone in projection.zones for name in zone.zone.names if name in index.names)
             told |= {index.blocks[use.block].serial for use in uses}
             told |= {serial for zone in projection.zones for serial, _ in zone.zone.gists}
-            self._folded_levels = (projection, sum(serial < first for serial in told - set(projection.asked)))
+            self._folded_levels = (
+                projection,
+                sum(serial < first for serial in told - {projection.first_asked, *projection.asked}),
+            )
         live = timeline.count_entries_from(projection.live_from)
+        asked = [serial for serial in (projection.first_asked, *projection.asked) if serial is not None]
+        whole, among = len(asked), sum(serial >= timeline.serial_of(projection.turns_from) for serial in asked)
         return {
-            LevelOfDetail.LIVE: live + len(projection.asked),
-            LevelOfDetail.SUMMARY: timeline.count_entries_from(projection.turns_from) - live,
+            LevelOfDetail.LIVE: live + whole,
+            LevelOfDetail.SUMMARY: timeline.count_entries_from(projection.turns_from) - live - among,
             LevelOfDetail.GIST: self._folded_levels[1],
         }
 

@@ -5,6 +5,7 @@ byte for byte, so that a provider's cache holds. Most epochs reduce the newest u
 them alone; when that no longer fits, everything is laid out anew. Pure: same timeline, settings and time, same result.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -19,7 +20,7 @@ from ..message import Message, ModelInvocationDescriptor, Role
 from .choosing import Candidate, Rates, Shown, choose
 from .cutting import cut_text, cut_unit
 from .index import HistoryIndex
-from .ledger import Pick, Zone, ZoneText, read_picks, shown_in, write_picks, write_zone
+from .ledger import Pick, Zone, ZoneText, picked_block, read_picks, shown_in, write_picks, write_zone
 from .timeline import Timeline, Unit
 from .tokens import count_message, count_overhead
 from .turns import Turns, reduce_unit
@@ -38,6 +39,7 @@ TAIL_SHARE = 0.105  # the newest units, which stay whole
 TURNS_SHARE = 0.25
 LINES_SHARE = 0.22
 REQUEST_SHARE = 0.25  # a person's first words and newest words, each
+MOST_TAIL = 2  # times TAIL_SHARE, with all that a target writes around messages
 LIVE_SHARE = 0.45  # a last unit that is longer is cut, where turns stand before it
 # An epoch that only reduces the newest units must leave the request no fuller than this; else all is laid out anew.
 FULL_SHARE = 0.95
@@ -83,14 +85,16 @@ class Projection(msgspec.Struct, frozen=True):
     """What an epoch chose, and what it shows before the units that stay whole.
 
     `turns_from` is the first unit that is shown as a turn, `live_from` the first that stays whole, both by number.
-    `asked` are the serials of a person's words that stay although they are older; `picks` the lines that results of
-    turns keep; `cuts` says for an entry's serial how many characters each of its texts may have. `stable` counts the
-    messages that the projection before it began with too, `low` is the size that the epoch left, `limit` what a
-    provider that refused a request has taught us to stay below.
+    `first_asked` is the serial of a person's first words if they stand before the ledger, `asked` those of newer words
+    that stay whole, before the turns or among them. `picks` are the lines that results of turns keep; `cuts` says for
+    an entry's serial how many characters each of its texts may have. `stable` counts the messages that the projection
+    before it began with too, `low` is the size that the epoch left, `limit` what a provider that refused a request has
+    taught us to stay below.
     """
 
     turns_from: int = 0
     live_from: int = 0
+    first_asked: int | None = None
     asked: tuple[int, ...] = ()
     picks: tuple[Pick, ...] = ()
     cuts: dict[int, int] = {}
@@ -140,7 +144,7 @@ class Projection(msgspec.Struct, frozen=True):
 
     def shows_same(self, other: "Projection") -> bool:
         """Whether another projection shows the same of the same timeline."""
-        names = ("turns_from", "live_from", "asked", "picks", "cuts", "limit", "zones")
+        names = ("turns_from", "live_from", "first_asked", "asked", "picks", "cuts", "limit", "zones")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def choices(self, timeline: Timeline) -> dict[str, Any]:
@@ -149,6 +153,7 @@ class Projection(msgspec.Struct, frozen=True):
             "zones": [zone.zone.written() for zone in self.zones],
             "turnsFrom": timeline.serial_of(self.turns_from),
             "liveFrom": timeline.serial_of(self.live_from),
+            "firstAsked": self.first_asked,
             "asked": list(self.asked),
             "picks": write_picks(self.picks),
             "cuts": {str(serial): size for serial, size in self.cuts.items()},
@@ -169,18 +174,28 @@ def read_projection(timeline: Timeline, epoch: EpochEntry) -> Projection:
         zones = [Zone.read(zone) for zone in choices["zones"]]
         picks = read_picks(choices["picks"])
         asked = tuple(_whole(serial) for serial in choices["asked"])
+        first_asked = None if choices["firstAsked"] is None else _whole(choices["firstAsked"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableData(f"epoch {epoch.serial}: {type(error).__name__} in its choices") from None
     turns_from, live_from = (timeline.find_unit(serial, epoch) for serial in (turns_serial, live_serial))
     index = timeline.indexed()
-    if turns_from > live_from or any(timeline.find_unit(serial, epoch) >= turns_from for serial in asked):
+    spoken = {timeline.serials[place] for place in timeline.asked if place < live_from}
+    results = {entry.serial for unit in timeline.units[turns_from:live_from] for entry in _results_of(unit)}
+    if turns_from > live_from or not spoken.issuperset({*asked, first_asked} - {None}):
         raise UnreadableData(f"epoch {epoch.serial}: its levels are in disorder")
+    for pick in picks:
+        picked_block(index, pick)  # there is one, and it has such lines
+        if pick.serial not in results:
+            raise UnreadableData(f"epoch {epoch.serial}: lines of what is no result of a turn")
     if any(name not in index.names for zone in zones for name in zone.names):
         raise UnreadableData(f"epoch {epoch.serial}: a name that no entry holds")
     texts = tuple(_zone_text(timeline, index, zone, cuts, is_first=place == 0) for place, zone in enumerate(zones))
-    first, newest = _asked_turns(timeline, [timeline.find_unit(serial, epoch) for serial in asked], cuts)
-    turns = Turns.joined((newest, _reduced(timeline, range(turns_from, live_from), picks)))
-    return Projection(turns_from, live_from, asked, picks, cuts, stable, low, limit, first, texts, turns)
+    writer = _Writer(timeline, first_asked, asked, cuts)
+    turns = Turns.joined(
+        (writer.older(turns_from), *(writer.turn(place, picks) for place in range(turns_from, live_from)))
+    )
+    first = writer.first()
+    return Projection(turns_from, live_from, first_asked, asked, picks, cuts, stable, low, limit, first, texts, turns)
 
 
 def _whole(value: Any) -> int:
@@ -259,10 +274,11 @@ class _Epoch:
         self._bare: dict[int, Turns] = {}  # units as turns, without a line of their results
         self.is_compacted = timeline.compaction is not None and not _is_used(timeline.compaction.serial, before)
         self._covered = timeline.units_covered()
-        least = max(before.live_from, self._covered if self.is_compacted else before.turns_from)
-        self._live_from = max(least, self._first_kept())
+        self._live_from = max(before.live_from, self._covered if self.is_compacted else 0, self._first_kept())
         self._cuts = self._live_cuts()
         self._live = Projection(live_from=self._live_from, cuts=self._cuts).live_tokens(timeline)
+        self._request_cuts, self._spoken = self._requests(self._budget - self._live - self._least_ledger())
+        self._writer = _Writer(timeline, None, (), {})
 
     def reduce_newest(self) -> Projection | None:
         """The projection with the units that are no longer live as turns, all before them as it was.
@@ -271,6 +287,12 @@ class _Epoch:
         """
         timeline, before = self._timeline, self._before
         numbers = range(before.live_from, self._live_from)
+        spoken = [place for place in self._spoken if place in numbers]
+        asked = before.asked + tuple(timeline.serials[place] for place in spoken)
+        kept = (before.first_asked, *asked, *timeline.compactions)
+        cuts = {serial: size for serial, size in before.cuts.items() if serial in kept}
+        cuts |= self._cuts | {serial: size for serial, size in self._request_cuts.items() if serial in asked}
+        self._writer = _Writer(timeline, before.first_asked, asked, cuts)
         bare = self._bare_turns(numbers)
         room = FULL_SHARE * self._budget - before.folded_tokens(timeline) - self._live - bare.tokens(timeline.overhead)
         if not before.live_from or not numbers or room < 0:
@@ -288,14 +310,12 @@ class _Epoch:
             if used <= room or not picks:
                 break
             limit = _less(limit, room, used)
-        kept = {
-            serial: size for serial, size in before.cuts.items() if serial in (*before.asked, *timeline.compactions)
-        }
         return msgspec.structs.replace(
             before,
             live_from=self._live_from,
+            asked=asked,
             picks=before.picks + picks,
-            cuts=kept | self._cuts,
+            cuts=cuts,
             stable=len(before.folded_messages),
             turns=Turns.joined((before.turns, turns)),
         )
@@ -305,15 +325,14 @@ class _Epoch:
         timeline, budget, before = self._timeline, self._budget, self._before
         if self._live_from == 0:
             return Projection(cuts=self._cuts, limit=before.limit)
-        left = budget - self._live - self._least_ledger()
-        request_cuts, spoken = self._requests(left)
-        for tokens in spoken.values():
-            left -= tokens
-        turns_from = self._first_turn(left)
-        places = [place for place in spoken if place < turns_from]
-        asked = tuple(timeline.serials[place] for place in places)
-        cuts = self._cuts | {serial: size for serial, size in request_cuts.items() if serial in asked}
-        first, newest = _asked_turns(timeline, places, cuts)
+        spoken = [timeline.serials[place] for place in self._spoken]
+        first_asked = spoken[0] if self._spoken and self._spoken[0] == timeline.asked[0] else None
+        asked = tuple(serial for serial in spoken if serial != first_asked)
+        cuts = self._cuts | {serial: size for serial, size in self._request_cuts.items() if serial in spoken}
+        self._writer, self._bare = _Writer(timeline, first_asked, asked, cuts), {}
+        first = self._writer.first()
+        turns_from = self._first_turn(budget - self._live - self._least_ledger() - first.tokens(timeline.overhead))
+        newest = self._writer.older(turns_from)
         numbers = range(turns_from, self._live_from)
         bare = self._bare_turns(numbers)
         taken = self._live + sum(turns.tokens(timeline.overhead) for turns in (first, newest, bare))
@@ -325,10 +344,18 @@ class _Epoch:
         self._show_turns(shown, numbers, ())
         zone, picks, turns = self._fitting(turns_from, shown, room=room, bare=bare, is_first=not summaries)
         zones = (*summaries, zone) if zone is not None else summaries
-        stable = len(first.messages) if first == before.first else 0
-        shown_turns = Turns.joined((newest, turns))
         return Projection(
-            turns_from, self._live_from, asked, picks, cuts, stable, 0, before.limit, first, zones, shown_turns
+            turns_from,
+            self._live_from,
+            first_asked,
+            asked,
+            picks,
+            cuts,
+            stable=len(first.messages) if first == before.first else 0,
+            limit=before.limit,
+            first=first,
+            zones=zones,
+            turns=Turns.joined((newest, turns)),
         )
 
     # ------------------------------------------------------------ steps
@@ -344,15 +371,18 @@ class _Epoch:
             # A unit whose last message lies within reach stays, however long its first one is.
             if size + unit.sizes[-1] - count_overhead(unit.messages[-1], timeline.overhead) > room:
                 break
+            if timeline.tokens_from(kept) > MOST_TAIL * room:  # what stands around many short messages
+                break
             kept -= 1
             size += timeline.said_in(kept)
         return kept
 
     def _live_cuts(self) -> dict[int, int]:
         """How long the texts of the last unit may be, if it is too long; units before it stay whole only if all fit."""
-        timeline, last, room = self._timeline, len(self._timeline.units) - 1, self._budget - self._least_ledger()
-        while self._live_from < last and timeline.tokens_from(self._live_from) > room:
+        timeline, last = self._timeline, len(self._timeline.units) - 1
+        while self._live_from < last and timeline.tokens_from(self._live_from) > self._budget - self._least_ledger():
             self._live_from += 1
+        room = self._budget - self._least_ledger()
         limit = min(room, LIVE_SHARE * self._budget) if self._live_from else room
         cuts: dict[int, int] = {}
         size = 4 * self._budget
@@ -379,28 +409,29 @@ class _Epoch:
             first -= 1
         return first
 
-    def _requests(self, room: float) -> tuple[dict[int, int], dict[int, int]]:
-        """How long the texts of a person's first and newest words may be, and what they count then, by unit.
+    def _requests(self, room: float) -> tuple[dict[int, int], list[int]]:
+        """How long the texts of a person's first and newest words may be, and the units of those that stay whole.
 
-        Each has at most its share of the budget and half the room; one that no cut makes short enough is not kept.
+        Each has at most its share of the budget and half the room; one that no cut makes short enough does not stay.
         """
         timeline, limit = self._timeline, min(REQUEST_SHARE * self._budget, room / 2)
         cuts: dict[int, int] = {}
-        kept: dict[int, int] = {}
+        kept: list[int] = []
         for place in sorted({*timeline.asked[:1], *timeline.asked[-1:]}):
+            if not self._covered <= place < self._live_from:
+                continue
             unit, size = timeline.units[place], 4 * self._budget
             while size >= 40 and cut_unit(unit, cuts, timeline.count).tokens > limit:
                 size = int(size * 0.7)
                 cuts[unit.serial] = size
-            tokens = cut_unit(unit, cuts, timeline.count).tokens
-            if self._covered <= place < self._live_from and tokens <= limit:
-                kept[place] = tokens
+            if cut_unit(unit, cuts, timeline.count).tokens <= limit:
+                kept.append(place)
         return cuts, kept
 
     def _bare_turn(self, place: int) -> Turns:
         known = self._bare.get(place)
         if known is None:
-            known = self._bare[place] = _reduced(self._timeline, (place,), ())
+            known = self._bare[place] = self._writer.turn(place, ())
         return known
 
     def _bare_turns(self, places: Iterable[int]) -> Turns:
@@ -410,7 +441,7 @@ class _Epoch:
         """Units as turns with lines of their results; those that have none are at hand."""
         picked = {pick.serial for pick in picks}
         return Turns.joined(
-            _reduced(self._timeline, (place,), picks)
+            self._writer.turn(place, picks)
             if any(entry.serial in picked for entry in self._timeline.units[place].entries)
             else self._bare_turn(place)
             for place in places
@@ -530,22 +561,41 @@ def _less(limit: float, room: float, used: float) -> float:
     return min(limit * 0.9, limit * room / used - 8)
 
 
-def _asked_turns(timeline: Timeline, places: Sequence[int], cuts: Mapping[int, int]) -> tuple[Turns, Turns]:
-    """A person's words that stay as they were, cut where that was chosen: the first of all, and newer ones."""
-    first: list[Message] = []
-    newer: list[Message] = []
-    for place in places:
-        unit = cut_unit(timeline.units[place], cuts, timeline.count)
-        (first if place == timeline.asked[0] else newer).extend(unit.messages)
-    return Turns.of(first, timeline.counter), Turns.of(newer, timeline.counter)
+class _Writer:
+    """Units as they are shown before the live ones: a person's words that stay, and turns in less room."""
+
+    def __init__(
+        self, timeline: Timeline, first_asked: int | None, asked: Sequence[int], cuts: Mapping[int, int]
+    ) -> None:
+        self._timeline, self._first_asked, self._asked, self._cuts = timeline, first_asked, asked, cuts
+
+    def first(self) -> Turns:
+        """Return the first words of a person, if they stand before the ledger."""
+        return Turns() if self._first_asked is None else self._whole(self._first_asked)
+
+    def older(self, turns_from: int) -> Turns:
+        """Return newer words that stay whole although they are older than the turns."""
+        older = [serial for serial in self._asked if serial < self._timeline.serial_of(turns_from)]
+        return Turns.joined(map(self._whole, older))
+
+    def turn(self, place: int, picks: Sequence[Pick]) -> Turns:
+        """Return a unit as a turn with the picked lines; nothing if it stands before the ledger."""
+        timeline, serial = self._timeline, self._timeline.serials[place]
+        if serial == self._first_asked:
+            return Turns()
+        if serial in self._asked:
+            return self._whole(serial)
+        by_place = {(pick.serial, pick.place): pick for pick in picks}
+        return Turns.of(reduce_unit(timeline.units[place], by_place, timeline.index, CAP), timeline.counter)
+
+    def _whole(self, serial: int) -> Turns:
+        timeline = self._timeline
+        unit = timeline.units[bisect_left(timeline.serials, serial)]
+        return Turns.of(cut_unit(unit, self._cuts, timeline.count).messages, timeline.counter)
 
 
-def _reduced(timeline: Timeline, places: Iterable[int], picks: Sequence[Pick]) -> Turns:
-    """Units as turns in less room."""
-    by_place = {(pick.serial, pick.place): pick for pick in picks}
-    units = (timeline.units[place] for place in places)
-    messages = [message for unit in units for message in reduce_unit(unit, by_place, timeline.index, CAP)]
-    return Turns.of(messages, timeline.counter)
+def _results_of(unit: Unit) -> Iterator[ToolResultsEntry]:
+    return (entry for entry in unit.entries if isinstance(entry, ToolResultsEntry))
 
 
 def _zone_text(

@@ -97,7 +97,7 @@ def _reduced_result(message: Message, serial: int, place: int, picks: Picks, ind
     lines = [f"{MARKER}#{serial}"]
     if pick is None:
         lines += [] if block.gist is None else [block.gist]
-    elif pick.ranges == ((0, len(block.lines) - 1),):
+    elif pick.ranges == ((0, len(block.lines) - 1),) and result.content == "\n".join(block.lines):
         lines = block.lines
     else:
         lines += picked_lines(block, pick)
