@@ -93,6 +93,7 @@ PACKAGES = {
         ("stream/*.py",),
         (
             "test_assembly.py",
+            "test_assembly_hostile.py",
             "test_contract.py",
             "test_cuts.py",
             "test_framings.py",
@@ -199,7 +200,7 @@ def _measure_here(items: list[pytest.Item], files: frozenset[str]) -> dict[str, 
 
 
 class _Tracer:
-    """Notes which lines run; a function of which every line has run is not followed any more."""
+    """Notes which lines run. Once every line of a function has run, it is not followed any more."""
 
     def __init__(self, files: frozenset[str]) -> None:
         self.files = files

@@ -40,6 +40,7 @@ from dragoman.delta import (
     UsageDelta,
 )
 from dragoman.message import Part, ProviderItem
+from dragoman.stream import assemble
 
 TERMINALS = ("done", "error")
 CALL_KINDS = ("tool_call_start", "tool_call_args", "tool_call_end")
@@ -382,3 +383,16 @@ def cut_streams(draw: st.DrawFn) -> list[MessageDelta]:
 def same_stream_twice(draw: st.DrawFn) -> tuple[list[MessageDelta], list[MessageDelta]]:
     said = draw(block_lists)
     return cut_up(draw, said), cut_up(draw, said)
+
+
+def assembled(*deltas: MessageDelta, reason: FinishReason = FinishReason.STOP) -> Message:
+    """The message of a stream that holds `deltas` and finishes."""
+    assembly = assemble(stream(*deltas, done(reason)))
+    assert assembly.error is None
+    assert assembly.partial is None
+    assert assembly.message is not None
+    return assembly.message
+
+
+def parts_of(*deltas: MessageDelta) -> tuple[Part, ...]:
+    return assembled(*deltas).parts

@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -13,7 +11,6 @@ from dragoman import (
     ErrorCode,
     FinishReason,
     Image,
-    InvalidValue,
     Message,
     MessageDelta,
     Text,
@@ -24,7 +21,7 @@ from dragoman import (
     to_json,
 )
 from dragoman.delta import DoneDelta, ErrorDelta, ImageDelta, ProviderItemDelta, StartDelta
-from dragoman.message import ModelInvocationDescriptor, Part, ProviderItem
+from dragoman.message import ModelInvocationDescriptor, ProviderItem
 from dragoman.stream import Assembler, Assembly, assemble
 from tests.oracle import (
     RUN,
@@ -32,6 +29,7 @@ from tests.oracle import (
     Data,
     args,
     argument_texts,
+    assembled,
     cut_streams,
     delta_of,
     done,
@@ -39,6 +37,7 @@ from tests.oracle import (
     expected_arguments,
     expected_parts,
     opened,
+    parts_of,
     plain_parts,
     same_stream_twice,
     stream,
@@ -49,22 +48,8 @@ from tests.oracle import (
     whole_streams,
 )
 
-MANY_CALLS = 100_000
 DEEP = 100_000
 TEN_MEGABYTES = 10_000_000
-
-
-def assembled(*deltas: MessageDelta, reason: FinishReason = FinishReason.STOP) -> Message:
-    """The message of a stream that holds `deltas` and finishes."""
-    assembly = assemble(stream(*deltas, done(reason)))
-    assert assembly.error is None
-    assert assembly.partial is None
-    assert assembly.message is not None
-    return assembly.message
-
-
-def parts_of(*deltas: MessageDelta) -> tuple[Part, ...]:
-    return assembled(*deltas).parts
 
 
 def call_with(*pieces: str, reason: FinishReason = FinishReason.TOOL_CALLS) -> ToolCall:
@@ -542,70 +527,3 @@ def test_any_argument_text_at_all_is_read_as_the_standard_library_does_or_refuse
     call = call_with('{"a":' + raw + "}")
     if call.parse_warning is None and call.arguments is not None:
         assert call.arguments == json.loads(call.raw_args_text)
-
-
-# Hostile streams.
-
-
-def test_a_call_id_opened_twice_is_an_error_with_what_had_arrived() -> None:
-    assembly = assemble(stream(opened(), args('{"a": 1}'), opened(), args("{}"), ended(), done()))
-    assert assembly.message is None
-    assert assembly.error is not None
-    assert assembly.error.error_code is ErrorCode.PROTOCOL_VIOLATION
-    assert "'c1'" in (assembly.error.message or "")
-    assert plain_parts(assembly.partial) == [("tool_call", "c1", "look_up", '{"a": 1}', None, None)]
-
-
-def test_arguments_for_a_call_never_opened_are_an_error_with_what_had_arrived() -> None:
-    assembly = assemble(stream(text("a"), args("{}", "c9"), done()))
-    assert assembly.message is None
-    assert assembly.error is not None
-    assert assembly.error.error_code is ErrorCode.PROTOCOL_VIOLATION
-    assert "'c9'" in (assembly.error.message or "")
-    assert plain_parts(assembly.partial) == [("text", "a", None)]
-
-
-def test_many_calls_left_open_are_one_short_error_and_no_arguments() -> None:
-    calls = [f"c{number}" for number in range(MANY_CALLS)]
-    assembly = assemble(stream(*map(opened, calls), done()))
-    assert assembly.message is None
-    assert assembly.error is not None
-    assert assembly.error.error_code is ErrorCode.PROTOCOL_VIOLATION
-    assert len(assembly.error.message or "") < 500
-    assert assembly.partial is not None
-    assert [call.tool_call_id for call in assembly.partial.tool_calls] == calls
-    assert all(call.arguments is None for call in assembly.partial.tool_calls)
-
-
-def test_many_calls_open_at_once_are_all_read_when_they_end() -> None:
-    numbered = {f"c{number}": number for number in range(MANY_CALLS)}
-    with_arguments = {call: number for call, number in numbered.items() if number % 10 == 0}
-    message = assembled(
-        *map(opened, numbered),
-        *(args(f'{{"n": {number}}}', call) for call, number in with_arguments.items()),
-        *map(ended, reversed(numbered)),
-    )
-    assert [call.arguments for call in message.tool_calls] == [
-        {"n": number} if call in with_arguments else {} for call, number in numbered.items()
-    ]
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda wrong: ImageDelta(RUN, 0, STAMP, url=""),
-        lambda wrong: ImageDelta(RUN, 0, STAMP, url=wrong),
-        lambda wrong: ImageDelta(RUN, 0, STAMP, mime_type="", url="https://example.com/a.png"),
-        lambda wrong: ImageDelta(RUN, 0, STAMP, "image/png", wrong),
-        lambda wrong: ImageDelta(RUN, 0, STAMP, url="https://example.com/a.png", provider_data=wrong),
-        lambda wrong: ProviderItemDelta(RUN, 0, STAMP, "search", {}, text=wrong),
-        lambda wrong: ProviderItemDelta(RUN, 0, STAMP, "search", {}, provider_data=wrong),
-    ],
-    ids=["empty url", "url", "empty type", "data", "image data", "item text", "item data"],
-)
-def test_whatever_a_picture_or_item_delta_takes_can_be_assembled(build: Callable[[Any], MessageDelta]) -> None:
-    try:
-        delta = build(5)
-    except InvalidValue:
-        return  # refused at once, before it could be in any stream
-    assert len(parts_of(delta)) == 1

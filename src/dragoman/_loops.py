@@ -66,7 +66,7 @@ class SharedLock:
         return True
 
     def give(self) -> None:
-        """Give the lock to the next task that waits, or to whoever asks next. Any thread may."""
+        """Give the lock to the next task that waits; if none does, it is free. Any thread may."""
         with self._guard:
             while self._waiting:
                 waiter = self._waiting.popleft()
@@ -96,7 +96,7 @@ class Signal:
         self.is_set = False
 
     def set(self) -> None:
-        """Wake all that wait; whoever asks later does not wait. Any thread may."""
+        """Wake all that wait; a task that asks later does not wait. Any thread may."""
         with self._guard:
             self.is_set = True
             waiting, self._waiting = self._waiting, []

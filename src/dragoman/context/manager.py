@@ -29,7 +29,8 @@ from ..request import ContextConfig, ModelInfo
 from ..target import TargetRules
 from ..toolspec import ToolSpec
 from .compaction import CompactionRequest, Compactor, plan_compaction
-from .projection import PROJECTION_VERSION, Projection, Settings, find_epoch_reason, read_projection, start_epoch
+from .epochs import Settings, find_epoch_reason, start_epoch
+from .projection import PROJECTION_VERSION, Projection, read_projection
 from .recall import RECALL_TOOL
 from .timeline import COUNTER_KEY, ESTIMATE_KEY, Aim, Timeline
 from .tokens import LARGEST_OVERHEAD, TokenCounter, find_counter
@@ -80,8 +81,8 @@ class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
 class ContextStats(msgspec.Struct, frozen=True, kw_only=True):
     """What was built. `tokens` are as `counter` counts them, corrected by reported usage; so is `budget`.
 
-    `levels` counts entries: live ones, those shown as turns in less room, those of which the ledger has a line or a
-    name. `demoted` are the serials that are no longer live, `cut` those that had to be cut to fit.
+    `levels` counts entries: live ones, those shown as turns in less room, those with a line or a name in the ledger.
+    `demoted` are the serials that are no longer live, `cut` those that had to be cut to fit.
     """
 
     tokens: int

@@ -97,7 +97,7 @@ def is_named_by(snapshot: Snapshot, entry: HistoryEntry) -> bool:
 def read_snapshot(snapshot: Snapshot | None, entries: Sequence[HistoryEntry]) -> DerivedState:
     """Return the state that was kept; the one before all entries if there is none, or none that can be used.
 
-    `entries` are those of the session, of which the one after the snapshot must name it. It alone is read.
+    `entries` are those of the session. Only the one after the snapshot is read: it must name the snapshot.
     """
     if snapshot is None or not 0 <= snapshot.serial < len(entries) - 1:
         return DerivedState()

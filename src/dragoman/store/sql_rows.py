@@ -400,7 +400,7 @@ def _rows(
                             corrupt(f"the entry of serial {serial} is larger than {ENTRY_LIMIT} bytes, the limit")
                         if serial in sizes:
                             pieces = pieces or _pieces(database, (segment.key, begin, last))
-                            entry = put_back(entry, pieces.get(serial, ()))  # noqa: PLW2901
+                            entry = put_back(entry, pieces.get(serial, ()))  # noqa: PLW2901  # the same entry, whole
                     yield serial, entry, checksum
             low = upto + 1
 

@@ -426,10 +426,7 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         ),
         kinds.INTERRUPTION: (InterruptionEntry, (codes, text, st.none() | outputs, text)),
         kinds.APPROVAL_ASKED: (ApprovalAskedEntry, (names, names, text)),
-        kinds.APPROVAL_ANSWERED: (
-            lambda said, **notes: ApprovalAnsweredEntry(*said, **notes),
-            (answers,),
-        ),
+        kinds.APPROVAL_ANSWERED: (lambda said, **notes: ApprovalAnsweredEntry(*said, **notes), (answers,)),
         kinds.TOOL_STARTED: (ToolStartedEntry, (names, names, st.booleans())),
         kinds.TOOL_FINISHED: (ToolFinishedEntry, (_results(text),)),
         kinds.RUN_STARTED: (RunStartedEntry, ()),
