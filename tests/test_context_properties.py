@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -292,6 +292,8 @@ RULES = (None, TargetRules(opaque_providers=frozenset({"openai"}), opaque_same_m
 
 @settings(unhurried, max_examples=30)
 @given(HISTORIES, SEEDS, st.sampled_from((None, ModelCompactor(), ModelCompactor(kept_share=0.9))))
+# Words that an epoch keeps whole, and that the next one, in a smaller budget, would have had to cut.
+@example(random_history(170, 20, texts=[]), 28161, None)
 def test_models_limits_summaries_and_time_may_change_between_any_two_calls(
     history: AgentState, seed: int, compactor: ModelCompactor | None
 ) -> None:

@@ -154,11 +154,12 @@ class _Epoch:
         """
         timeline, before = self._timeline, self._before
         numbers = range(before.live_from, self._live_from)
-        spoken = [place for place in self._spoken if place in numbers]
-        asked = before.asked + tuple(timeline.serials[place] for place in spoken)
+        spoken = [timeline.serials[place] for place in self._spoken if place in numbers]
+        asked = before.asked + tuple(spoken)
         kept = (before.first_asked, *asked, *timeline.compactions)
         cuts = {serial: size for serial, size in before.cuts.items() if serial in kept}
-        cuts |= self._cuts | {serial: size for serial, size in self._request_cuts.items() if serial in asked}
+        # Words that were asked before stay as they were sent, so only what is asked now is cut as it must be now.
+        cuts |= self._cuts | {serial: size for serial, size in self._request_cuts.items() if serial in spoken}
         self._writer = Writer(timeline, before.first_asked, asked, cuts)
         bare = self._bare_turns(numbers)
         room = FULL_SHARE * self._budget - before.folded_tokens(timeline) - self._live - bare.tokens(timeline.overhead)
