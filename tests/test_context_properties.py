@@ -240,6 +240,8 @@ def last_unit(entries: list[HistoryEntry]) -> list[HistoryEntry]:
 
 @unhurried
 @given(CASES)
+# Two requests of a person that take half the room each, and turns beside them.
+@example(Case(random_history(3795, 57, texts=["", "", "0000", "00000000000"]), 2_000, COUNTERS[2], 0))
 def test_a_context_fits_its_budget_unless_its_last_unit_cannot_be_made_to(case: Case) -> None:
     for built in case.walk(case.conversation()):
         stats = built.result.stats

@@ -198,8 +198,9 @@ class _Epoch:
         asked = tuple(serial for serial in spoken if serial != first_asked)
         cuts = self._cuts | {serial: size for serial, size in self._request_cuts.items() if serial in spoken}
         self._writer, self._bare = Writer(timeline, first_asked, asked, cuts), {}
-        first = self._writer.first()
-        turns_from = self._first_turn(budget - self._live - self._least_ledger() - first.tokens(timeline.overhead))
+        first, whole = self._writer.first(), self._writer.older(self._live_from)
+        taken = self._live + self._least_ledger() + sum(turns.tokens(timeline.overhead) for turns in (first, whole))
+        turns_from = self._first_turn(budget - taken, asked)
         newest = self._writer.older(turns_from)
         numbers = range(turns_from, self._live_from)
         bare = self._bare_turns(numbers)
@@ -266,13 +267,14 @@ class _Epoch:
             zones = (zone_text(self._timeline, self._index, Zone(), {}, is_first=True),)
         return sum(zone.tokens for zone in zones)
 
-    def _first_turn(self, room: float) -> int:
-        """The first unit that is shown as a turn: as many of the newest as have room."""
-        first = self._live_from
-        room = min(room, TURNS_SHARE * self._budget)
+    def _first_turn(self, room: float, asked: Sequence[int]) -> int:
+        """The first unit that is shown as a turn: as many of the newest as have room beside the words of `asked`."""
+        first, share = self._live_from, TURNS_SHARE * self._budget
         while first > self._covered:
-            room -= self._bare_turn(first - 1).tokens(self._timeline.overhead)
-            if room < 0:
+            size = self._bare_turn(first - 1).tokens(self._timeline.overhead)
+            share -= size
+            room -= 0 if self._timeline.serials[first - 1] in asked else size
+            if min(room, share) < 0:
                 break
             first -= 1
         return first
