@@ -18,6 +18,7 @@ from dragoman.blocks import (
     StreamChunk,
     ToolUse,
 )
+from dragoman.delta import KnownDelta
 from dragoman.stream import Assembler, Assembly
 
 _Result = TypeVar("_Result")
@@ -84,14 +85,14 @@ class Played:
     """A stream of given deltas, as `Model.stream` gives one."""
 
     def __init__(self, deltas: list[MessageDelta]) -> None:
-        self._deltas = deltas
+        self._deltas: list[Any] = deltas
         self._assembler = Assembler()
 
     @property
     def assembly(self) -> Assembly:
         return self._assembler.result()
 
-    async def __aiter__(self) -> AsyncIterator[MessageDelta]:
+    async def __aiter__(self) -> AsyncIterator[KnownDelta]:
         for delta in self._deltas:
             self._assembler.feed(delta)
             yield delta

@@ -44,7 +44,7 @@ def claude(transport: ReplayTransport | None = None, **config: Any) -> Model:
 def ask(asked: Model, *messages: Message, **arguments: Any) -> tuple[list[MessageDelta], Any]:
     async def run() -> tuple[list[MessageDelta], Any]:
         async with asked.stream(messages or HELLO, **arguments) as stream:
-            deltas = [delta async for delta in stream]
+            deltas: list[MessageDelta] = [delta async for delta in stream]
         return deltas, stream
 
     return asyncio.run(run())

@@ -111,7 +111,7 @@ def ask(model: Model, messages: Sequence[Message], tools: Sequence[ToolSpec] = (
 
 async def stream(model: Model, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), **params: Any) -> Answer:
     contract = StreamContract(repr(model))
-    deltas = []
+    deltas: list[MessageDelta] = []
     async with model.stream(messages, tools, **params) as answer:
         async for delta in answer:
             contract.check(delta)

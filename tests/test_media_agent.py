@@ -31,7 +31,7 @@ from dragoman import (
     start_session,
     tool,
 )
-from dragoman.agent import MediaNotShownEvent
+from dragoman.agent import FinishedEvent, MediaNotShownEvent
 from dragoman.history import ModelInputEntry
 from dragoman.message import ModelInvocationDescriptor
 from dragoman.target import TargetRules
@@ -142,7 +142,8 @@ def test_media_that_were_recorded_without_an_agent_never_fail_a_run() -> None:
         await session.append(ModelInputEntry.of("look", PICTURE, FileRef(path="/etc/passwd"), FileRef(file_id="f")))
         model = blind("Nothing to see.")
         events = await read(Agent(model, session=session).stream())
-        assert events[-1].status == "completed"  # type: ignore[attr-defined]  # the last event is the finished one
+        assert isinstance(events[-1], FinishedEvent)
+        assert events[-1].status == "completed"
         assert sum(isinstance(event, MediaNotShownEvent) for event in events) == 3
         assert all(isinstance(part, Text) for part in sent(model))
 
@@ -178,7 +179,8 @@ def test_a_server_that_refuses_a_picture_gets_a_line_of_text_at_the_next_attempt
 
         events = await read(agent.stream(["look", PICTURE]))
 
-        assert events[-1].status == "completed"  # type: ignore[attr-defined]  # the last event is the finished one
+        assert isinstance(events[-1], FinishedEvent)
+        assert events[-1].status == "completed"
         assert sum(isinstance(event, MediaNotShownEvent) for event in events) == 1
         assert (PICTURE in sent(model, 0), PICTURE in sent(model, 1)) == (True, False)
         refused = await agent.run(["again", PICTURE])  # now it is known before it is recorded
@@ -351,7 +353,8 @@ def test_a_file_that_has_changed_or_is_gone_is_a_marked_line(
 
         events = await read(agent.stream("and now?"))
 
-        assert events[-1].status == "completed"  # type: ignore[attr-defined]  # the last event is the finished one
+        assert isinstance(events[-1], FinishedEvent)
+        assert events[-1].status == "completed"
         (told,) = [event for event in events if isinstance(event, MediaNotShownEvent)]
         assert said in told.why
         (line,) = [part.text for part in sent(model) if isinstance(part, Text) and part.text.startswith("[")]

@@ -24,7 +24,7 @@ from dragoman import (
     start_session,
     tool,
 )
-from dragoman.agent import MediaNotShownEvent
+from dragoman.agent import FinishedEvent, MediaNotShownEvent
 from dragoman.testing import Call, ReplayedResponse, ReplayTransport, ScriptedModel, validate_request
 from dragoman.toolspec import ToolSpec
 from dragoman.transport import HttpRequest, HttpResponse, Timeouts
@@ -118,7 +118,8 @@ def test_a_refused_medium_is_a_marked_line_and_new_ones_are_tried(medium: Image 
 
         events = await read(agent.stream(["look", medium]))
 
-        assert events[-1].status == "completed"  # type: ignore[attr-defined]  # the last event is the finished one
+        assert isinstance(events[-1], FinishedEvent)
+        assert events[-1].status == "completed"
         (told,) = [event for event in events if isinstance(event, MediaNotShownEvent)]
         assert told.why == "the provider refused it"
         assert [medium in sent(script, turn) for turn in (0, 1)] == [True, False]

@@ -27,7 +27,7 @@ HELLO = [Message.user("Hi.")]
 
 async def ask(model: ScriptedModel, **params: Any) -> tuple[list[MessageDelta], Assembly]:
     contract = StreamContract("script")
-    deltas = []
+    deltas: list[MessageDelta] = []
     async with model.stream(HELLO, **params) as stream:
         async for delta in stream:
             contract.check(delta)

@@ -6,7 +6,7 @@ deltas is the contract's business (`stream.contract`), their JSON layout is `jso
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -31,6 +31,7 @@ __all__ = [
     "DoneDelta",
     "ErrorDelta",
     "ImageDelta",
+    "KnownDelta",
     "MessageDelta",
     "ProviderItemDelta",
     "StartDelta",
@@ -79,7 +80,7 @@ class _Delta(_Debug, frozen=True, gc=False):
 class StartDelta(_Delta, frozen=True, gc=False):
     """The model began to answer."""
 
-    kind: ClassVar[str] = "start"
+    kind: ClassVar[Literal["start"]] = "start"
     model_id: str = ""
     request_id: str = ""
 
@@ -127,19 +128,19 @@ class _PieceDelta(_Delta, frozen=True, gc=False):
 class TextDelta(_PieceDelta, frozen=True, gc=False):
     """A piece of text. `provider_data` comes with the piece that closes a block; the next piece opens a new one."""
 
-    kind: ClassVar[str] = "text"
+    kind: ClassVar[Literal["text"]] = "text"
 
 
 class ThinkingDelta(_PieceDelta, frozen=True, gc=False):
     """A piece of reasoning. `provider_data` (a signature, say) comes with the piece that closes a block."""
 
-    kind: ClassVar[str] = "thinking"
+    kind: ClassVar[Literal["thinking"]] = "thinking"
 
 
 class ToolCallStartDelta(_Delta, frozen=True, gc=False):
     """A tool call opens; its id opens once in a stream."""
 
-    kind: ClassVar[str] = "tool_call_start"
+    kind: ClassVar[Literal["tool_call_start"]] = "tool_call_start"
     tool_call_id: str
     tool_name: str
     provider_data: dict[str, Any] | None = None
@@ -155,7 +156,7 @@ class ToolCallStartDelta(_Delta, frozen=True, gc=False):
 class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
     """A piece of an open call's argument text. The text can parse early and still be a prefix."""
 
-    kind: ClassVar[str] = "tool_call_args"
+    kind: ClassVar[Literal["tool_call_args"]] = "tool_call_args"
     tool_call_id: str
     args_text_delta: str
 
@@ -181,7 +182,7 @@ class ToolCallArgsDelta(_Delta, frozen=True, gc=False):
 class ToolCallEndDelta(_Delta, frozen=True, gc=False):
     """An open call's argument text is whole; or no more of it comes, and `parse_error` says why it must not be used."""
 
-    kind: ClassVar[str] = "tool_call_end"
+    kind: ClassVar[Literal["tool_call_end"]] = "tool_call_end"
     tool_call_id: str
     provider_data: dict[str, Any] | None = None
     parse_error: str | None = None
@@ -198,7 +199,7 @@ class ToolCallEndDelta(_Delta, frozen=True, gc=False):
 class ImageDelta(_Delta, frozen=True, gc=False):
     """A whole picture that the model made: bytes with their type, or a URL."""
 
-    kind: ClassVar[str] = "image"
+    kind: ClassVar[Literal["image"]] = "image"
     mime_type: str | None = None
     data: bytes | None = None
     url: str | None = None
@@ -214,7 +215,7 @@ class ImageDelta(_Delta, frozen=True, gc=False):
 class ProviderItemDelta(_Delta, frozen=True, gc=False):
     """A whole output item that only its provider understands; `text` says it to everyone else."""
 
-    kind: ClassVar[str] = "provider_item"
+    kind: ClassVar[Literal["provider_item"]] = "provider_item"
     item_type: str
     item: dict[str, Any]
     text: str | None = None
@@ -230,7 +231,7 @@ class ProviderItemDelta(_Delta, frozen=True, gc=False):
 class UsageDelta(_Delta, frozen=True, gc=False):
     """What the call has used so far: cumulative, so a later report replaces and is never added."""
 
-    kind: ClassVar[str] = "usage"
+    kind: ClassVar[Literal["usage"]] = "usage"
     usage: TokenUsage
 
     def __post_init__(self) -> None:
@@ -242,7 +243,7 @@ class UsageDelta(_Delta, frozen=True, gc=False):
 class DoneDelta(_Delta, frozen=True, gc=False):
     """The provider said that the answer is finished, and why. `provider_data` concerns the message as a whole."""
 
-    kind: ClassVar[str] = "done"
+    kind: ClassVar[Literal["done"]] = "done"
     finish_reason: FinishReason
     raw_finish_reason: str | None = None
     provider_data: dict[str, Any] | None = None
@@ -259,7 +260,7 @@ class DoneDelta(_Delta, frozen=True, gc=False):
 class ErrorDelta(_Delta, frozen=True, gc=False):
     """The stream ended without an answer. `message` is ours; the provider's own words are kept apart."""
 
-    kind: ClassVar[str] = "error"
+    kind: ClassVar[Literal["error"]] = "error"
     error_code: ErrorCode
     message: str | None = None
     retryable: bool | None = None
@@ -308,6 +309,7 @@ class UnknownDelta(_Delta, frozen=True, gc=False):
         freeze_object(self, "payload", f"{self.kind}.payload")
 
 
+# What a stream yields: the contract refuses all else. `kind`, `match` and `isinstance` narrow it.
 KnownDelta: TypeAlias = (
     StartDelta
     | TextDelta
@@ -321,6 +323,7 @@ KnownDelta: TypeAlias = (
     | DoneDelta
     | ErrorDelta
 )
+# What JSON is read as: a later version may have written it.
 MessageDelta: TypeAlias = KnownDelta | UnknownDelta
 
 DELTA_CLASSES: dict[str, type[KnownDelta]] = {

@@ -7,7 +7,7 @@ the invocation of the one that answered.
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from .delta import MessageDelta
+from .delta import KnownDelta
 from .errors import InvalidValue
 from .history.llmrequest import LlmRequest
 from .message import Message, ModelInvocationDescriptor
@@ -26,7 +26,7 @@ class AnyStream(Protocol):
     def assembly(self) -> Assembly:
         """What has arrived so far."""
 
-    def __aiter__(self) -> AsyncIterator[MessageDelta]: ...
+    def __aiter__(self) -> AsyncIterator[KnownDelta]: ...
 
     async def aclose(self) -> None:
         """Stop reading and close the connection."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, Generic, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
 from .._loops import SharedLock
 from ..context import RECALL_TOOL, Compactor
@@ -57,6 +57,9 @@ from .runner import Runner
 from .scope import Scope
 from .tooling import ToolRunner, recall_tool, widget_tool
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm  # also `int | str`, which is no class
+
 __all__ = ["Agent", "AgentRun", "Prompt", "RunResult"]
 
 
@@ -87,7 +90,7 @@ class Agent(Generic[OutputT]):
 
     @overload
     def __init__(
-        self, model: AnyModel | ProviderRouter | str, *, output_type: type[OutputT], **options: Unpack[_Options]
+        self, model: AnyModel | ProviderRouter | str, *, output_type: "TypeForm[OutputT]", **options: Unpack[_Options]
     ) -> None: ...
 
     def __init__(

@@ -30,22 +30,10 @@ from .events import (
 
 __all__ = ["event_to_json"]
 
-_AnyEvent = (
-    StatusEvent
-    | DeltaEvent
-    | MessageEvent
-    | ToolStartedEvent
-    | ToolResultEvent
-    | ApprovalAskedEvent
-    | MediaNotShownEvent
-    | ErrorEvent
-    | FinishedEvent
-)
-
 
 def event_to_json(event: RunEvent) -> bytes:
     """Return the event as compact JSON; the same event always gives the same bytes."""
-    if not isinstance(event, _AnyEvent):
+    if not isinstance(event, RunEvent):
         raise InvalidValue.of("event_to_json: the value", event, "an event of one of the classes in dragoman.agent")
     written = {
         "kind": event.kind,
@@ -57,7 +45,7 @@ def event_to_json(event: RunEvent) -> bytes:
     return encode_json(written)
 
 
-def _payload(event: _AnyEvent) -> dict[str, Any]:
+def _payload(event: RunEvent) -> dict[str, Any]:
     match event:
         case StatusEvent():
             return {"status": event.status.value}

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from ..delta import MessageDelta
+from ..delta import KnownDelta
 from ..errors import InvalidValue
 from ..history import AgentStatus, HistoryToolCallResult
 from ..message import Message, ToolCall
@@ -27,81 +27,94 @@ __all__ = [
 ]
 
 
-class RunEvent(msgspec.Struct, frozen=True, gc=False):  # holds frozen values alone: there are no cycles to look for
+class _Event(msgspec.Struct, frozen=True, gc=False):  # holds frozen values alone: there are no cycles to look for
     """Something that happened in a run. `seq` counts the events of the run, `call_index` its model calls."""
 
-    kind: ClassVar[str]
     run_id: str
     call_index: int
     seq: int
 
 
-class StatusEvent(RunEvent, frozen=True, gc=False):
+class StatusEvent(_Event, frozen=True, gc=False):
     """What the agent is doing now."""
 
-    kind: ClassVar[str] = "status"
+    kind: ClassVar[Literal["status"]] = "status"
     status: AgentStatus
 
 
-class DeltaEvent(RunEvent, frozen=True, gc=False):
+class DeltaEvent(_Event, frozen=True, gc=False):
     """A piece of the model's answer, as it came. An answer that failed and is asked for again starts anew."""
 
-    kind: ClassVar[str] = "delta"
-    delta: MessageDelta
+    kind: ClassVar[Literal["delta"]] = "delta"
+    delta: KnownDelta
 
 
-class MessageEvent(RunEvent, frozen=True, gc=False):
+class MessageEvent(_Event, frozen=True, gc=False):
     """A message that is recorded now: what a person said, or a model's whole answer."""
 
-    kind: ClassVar[str] = "message"
+    kind: ClassVar[Literal["message"]] = "message"
     message: Message
 
 
-class ToolStartedEvent(RunEvent, frozen=True, gc=False):
+class ToolStartedEvent(_Event, frozen=True, gc=False):
     """A tool runs."""
 
-    kind: ClassVar[str] = "tool_started"
+    kind: ClassVar[Literal["tool_started"]] = "tool_started"
     call: ToolCall
 
 
-class ToolResultEvent(RunEvent, frozen=True, gc=False):
+class ToolResultEvent(_Event, frozen=True, gc=False):
     """A call has its one result."""
 
-    kind: ClassVar[str] = "tool_result"
+    kind: ClassVar[Literal["tool_result"]] = "tool_result"
     result: HistoryToolCallResult
 
 
-class ApprovalAskedEvent(RunEvent, frozen=True, gc=False):
+class ApprovalAskedEvent(_Event, frozen=True, gc=False):
     """A person is asked whether a call may run."""
 
-    kind: ClassVar[str] = "approval_asked"
+    kind: ClassVar[Literal["approval_asked"]] = "approval_asked"
     call: ToolCall
 
 
-class MediaNotShownEvent(RunEvent, frozen=True, gc=False):
+class MediaNotShownEvent(_Event, frozen=True, gc=False):
     """A model gets a line of text in place of a picture or file: `what` it is, without its content, and `why`.
 
     Told once in a run for each medium and reason.
     """
 
-    kind: ClassVar[str] = "media_not_shown"
+    kind: ClassVar[Literal["media_not_shown"]] = "media_not_shown"
     what: str
     why: str
 
 
-class ErrorEvent(RunEvent, frozen=True, gc=False):
+class ErrorEvent(_Event, frozen=True, gc=False):
     """A model call failed, or the run did. What follows says whether it was tried again."""
 
-    kind: ClassVar[str] = "error"
+    kind: ClassVar[Literal["error"]] = "error"
     error: RunError
 
 
-class FinishedEvent(RunEvent, frozen=True, gc=False):
+class FinishedEvent(_Event, frozen=True, gc=False):
     """The last event: how the run ended."""
 
-    kind: ClassVar[str] = "finished"
+    kind: ClassVar[Literal["finished"]] = "finished"
     status: AgentStatus
     error: RunError | None = None
+
+
+# Something that happened in a run. `event.kind == "delta"`, `match` and `isinstance` narrow it.
+RunEvent: TypeAlias = (
+    StatusEvent
+    | DeltaEvent
+    | MessageEvent
+    | ToolStartedEvent
+    | ToolResultEvent
+    | ApprovalAskedEvent
+    | MediaNotShownEvent
+    | ErrorEvent
+    | FinishedEvent
+)
 
 
 class EventLog:
@@ -119,7 +132,7 @@ class EventLog:
         if self._waiting:
             self._wake()
 
-    def add_delta(self, run_id: str, call_index: int, delta: MessageDelta) -> None:
+    def add_delta(self, run_id: str, call_index: int, delta: KnownDelta) -> None:
         """Add the event of a delta, as most events are."""
         events = self._events
         events.append(DeltaEvent(run_id, call_index, len(events), delta))

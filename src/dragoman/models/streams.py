@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..delta import MessageDelta
+from ..delta import KnownDelta, MessageDelta
 from ..errors import DragomanError, Secrets, report_raised
 from ..jsonform import from_json, to_json
 from ..message import Message, ModelInvocationDescriptor, Part, Text, Thinking, ToolCall
@@ -84,10 +84,10 @@ class ModelStream:
             pass
         return self.assembly
 
-    def __aiter__(self) -> AsyncIterator[MessageDelta]:
+    def __aiter__(self) -> AsyncIterator[KnownDelta]:
         return self._deltas
 
-    async def __anext__(self) -> MessageDelta:
+    async def __anext__(self) -> KnownDelta:
         return await anext(self._deltas)
 
     async def __aenter__(self) -> "ModelStream":
@@ -103,12 +103,10 @@ class ModelStream:
         await self._deltas.aclose()
         await self._batches.aclose()
 
-    async def _iterate(
-        self, rewrite: Mapping[type, Callable[[Any], MessageDelta]]
-    ) -> AsyncGenerator[MessageDelta, None]:
+    async def _iterate(self, rewrite: Mapping[type, Callable[[Any], MessageDelta]]) -> AsyncGenerator[KnownDelta, None]:
         try:
             async for read in self._batches:
-                batch = read
+                batch: list[Any] = read  # of known kinds: the guard has refused all others
                 if not rewrite.keys().isdisjoint(map(type, read)):
                     batch = [rewrite[type(delta)](delta) if type(delta) in rewrite else delta for delta in read]
                 for delta in batch:
