@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.context import INJECTED_KEY, ContextBuildInput, ContextManager, EstimateCounter
-from dragoman.history import AgentState, HistoryToolCallResult, ModelInputEntry, ToolStartedEntry
+from dragoman.history import AgentState, EpochEntry, HistoryToolCallResult, ModelInputEntry, ToolStartedEntry
 from dragoman.message import Image, Message, ModelInvocationDescriptor, Part, Role, Text, Thinking, ToolCall, ToolResult
 from dragoman.request import ContextConfig
 
@@ -109,6 +109,11 @@ class Projector:
         requests, places = _joined(built.messages)
         self._anchors = tuple(places[anchor] + len(system) for anchor in built.cache_anchors)
         return system + requests
+
+    @property
+    def has_epoch(self) -> bool:
+        """Whether a context was made smaller."""
+        return any(isinstance(entry, EpochEntry) for entry in self._state.entries)
 
     def breakpoints(self) -> list[int]:
         """Return the messages to mark for the provider's cache."""

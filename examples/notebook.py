@@ -5,7 +5,7 @@ It runs offline: the model plays a script.
 
 import asyncio
 
-from dragoman import Agent, AgentConfig, ContextConfig
+from dragoman import Agent, AgentConfig, ContextConfig, ToolsConfig
 from dragoman.history import NotebookEntry
 from dragoman.testing import Call, ScriptedModel, ScriptedRequest, Turn
 
@@ -30,7 +30,8 @@ async def main() -> None:
         *[say("I see.")] * 8,
         answer_from_the_notebook,
     )
-    agent = Agent(model, config=AgentConfig(context=ContextConfig(budget_tokens=3_000)))
+    config = AgentConfig(tools=ToolsConfig(notebook=True), context=ContextConfig(budget_tokens=3_000))
+    agent = Agent(model, config=config)
     print((await agent.run(f"{SMALL_TALK} By the way, my sister is called Mira. {SMALL_TALK}")).output)
     for number in range(8):
         await agent.run(f"{number}: {SMALL_TALK}")

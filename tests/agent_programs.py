@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragoman import AgentConfig, ErrorCode, LoopConfig, ModelError, ObservabilityConfig
+from dragoman import AgentConfig, ErrorCode, LoopConfig, ModelError, ObservabilityConfig, ToolsConfig
 from dragoman.agent import Agent, Hooks
 from dragoman.history import (
     AgentState,
@@ -46,7 +46,11 @@ ROUNDS_EACH = 20  # kills after which new sessions are begun
 LONGEST_LIFE = 0.06  # seconds a process may live after its first result
 SAFE = "look"  # the one tool that may run again
 NOTE = "memory_notebook_append"
-CONFIG = AgentConfig(loop=LoopConfig(backoff_seconds=0), observability=ObservabilityConfig(log_level="off"))
+CONFIG = AgentConfig(
+    loop=LoopConfig(backoff_seconds=0),
+    tools=ToolsConfig(notebook=True),
+    observability=ObservabilityConfig(log_level="off"),
+)
 
 
 class Told(Hooks):

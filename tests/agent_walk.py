@@ -119,6 +119,7 @@ class Walk:
                 loop=limits,
                 observability=QUIET,
                 tools=ToolsConfig(
+                    notebook=True,
                     approval=chance.choice(("as_declared", "as_declared", "never", "always")),
                     parallel_limit=chance.choice((1, 2, 8)),
                 ),

@@ -401,12 +401,13 @@ def test_settings_go_over_those_of_the_model_that_they_name_alone() -> None:
 
 def test_the_built_in_tools_can_be_turned_off() -> None:
     model = ScriptedModel("Hi.", "Hi.", repeats=True)
-    Agent(model).run_sync("Hi.")
+    Agent(model, config=AgentConfig(tools=ToolsConfig(notebook=True))).run_sync("Hi.")
     offered = {spec.name for spec in model.requests[0].tools}
     off = ("recall", "memory_notebook_replace")
     assert "memory_notebook_replace" in offered
     agent = Agent(
-        model, config=AgentConfig(tools=ToolsConfig(disabled=off), context=ContextConfig(budget_tokens=2_000))
+        model,
+        config=AgentConfig(tools=ToolsConfig(notebook=True, disabled=off), context=ContextConfig(budget_tokens=2_000)),
     )
     for _ in range(12):
         agent.run_sync("word " * 300)

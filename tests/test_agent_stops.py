@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import AgentConfig, ErrorCode, LoopConfig, Message, ModelError, Role, ToolCall, tool
+from dragoman import AgentConfig, ErrorCode, LoopConfig, Message, ModelError, Role, ToolCall, ToolsConfig, tool
 from dragoman.agent import Agent, Hooks, ModelCall, ToolResultEvent
 from dragoman.context import ModelCompactor
 from dragoman.history import (
@@ -58,6 +58,9 @@ def last_run(session: Session) -> RunFinishedEntry:
     return last
 
 
+NOTEBOOK = AgentConfig(tools=ToolsConfig(notebook=True))
+
+
 def interruption(session: Session) -> InterruptionEntry:
     """Return the one answer that broke off."""
     (found,) = (entry for entry in session.entries if isinstance(entry, InterruptionEntry))
@@ -68,7 +71,7 @@ def test_a_result_that_is_being_recorded_while_the_run_is_aborted_is_the_result(
     async def use() -> None:
         store = SlowStore()
         model = ScriptedModel(Turn(calls=(Call("memory_notebook_append", {"text": "Tea."}), Call("nobody"))))
-        agent = Agent(model, session=await start_session(store))
+        agent = Agent(model, session=await start_session(store), config=NOTEBOOK)
         started = agent.stream("Note it.")
         store.opened.set()  # the answer to `nobody`, which is no tool, comes first
         await store.reached.wait()
@@ -135,7 +138,7 @@ def test_whoever_aborts_twice_does_not_cut_off_what_is_being_told() -> None:
         reached, may_go_on = asyncio.Event(), asyncio.Event()
         heard: list[str] = []
         model = ScriptedModel(Turn(calls=(Call("memory_notebook_append", {"text": "Tea."}),)))
-        agent = Agent(model, hooks=[Dawdler()])
+        agent = Agent(model, hooks=[Dawdler()], config=NOTEBOOK)
         started = agent.stream("Note it.")
         await reached.wait()
         aborting = []
@@ -226,7 +229,7 @@ def test_hooks_and_readers_are_told_the_result_that_is_recorded_by_the_tool_itse
 
         heard: list[ErrorCode | None] = []
         wrong = Call("memory_notebook_replace_text", {"old": "Tea.", "new": "Milk."})
-        agent = Agent(ScriptedModel(Turn(calls=(wrong,)), "Oh."), hooks=[Listener()])
+        agent = Agent(ScriptedModel(Turn(calls=(wrong,)), "Oh."), hooks=[Listener()], config=NOTEBOOK)
         told = [event.result async for event in agent.stream("Go.") if isinstance(event, ToolResultEvent)]
         assert heard == [result.error_code for result in told] == result_codes(kept(agent))
         assert heard != [None]

@@ -89,7 +89,7 @@ def test_the_notebook_is_changed_through_a_run_and_stays_in_sight() -> None:
         asks(Call("memory_notebook_replace_text", {"old": "snow", "new": "sun"})),
         "There is no snow in it.",
     )
-    agent = Agent(model)
+    agent = Agent(model, config=AgentConfig(tools=ToolsConfig(notebook=True)))
     agent.run_sync("I am Ada and I like rain.")
     session = kept(agent)
     assert session.state.memory_notebook_snapshot == "Ada likes rain."
@@ -99,6 +99,16 @@ def test_the_notebook_is_changed_through_a_run_and_stays_in_sight() -> None:
     assert "Ada likes rain." in str(model.requests[2].messages[-1].parts)
     assert result_codes(session) == [None, ErrorCode.INVALID_ARGUMENTS]
     require_sound(session)
+
+
+def test_a_plain_agent_sends_no_tools_and_shows_the_notebook_that_the_host_wrote() -> None:
+    model = ScriptedModel("Hi.", "Rain.")
+    agent = Agent(model)
+    agent.run_sync("Hello.")
+    run(kept(agent).update_memory_notebook("Ada likes rain."))
+    agent.run_sync("What do I like?")
+    assert [request.tools for request in model.requests] == [(), ()]
+    assert "Ada likes rain." in model.requests[1].messages[-1].text
 
 
 def test_a_folded_entry_is_brought_back_by_recall() -> None:
@@ -115,6 +125,9 @@ def test_a_folded_entry_is_brought_back_by_recall() -> None:
         agent.run_sync(f"{number}: {words}")
     assert agent.run_sync("What was the password?").output == "It is swordfish."
     assert "The password is swordfish." in result_texts(kept(agent))[0]
+    offered = [bool(request.tools) for request in model.requests]
+    assert offered == sorted(offered)  # once offered, it stays
+    assert not offered[0]
 
 
 def test_without_recall_there_is_no_such_tool() -> None:
@@ -209,8 +222,10 @@ def test_a_tool_with_the_name_of_a_widget_s_is_refused() -> None:
     def memory_notebook_append(text: str) -> None:
         """Do something else."""
 
+    notebook = AgentConfig(tools=ToolsConfig(notebook=True))
+    agent = Agent(ScriptedModel("Hi."), tools=[memory_notebook_append], config=notebook)
     with pytest.raises(InvalidValue, match="memory_notebook_append"):
-        Agent(ScriptedModel("Hi."), tools=[memory_notebook_append]).run_sync("Hi.")
+        agent.run_sync("Hi.")
 
 
 @pytest.mark.parametrize("model", [5, None, object()])

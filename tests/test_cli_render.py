@@ -198,8 +198,9 @@ def test_a_model_on_this_machine_is_told_what_the_chat_tells_it(user: User) -> N
 
 
 def test_a_model_without_a_place_for_tools_is_offered_none(user: User) -> None:
-    session_id = user.imported()
-    known, own = user.run("render", session_id, "--model", "local:smollm2", "--model", "local:own.gguf", "--json").json
+    tools = user.write("tools.json", [{"name": "look", "parameterSchema": {"type": "object"}}])
+    models = ("--model", "local:smollm2", "--model", "local:own.gguf")
+    known, own = user.run("render", user.imported(), *models, "--tools", tools, "--json").json
     assert "tools" not in known["body"]
     assert own["body"]["tools"]
 

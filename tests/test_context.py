@@ -1,6 +1,7 @@
 """Contexts of hand-made histories: whole, reduced to turns and a ledger, called back, reset, by the policy `simple`."""
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -53,31 +54,54 @@ def test_an_empty_history_gives_an_empty_context() -> None:
     assert (result.messages, result.cache_anchors, result.system) == ((), (), None)
 
 
-def test_the_tools_are_those_given_and_recall() -> None:
+def folded(**config: Any) -> Conversation:
+    """A conversation that does not fit its budget, before its first epoch."""
+    conversation = Conversation(**config)
+    for number in range(8):
+        conversation.say(f"{number}: " + "many words about nothing " * 60)
+        conversation.answer("Hm.")
+    conversation.say("And now?")
+    return conversation
+
+
+def test_recall_is_offered_from_the_first_epoch_on_until_a_reset() -> None:
+    look = ToolSpec("look", "Look.")
     conversation = Conversation()
     conversation.say("hi")
-    look = ToolSpec("look", "Look.")
+    assert conversation.build(tools=(look,)).tool_specs == (look,)
+    conversation = folded()
+    first = conversation.build(tools=(look,))
+    assert (first.stats.epoch, first.tool_specs) == ("budget", (look, RECALL_TOOL))
+    conversation.answer("Hm.")
+    conversation.say("Go on.")
+    assert (conversation.build(tools=(look,)).tool_specs) == (look, RECALL_TOOL)
+    conversation.manager = conversation.fresh_manager()  # as another process has it
     assert conversation.build(tools=(look,)).tool_specs == (look, RECALL_TOOL)
+    conversation.state.reset()
+    conversation.say("Anew.")
+    assert conversation.build(tools=(look,)).tool_specs == (look,)
+
+
+def test_an_epoch_leaves_room_for_the_tool_that_it_adds() -> None:
+    conversation = folded()
+    assert not conversation.build().stats.over_budget
 
 
 def test_a_tool_of_the_hosts_own_that_is_called_recall_stays_alone() -> None:
-    conversation = Conversation()
-    conversation.say("hi")
+    conversation = folded()
     own = ToolSpec("recall", "Mine.")
     assert conversation.build(tools=(own,)).tool_specs == (own,)
 
 
 def test_a_model_that_takes_no_tools_is_not_offered_one() -> None:
-    conversation = Conversation()
-    conversation.say("hi")
+    conversation = folded()
     for abilities, offered in ((frozenset(), ()), (frozenset({"tools"}), (RECALL_TOOL,))):
         info = ModelInfo(provider="some", model_id="some", abilities=abilities)
         assert conversation.build(model_info=info).tool_specs == offered
 
 
 def test_without_recall_no_tool_is_offered() -> None:
-    conversation = Conversation(recall=False)
-    conversation.say("hi")
+    conversation = folded(recall=False)
     assert conversation.build().tool_specs == ()
 
 

@@ -19,6 +19,7 @@ from dragoman import (
     Text,
     ToolCall,
     ToolResult,
+    ToolsConfig,
     model,
     render_request,
     start_session,
@@ -294,7 +295,7 @@ def test_an_error_says_that_opaque_data_were_left_out_in_vain() -> None:
 
 def test_a_model_that_takes_no_tools_is_asked_without_the_agent_s_own() -> None:
     script = ScriptedModel(refusal("gemma:2b does not support tools", ErrorCode.UNSUPPORTED), "Hello.", "Again.")
-    agent = Agent(script)
+    agent = Agent(script, config=AgentConfig(tools=ToolsConfig(notebook=True)))
     assert [run(agent.run(prompt)).output for prompt in ("one", "two")] == ["Hello.", "Again."]
     assert [bool(request.tools) for request in script.requests] == [True, False, False]
 

@@ -190,13 +190,14 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """Which tools are on, who approves them, and their limits.
 
     `enabled` chooses among the agent's own tools, None means all. `disabled` may also name built-in ones: `recall`, and
-    those of the widgets, such as `memory_notebook_append`.
+    those of the widgets, such as `memory_notebook_append`. With `notebook` the model may write the memory notebook.
 
     A model is shown at most `result_limit_bytes` of a result's text; the record keeps all of it, and `recall` has it.
     """
 
     enabled: tuple[str, ...] | None = None
     disabled: tuple[str, ...] = ()
+    notebook: bool = False
     approval: Literal["as_declared", "always", "never"] = "as_declared"
     parallel_limit: int = 8
     timeout_ms: int = 60_000
@@ -208,6 +209,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         force_setattr(self, "disabled", _names("tools.disabled", self.disabled))
         if both := sorted(set(self.enabled or ()) & set(self.disabled)):
             raise InvalidValue(f"tools.enabled and tools.disabled must not share a name, both have {both}")
+        require_bool("tools.notebook", self.notebook)
         _require_choice("tools.approval", self.approval, ("as_declared", "always", "never"))
         for name in ("parallel_limit", "timeout_ms", "result_limit_bytes"):
             _require_count(f"tools.{name}", getattr(self, name))
@@ -216,7 +218,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """How the history is fitted to a budget. `budget_tokens` None takes the model's window less `output_reserve`.
 
-    With `recall` the model has a tool that brings a folded entry back.
+    With `recall` the model gets a tool that brings a folded entry back, once there are such entries.
     """
 
     policy: Literal["epochs", "simple"] = "epochs"

@@ -464,7 +464,9 @@ class Agent(Generic[OutputT]):
     def _all_tools(self, session: Session) -> tuple[tuple[ToolSpec, ...], ToolRegistry]:
         """The tools that the agent offers, and those that it can run: contexts offer `recall`. Made once a session."""
         if self._registry is None or self._registry[0] is not session:
-            off, limit = self._config.tools.disabled, self._config.tools.result_limit_bytes
+            off, limit = set(self._config.tools.disabled), self._config.tools.result_limit_bytes
+            if not self._config.tools.notebook:
+                off.update(spec.name for spec in MemoryNotebookWidget.tools)
             specs = [spec for spec in session.state.enumerate_widget_tools() if spec.name not in off]
             offered = registry = self._tools.with_tools(*(widget_tool(session, spec) for spec in specs))
             if self._contexts.have_recall and RECALL_TOOL.name not in self._tools:

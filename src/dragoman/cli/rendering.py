@@ -78,7 +78,7 @@ def render(chosen: argparse.Namespace) -> None:
     if chosen.prompt:
         state.append_model_input(chosen.prompt)
     tools = _read_tools(chosen.tools)
-    # Messages from a file belong to no agent: the tools that every agent has are left out.
+    # Messages from a file belong to no session: nothing can be recalled.
     context = settings.context if chosen.file is None else msgspec.structs.replace(settings.context, recall=False)
     rendered = [_render(settings, name, state, tools, context) for name in names]
     output = Output(color=settings.color)
@@ -93,7 +93,7 @@ def render(chosen: argparse.Namespace) -> None:
 def _render(
     settings: "Settings", name: str, state: "AgentState", tools: "tuple[ToolSpec, ...]", context: "ContextConfig"
 ) -> Rendered:
-    """What an agent would send: the context that fits the model, its tools and those that every agent has."""
+    """What an agent with these tools would send: the context that fits the model."""
     from ..agent.contexts import Contexts
     from ..history.media import describe_unreadable
     from ..request import AgentConfig
@@ -101,7 +101,7 @@ def _render(
 
     model = unsent_model(settings, name)
     contexts = Contexts(AgentConfig(context=context))
-    built = contexts.build_now(model, state.entries, (*tools, *state.enumerate_widget_tools()))
+    built = contexts.build_now(model, state.entries, tools)
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         request = model.render(

@@ -190,9 +190,12 @@ class ContextManager:
         reason = find_epoch_reason(timeline, before, moment.settings, now=given.now, invocation=given.invocation)
         if reason is None:
             return self._build(given, moment, before, None)
-        after, entry = self._start(moment, reason)
+        folding = self._look(given, folds=True)
+        after, entry = self._start(folding, reason)
         # Where nothing can be folded any more, an epoch changes nothing and is none.
-        return self._build(given, moment, after, None if after.shows_same(before) else entry)
+        if after.shows_same(before):
+            return self._build(given, moment, before, None)
+        return self._build(given, folding, after, entry)
 
     def compute_context_updates(
         self,
@@ -205,7 +208,7 @@ class ContextManager:
         Each overflow takes the limit a quarter down and records it, so that no later request grows past it; when
         nothing is left to give up, the result is `exhausted`, and asking again changes nothing.
         """
-        moment = self._look(given)
+        moment = self._look(given, folds=overflow)
         timeline, before = moment.timeline, moment.projection
         if overflow:
             return ContextUpdateResult(exhausted=True) if self._config.policy == "simple" else self._shrink(moment)
@@ -216,12 +219,13 @@ class ContextManager:
             request = plan_compaction(self._compactor, timeline, before, moment.settings.budget)
             if request is not None:
                 return ContextUpdateResult(compaction=request)
-        after, entry = self._start(moment, reason)
+        after, entry = self._start(self._look(given, folds=True), reason)
         return ContextUpdateResult(entries=() if after.shows_same(before) else (entry,))
 
     # ------------------------------------------------------------ steps
 
-    def _look(self, given: ContextBuildInput) -> _Moment:
+    def _look(self, given: ContextBuildInput, *, folds: bool = False) -> _Moment:
+        """Read what is new. With `folds` the tools are those of a context that an epoch has made smaller."""
         timeline, counter = self._timeline, self._counter_for(given.invocation)
         if timeline is None or timeline.counter.name != counter.name or not timeline.follows(given.entries):
             timeline = self._timeline = Timeline(counter, result_limit_bytes=self._result_limit)
@@ -230,9 +234,9 @@ class ContextManager:
         timeline.aim_at(Aim(given.invocation or timeline.invocation, given.rules))
         projection = self._current(timeline)
         tools = given.tools
-        # Offered from the start: a tool that came later would move the cached prefix. Where nothing is ever folded it
-        # is offered once a result was cut. Some models take no tools at all.
-        offered = self._config.recall and (self._config.policy == "epochs" or bool(timeline.limited))
+        # Offered from the first epoch on, which moves the cached prefix anyway, or once a result was cut. Some models
+        # take no tools at all.
+        offered = self._config.recall and (folds or timeline.epoch is not None or bool(timeline.limited))
         if given.model_info is not None and "tools" not in given.model_info.abilities:
             offered = False
         if offered and all(tool.name != RECALL_TOOL.name for tool in tools):

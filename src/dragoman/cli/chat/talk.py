@@ -232,7 +232,7 @@ class Talk:
         given = {name: value for name, value in settings.items() if value is not None}
         return AgentConfig(
             model=ModelConfig(model.invocation.model, **given) if given else None,
-            tools=ToolsConfig(approval=options.approval),  # type: ignore[arg-type]  # it checks
+            tools=ToolsConfig(notebook=True, approval=options.approval),  # type: ignore[arg-type]  # it checks
             context=options.context,
             observability=ObservabilityConfig(log_level="off"),  # what went wrong is drawn
         )
