@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import dataclasses
+import json
 import pickle
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -232,3 +234,17 @@ def test_a_copy_of_recorded_arguments_can_be_changed() -> None:
     assert again == pickle.loads(pickle.dumps(call)) == call
     with pytest.raises(TypeError):
         again.arguments["to"]["names"].clear()  # type: ignore[index]
+
+
+def test_a_dataclass_around_recorded_arguments_can_be_written_and_copied() -> None:
+    @dataclasses.dataclass
+    class Row:
+        arguments: dict[str, Any]
+
+    arguments = ToolCall("c", "t", {"to": {"names": ["Ada"]}}).arguments
+    assert arguments is not None
+    plain = dataclasses.asdict(Row(arguments))
+    assert json.dumps(plain) == '{"arguments": {"to": {"names": ["Ada"]}}}'
+    for copied in (copy.deepcopy(plain), pickle.loads(pickle.dumps(plain)), json.loads(json.dumps(plain))):
+        copied["arguments"]["to"]["names"].append("Bob")
+    assert plain == {"arguments": {"to": {"names": ["Ada"]}}}

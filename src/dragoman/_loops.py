@@ -7,6 +7,8 @@ from types import TracebackType
 
 __all__ = ["SharedLock", "Signal"]
 
+CLOSED_POLL_SECONDS = 0.25  # between two checks whether an event loop was closed: it tells nobody
+
 
 class _Waiter:
     """A task that waits: the future that wakes it, and whether the lock is its own already."""
@@ -103,15 +105,18 @@ class Signal:
         for waiter in waiting:
             waiter.wake()
 
-    async def wait(self) -> None:
-        """Return once it is set."""
+    async def wait(self, setter: asyncio.AbstractEventLoop | None = None) -> None:
+        """Return once it is set, or once `setter`, the event loop whose task sets it, is closed."""
         waiter = _Waiter()
         with self._guard:
             if self.is_set:
                 return
             self._waiting.append(waiter)
         try:
-            await waiter.future
+            if setter is None or setter is waiter.future.get_loop():
+                await waiter.future
+            while not (waiter.future.done() or setter is None or setter.is_closed()):
+                await asyncio.wait((waiter.future,), timeout=CLOSED_POLL_SECONDS)
         finally:
             with self._guard:
                 if waiter in self._waiting:

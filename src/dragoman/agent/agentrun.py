@@ -1,6 +1,7 @@
 """A run as its caller sees it: under way (`AgentRun`) and ended (`RunResult`). The agent makes both."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
@@ -83,6 +84,7 @@ class AgentRun(Generic[OutputT]):
         self._ended = Signal()
         self._task: asyncio.Task[RunResult[OutputT]] | None = None
         self._turn: SharedLock | None = None  # of its agent, while this run has it
+        self._ending = threading.Lock()  # two threads must not both give the turn back
 
     @property
     def is_done(self) -> bool:
@@ -106,9 +108,10 @@ class AgentRun(Generic[OutputT]):
             return await finish(task, on_cancelled=self._abort)
         if not self.is_done:
             try:
-                await finish(self._ended.wait(), on_cancelled=self._abort)
+                await finish(self._ended.wait(self._loop), on_cancelled=self._abort)
             except asyncio.CancelledError:
-                task.exception()  # the cancelled caller does not get the error
+                if task.done():
+                    task.exception()  # the cancelled caller does not get the error
                 raise
         if not task.done():
             raise InvalidValue("the event loop of this run was closed before the run ended: run() carries it on")
@@ -120,6 +123,8 @@ class AgentRun(Generic[OutputT]):
             raise InvalidValue("run() keeps no events: use stream()")
         if not self.is_done and self._loop is not asyncio.get_running_loop():
             raise InvalidValue("events are read in the event loop that the run was started in, until it has ended")
+        if self._loop.is_closed():
+            self._log.close()  # its writer may be gone
         return self._log.follow(after, self._tell_error)
 
     def _tell_error(self) -> None:
@@ -149,7 +154,7 @@ class AgentRun(Generic[OutputT]):
         what the store raises.
         """
         said = as_input(prompt)
-        await self._begun.wait()  # before that, the session may be another run's
+        await self._begun.wait(self._loop)  # before that, the session may be another run's
         if self.is_done or self._runner is None:
             raise InvalidValue("the run has ended: say it in the next one")
         session = self._runner.session
@@ -207,11 +212,18 @@ class AgentRun(Generic[OutputT]):
         finally:
             self._is_waiting = False
 
-    def _note_end(self, _task: object = None) -> None:
-        """Let the agent's next run begin, and wake those who wait for this one."""
-        turn, self._turn = self._turn, None
+    def _note_end(self, task: object = None) -> None:
+        """Let the agent's next run begin, and wake the tasks that wait for this one.
+
+        The run's task calls it when it is done. The agent calls it, in any thread, if the task may be unable to.
+        """
+        with self._ending:
+            turn, self._turn = self._turn, None
         if turn is not None:
             turn.give()
+        if task is not None and self._log is not None:
+            self._log.close()  # a task that is cancelled before its first step has not closed it
+        self._begun.set()
         self._ended.set()
 
     def _begin(self, runner: Runner) -> None:

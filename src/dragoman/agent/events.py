@@ -140,10 +140,14 @@ class EventLog:
             self._wake()
 
     def close(self, error: Exception | None = None) -> None:
-        """Say that no more events come; with an error, that there was no run, and why. Readers are told by raising."""
-        self._is_closed = True
-        self._error = error
-        self._wake()
+        """Say that no more events come; with an error, that there was no run, and why. Readers are told by raising.
+
+        Only the first call counts.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            self._error = error
+            self._wake()
 
     async def follow(self, after: int, on_error: Callable[[], None]) -> AsyncIterator[RunEvent]:
         """Yield the events after that `seq`, those that are there and then those that come, to the last.
@@ -174,5 +178,5 @@ class EventLog:
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
-            if not future.done():
+            if not (future.done() or future.get_loop().is_closed()):
                 future.set_result(None)

@@ -95,10 +95,11 @@ class MemoryStore(BaseStore):
         self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
     ) -> Head:
         """Keep the entries, all or none. It never waits: `Session` relies on that."""
-        kept = self._find(session_id)
+        self._find(session_id)
         require_append(entries, expected_serial)
         encoded = [entry_to_json(entry) for entry in entries]
         with self._lock:
+            kept = self._find(session_id)  # another thread may have erased it
             head = kept.info.head
             if expected_serial == head.next_serial:
                 self._require_owner(kept, lease, entries)
@@ -180,11 +181,12 @@ class MemoryStore(BaseStore):
         metadata: Mapping[str, Any] = NO_METADATA,
     ) -> SessionInfo:
         """Return a new session that shares the entries up to `serial`."""
-        parent = self._find(session_id)
-        require_serial(serial, "serial", -1)
-        if serial > parent.info.head.serial:
-            raise fork_conflict(session_id, serial, parent.info.head)
-        return self._create(new_session_id, metadata, Head(serial, parent.checksum(serial).hex()), parent).info
+        with self._lock:
+            parent = self._find(session_id)
+            require_serial(serial, "serial", -1)
+            if serial > parent.info.head.serial:
+                raise fork_conflict(session_id, serial, parent.info.head)
+            return self._create(new_session_id, metadata, Head(serial, parent.checksum(serial).hex()), parent).info
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
         """Check every byte against the chain of checksums, and every entry against the rules of the history."""

@@ -337,11 +337,11 @@ class Session(
         """Wait for an append whose caller was cancelled. What it raised was for that caller."""
         if self._under_way is not None:
             task, ended = self._under_way
-            if not task.done() and not task.get_loop().is_closed():
-                await ended.wait()
-            self._under_way = None
+            if not task.done():
+                await ended.wait(task.get_loop())
             if not task.done() or task.cancelled():  # its event loop has ended: the store knows what became of it
                 await self._take_in()
+            self._under_way = None
 
 
 async def _starts_after(store: SessionStore, point: ForkPoint) -> dict[str, ToolStartedEntry]:

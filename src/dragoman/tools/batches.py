@@ -55,10 +55,23 @@ class ClassLocks:
 
     def __init__(self) -> None:
         self._locks: dict[str, SharedLock] = {}
+        self._stranded: dict[str, Callable[[], bool]] = {}  # by class: whether its newest tool will never give it back
 
     def of(self, name: str) -> SharedLock:
-        """Return the lock of a class."""
-        return self._locks.setdefault(name, SharedLock())
+        """Return the lock of a class. A tool that can never give it back does not hold it any more."""
+        lock = self._locks.setdefault(name, SharedLock())
+        is_stranded = self._stranded.pop(name, None)
+        if is_stranded is not None:
+            if is_stranded():
+                lock.give()
+            else:
+                self._stranded.setdefault(name, is_stranded)
+        return lock
+
+    def note_tool(self, name: str, is_stranded: Callable[[], bool]) -> None:
+        """Remember how to ask whether the event loop of the tool that holds this class was closed before it ended."""
+        if name:
+            self._stranded[name] = is_stranded
 
 
 class Batch:

@@ -155,6 +155,7 @@ class ToolExecutor:
         run = ToolRun(
             ready.definition, start, abandoned=self._abandoned, before_start=self._before_start, on_end=release
         )
+        self._locks.note_tool(ready.definition.concurrency, lambda: run.is_stranded)
         try:
             end = await run.wait(self._seconds(ready.definition))
         except asyncio.CancelledError:

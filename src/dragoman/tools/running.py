@@ -72,6 +72,12 @@ class ToolRun:
             return asyncio.CancelledError()
         return self._task.result()
 
+    @property
+    def is_stranded(self) -> bool:
+        """Whether its event loop was closed before it ended, and no thread of it runs: it never calls `on_end`."""
+        with self._counting:
+            return self._parts == 1 and not self._task.done() and self._task.get_loop().is_closed()
+
     async def stop(self, grace: float) -> bool:
         """Cancel the tool and give it that many seconds to end; return whether it did."""
         self._task.cancel()
