@@ -46,10 +46,11 @@ SLOW = (
     "takes_time_in_proportion",
     "many_open_calls",
     "many_calls",
+    "postgres",  # each child would start a server of its own
 )
 FOLLOWED = 3_000  # lines of one function in one test; what it executes later is left to other tests
 SHORTEST_LIMIT = 8.0  # seconds that any test may take, however quick it was
-QUICK_ENOUGH = 40.0  # seconds of tests that one mutant may cost; beyond it the slowest are left out
+QUICK_ENOUGH = 40.0  # seconds of tests that one mutant may cost; beyond it the slowest are left out (`--seconds`)
 PYTEST = ["-q", "-s", "--assert=plain", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(ROOT)]
 PYTEST += ["-k", " and ".join(f"not {name}" for name in SLOW)]
 
@@ -107,7 +108,7 @@ PACKAGES = {
         ),
     ),
     "store": Package(
-        ("store/*.py",),
+        ("store/[!p]*.py", "store/protocol.py"),  # not Postgres, whose server no child can share
         (
             "test_store_conformance.py",
             "test_store_session.py",
@@ -244,8 +245,8 @@ class _Tracer:
 # ---------------------------------------------------------------------------- one mutant
 
 
-def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
-    """Return the tests that execute the mutant, quickest first.
+def tests_of(mutant: Mutant, coverage: Coverage, quick_enough: float) -> list[str]:
+    """Return the tests that execute the mutant, quickest first, as many as take `quick_enough` seconds together.
 
     For code that runs at import they are the tests that execute its module, for a constant also those that execute a
     module beside it that imports from it, and tests that execute no module at all: these look at tables and classes.
@@ -262,7 +263,7 @@ def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
     kept: list[str] = []
     for test in found:
         total += coverage.seconds[test]
-        if total > QUICK_ENOUGH and kept:
+        if total > quick_enough and kept:
             break
         kept.append(test)
     return kept
@@ -396,6 +397,9 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="WORD", help="all mutants whose file or place holds this word")
     parser.add_argument("--again", action="store_true", help="those that survived the last run")
     parser.add_argument("--tests", nargs="*", help="other test files than those of the package")
+    parser.add_argument(
+        "--seconds", type=float, default=QUICK_ENOUGH, help="of tests that one mutant may cost (%(default)s)"
+    )
     arguments = parser.parse_args()
     package = PACKAGES[arguments.package]
     modules = sorted(path for pattern in package.modules for path in SOURCE.glob(pattern))
@@ -412,14 +416,17 @@ def main() -> int:
     unexplained: list[Mutant] = []
 
     def job(items: list[pytest.Item]) -> None:
-        unexplained.extend(run_all(chosen, items, frozenset(map(str, modules)), arguments.package))
+        files = frozenset(map(str, modules))
+        unexplained.extend(run_all(chosen, items, files, arguments.package, arguments.seconds))
 
     pytest.main([*PYTEST, *tests], plugins=[Runner(job)])
     survived.write_text(json.dumps([_name(mutant) for mutant in unexplained]), encoding="utf-8")
     return 1 if unexplained else 0
 
 
-def run_all(chosen: Iterable[Mutant], items: list[pytest.Item], files: frozenset[str], package: str) -> list[Mutant]:
+def run_all(
+    chosen: Iterable[Mutant], items: list[pytest.Item], files: frozenset[str], package: str, quick_enough: float
+) -> list[Mutant]:
     """Try every mutant, print a report, and return the survivors that no line explains."""
     begin = time.monotonic()
     coverage = measure(items, files, package)
@@ -437,7 +444,7 @@ def run_all(chosen: Iterable[Mutant], items: list[pytest.Item], files: frozenset
     counts = {"noticed": 0, "explained": 0, "survived": 0}
     unexplained = []
     for mutant in sorted(chosen, key=lambda mutant: (mutant.path, mutant.index)):
-        tests = tests_of(mutant, coverage)
+        tests = tests_of(mutant, coverage, quick_enough)
         noticed = None
         if mutant.function and tests:
             noticed = noticed_by_fork(mutant, [known[test] for test in tests], coverage.seconds)
