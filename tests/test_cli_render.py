@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.agent import Agent
-from dragoman.cli.localchoice import KNOWN_OUTPUT, MANNER, OWN_OUTPUT
 from dragoman.cli.modelchoice import open_model, unsent_model
 from dragoman.cli.settings import ProviderSettings, Settings
 from dragoman.cli.sidebyside import LEFT_ONLY, RIGHT_ONLY, SAME, paired_rows
 from dragoman.errors import DragomanError, InvalidValue
 from dragoman.interop import import_openai_chat
+from dragoman.local import KNOWN_WEIGHTS
 from dragoman.models import model, render_request
+from dragoman.models.local import OWN_OUTPUT
 from dragoman.store import SQLiteStore, open_session
 from dragoman.testing import ReplayedResponse, ReplayTransport
 from tests.cli_cases import WEATHER, User, empty_user, require_words  # noqa: F401  # the fixture
@@ -186,8 +187,8 @@ def test_a_model_on_this_machine_is_told_what_the_chat_tells_it(user: User) -> N
     file = user.write("c.json", WEATHER[1:2])
     rendered = user.run("render", "--file", file, "--model", "local:smollm2", "--json").json[0]
     body = rendered["body"]
-    assert body["messages"][0] == {"role": "system", "content": MANNER}
-    assert (body["temperature"], body["max_tokens"]) == (0, KNOWN_OUTPUT)
+    assert body["messages"][0] == {"role": "system", "content": KNOWN_WEIGHTS["smollm2"].manner}
+    assert (body["temperature"], body["max_tokens"]) == (0, KNOWN_WEIGHTS["smollm2"].output_tokens)
     assert rendered["context"]["budget"] == 8_192 * 3 // 4  # of its window, a quarter is for the answer
     with_system = user.run("render", "--file", user.write("s.json", WEATHER), "--model", "local:smollm2", "--json")
     assert with_system.json[0]["body"]["messages"][0] == {"role": "system", "content": "Be brief."}

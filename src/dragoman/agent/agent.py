@@ -4,6 +4,7 @@ import asyncio
 import copy
 import os
 import time
+import warnings
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -118,6 +119,7 @@ class Agent(Generic[OutputT]):
         self._router = _router(model, self._config)
         self._tools = _chosen(ToolRegistry(tools), self._config, session)
         self._tools.require(runtime=runtime, agent=self)
+        _warn_of_unused_tools(self._router, self._tools)
         self._instructions = instructions
         self._session = session
         self._runtime = runtime
@@ -146,6 +148,7 @@ class Agent(Generic[OutputT]):
         """Carry the session on with another model, from the next run on."""
         self._require_idle()
         self._router = _router(model, self._config)
+        _warn_of_unused_tools(self._router, self._tools)
 
     # ------------------------------------------------------------ running
 
@@ -537,6 +540,14 @@ def _router(model: AnyModel | ProviderRouter | str, config: AgentConfig) -> Prov
         known = ", ".join(dict.fromkeys(asked))
         raise InvalidValue(f"the settings are for the model {wanted.model_id!r}, but the agent asks {known}")
     return router
+
+
+def _warn_of_unused_tools(router: ProviderRouter, tools: ToolRegistry) -> None:
+    """Warn of tools that a model of the routes cannot use: the agent does not offer them to it."""
+    unable = dict.fromkeys(repr(each) for each in router.models if not each.supports("tools")) if tools else ()
+    if unable:
+        names = ", ".join(tools.names)
+        warnings.warn(f"{', '.join(unable)} cannot use tools, and runs without {names}", stacklevel=3)
 
 
 def _chosen(registry: ToolRegistry, config: AgentConfig, session: Session | None) -> ToolRegistry:

@@ -46,13 +46,7 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
     from ..wire import find_dialect
 
     if name.startswith(f"{LOCAL}:"):
-        from ..local.server import API_PATHS
-        from .localchoice import LocalModel, read_local_name
-
-        choice = read_local_name(name)
-        endpoint = {"base_url": f"http://127.0.0.1{API_PATHS[choice.api]}"}
-        base = model(f"{choice.api}:{choice.model_id}", **{**endpoint, **choice.settings, **config})
-        return LocalModel(base, choice)
+        return model(name, **config)
     provider, _, model_id = _known(name).partition(":")
     # Settings that the user has not given and the program cannot know are shown by their names.
     endpoint = {"region": "region", "project": "project", **_endpoint(settings, name)}

@@ -1,9 +1,11 @@
 """A model on this machine: weights from the package index or a file, behind a llama.cpp server of our own.
 
-    with LocalServer(find_weights("smollm2")) as server:
+`model("local:smollm2")` is the way to use one. A server with settings of your own is
+
+    with LocalServer(find_weights("smollm2"), slots=4) as server:
         local = model("llamacpp:smollm2", base_url=server.base_url())
 
-Needs the extra `local`; nothing is loaded before it is used. Knows no wire API and no model class: `models` may use it.
+Needs the extra `local`; nothing is loaded before it is used. Knows no wire API and no model class: `models` uses it.
 """
 
 from typing import TYPE_CHECKING

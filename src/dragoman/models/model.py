@@ -52,6 +52,9 @@ def model(
 ) -> "Model":
     """Return the model called `provider:model`, e.g. `anthropic:claude-opus-4-5`. No network is touched.
 
+    `local:smollm2` and `local:/path/to.gguf` are models on this machine: their server starts with the first request
+    and ends with this process. `transport` then carries the requests to it.
+
     `api_key` is a key, a function that returns a fresh token, or a signer; without one, the vendor's usual
     environment variable is read when a request is sent. Hosts with an address of your own take `base_url`, or
     `region` and `project`. All other keywords are fields of `ModelConfig`; what only the provider knows goes into
@@ -62,6 +65,13 @@ def model(
     `provider_raw` is for debugging: each delta then carries the wire event that it was made of.
     """
     provider, model_id = _split_name(name)
+    if provider == "local":
+        from .local import open_local_model
+
+        given = {"api_key": api_key, "base_url": base_url, "headers": headers, "timeouts": timeouts, **config}
+        return open_local_model(
+            name, transport=transport, cache=cache, text_calls=text_calls, provider_raw=provider_raw, **given
+        )
     dialect = find_dialect(provider, model_id)
     if text_calls is not None:
         if dialect.specification != "openai-chat":

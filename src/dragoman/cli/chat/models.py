@@ -6,24 +6,18 @@ speaks another of its three APIs.
 
 import importlib.util
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...catalogue import list_models
 from ...errors import DragomanError, ErrorCode, InvalidValue, MissingExtra
 from ...models import Model, model
 from ...wire import find_dialect
-from ..localchoice import LocalChoice, LocalModel, read_local_name
 from ..modelchoice import LOCAL, open_model
 from ..settings import Settings
 
 if TYPE_CHECKING:
     from ...local import LocalServer
-    from ...transport import AiohttpTransport
 
 __all__ = ["EMBEDDED", "ChatModels", "choose_model"]
 
@@ -71,8 +65,6 @@ class ChatModels:
         self._tell = tell
         self._on_progress = on_progress
         self._server: LocalServer | None = None
-        self._served: Path | None = None
-        self._transport: AiohttpTransport | None = None
 
     async def open(self, name: str) -> Model:
         """Return the model; raise DragomanError, in words for a person, if it cannot be asked."""
@@ -97,22 +89,16 @@ class ChatModels:
 
     async def close(self) -> None:
         """Stop the server, if one runs."""
-        transport, self._transport = self._transport, None
-        server, self._server, self._served = self._server, None, None
-        try:
-            if transport is not None:
-                await transport.close()
-        finally:
-            if server is not None:
-                server.close()
-
-    # ------------------------------------------------------------ on this machine
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
     async def _open_local(self, name: str) -> Model:
+        """Return the model when its server runs, so that the first question need not wait for it."""
         import asyncio
 
         from ...local import find_weights, pull_weights
-        from ...transport import AiohttpTransport
+        from ...models.local import read_local_name
 
         choice = read_local_name(name)
         known = choice.known
@@ -123,32 +109,11 @@ class ChatModels:
         if known is not None and not known.is_here:
             self._tell(f"fetching {known.name} ({known.size / 1e6:.0f} MB, once)")
             await asyncio.to_thread(pull_weights, known.name, on_progress=self._on_progress)
-        server = await self._serve(find_weights(choice.weights), choice)
-        if self._transport is None:
-            self._transport = AiohttpTransport(trust_env=False)  # no proxy for the loopback address
-        base = model(
-            f"{choice.api}:{choice.model_id}",
-            base_url=server.base_url(choice.api),
-            api_key="none",
-            transport=self._transport,
-            **choice.settings,
-        )
-        return LocalModel(base, choice)
-
-    async def _serve(self, path: Path, choice: LocalChoice) -> "LocalServer":
-        import asyncio
-
-        from ...local import LocalServer
-
-        if self._server is not None and self._served == path:
-            return self._server
-        server = LocalServer(path, name=choice.model_id, context_tokens=choice.window)
-        with _sheltered():
-            await asyncio.to_thread(server.start)
-        if self._server is not None:  # only after the new server runs: if it does not start, the chat keeps the old one
-            self._server.close()
-        self._server, self._served = server, path
-        return server
+        server = await asyncio.to_thread(choice.serve)
+        if self._server not in (None, server):  # only now: if the new one does not start, the chat keeps the old one
+            await self.close()
+        self._server = server
+        return model(name)
 
 
 def _unnamed(name: str) -> InvalidValue:
@@ -157,16 +122,3 @@ def _unnamed(name: str) -> InvalidValue:
     if having:
         return InvalidValue(f"{name!r} is no model: which one of {', '.join(having[:4])}?")
     return InvalidValue(f"{name!r} is no model: give provider:name; `dragoman models` lists them")
-
-
-@contextmanager
-def _sheltered() -> Iterator[None]:
-    """A process that is started in here ignores Ctrl-C: Ctrl-C stops an answer, not the server."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
