@@ -54,7 +54,7 @@ def call_of(number: int) -> Turn:
     return Turn(text="Let me look.", calls=(Call("look_up", {"city": f"City {number}", "days": 3}),), usage=None)
 
 
-def agent_of(session: Session) -> tuple[Agent[str], ScriptedModel]:
+def agent_of(session: Session) -> tuple[Agent, ScriptedModel]:
     """Return an agent, and the model whose script it plays. All of the history fits into its context."""
     model = ScriptedModel(info=INFO)
     config = AgentConfig(loop=LoopConfig(max_iterations=CALLS + 2))
@@ -74,7 +74,7 @@ async def long_session() -> Session:
     return session
 
 
-async def prepared(long: Session) -> tuple[Agent[str], ScriptedModel]:
+async def prepared(long: Session) -> tuple[Agent, ScriptedModel]:
     """Return an agent on a session of its own that is as long, and has been read."""
     agent, model = agent_of(await long.fork(len(long.entries) - 1))
     await single_answers(agent, model, 1)
@@ -82,7 +82,7 @@ async def prepared(long: Session) -> tuple[Agent[str], ScriptedModel]:
     return agent, model
 
 
-async def loop_of_tools(agent: Agent[str], model: ScriptedModel) -> int:
+async def loop_of_tools(agent: Agent, model: ScriptedModel) -> int:
     """One run with many calls; return how many."""
     model.script += [*(call_of(number) for number in range(CALLS - 1)), ANSWER]
     result = await agent.run(QUESTION)
@@ -90,7 +90,7 @@ async def loop_of_tools(agent: Agent[str], model: ScriptedModel) -> int:
     return CALLS
 
 
-async def single_answers(agent: Agent[str], model: ScriptedModel, runs: int = CALLS) -> int:
+async def single_answers(agent: Agent, model: ScriptedModel, runs: int = CALLS) -> int:
     """Runs with one call each, one after the other."""
     model.script += [ANSWER] * runs
     for _ in range(runs):
@@ -98,7 +98,7 @@ async def single_answers(agent: Agent[str], model: ScriptedModel, runs: int = CA
     return runs
 
 
-async def single_answers_read(agent: Agent[str], model: ScriptedModel) -> int:
+async def single_answers_read(agent: Agent, model: ScriptedModel) -> int:
     """The same, with their events read."""
     model.script += [ANSWER] * CALLS
     for _ in range(CALLS):
@@ -109,7 +109,7 @@ async def single_answers_read(agent: Agent[str], model: ScriptedModel) -> int:
     return CALLS
 
 
-SHAPES: dict[str, Callable[[Agent[str], ScriptedModel], Awaitable[int]]] = {
+SHAPES: dict[str, Callable[[Agent, ScriptedModel], Awaitable[int]]] = {
     "a call in a loop of tool calls": loop_of_tools,
     "a run with one answer": single_answers,
     "the same, its events read": single_answers_read,

@@ -80,13 +80,13 @@ class FailingStore(MemoryStore):
         return await super().append(session_id, entries, expected_serial, lease=lease)
 
 
-def kept(agent: Agent[Any]) -> Session:
+def kept(agent: Agent[Any, Any]) -> Session:
     """Return the agent's session, which is there after the first run."""
     assert agent.session is not None
     return agent.session
 
 
-def kinds(agent: Agent[Any]) -> list[str]:
+def kinds(agent: Agent[Any, Any]) -> list[str]:
     """Return what was recorded, in short."""
     return [entry.kind for entry in kept(agent).entries]
 

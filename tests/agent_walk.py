@@ -97,7 +97,7 @@ class Walk:
         self._store.appends_left = None
         self._render(await self._store.load(SESSION), self._chance.sample(tuple(TARGETS), 2))
 
-    def _agent(self, session: Session) -> Agent[Any]:
+    def _agent(self, session: Session) -> Agent[Any, Any]:
         chance = self._chance
         limits = LoopConfig(
             max_iterations=chance.choice((1, 3, 8)),
@@ -108,7 +108,7 @@ class Walk:
             backoff_seconds=0,
             backoff_limit_seconds=0.01,
         )
-        child: Agent[Any] = Agent(self._models.model(), tools=self._tools, config=AgentConfig(observability=QUIET))
+        child: Agent[Any, Any] = Agent(self._models.model(), tools=self._tools, config=AgentConfig(observability=QUIET))
         return Agent(
             self._model(),
             output_type=int if chance.random() < 0.1 else str,
@@ -136,7 +136,7 @@ class Walk:
         several = [self._models.model() for _ in range(3)]
         return ProviderRouter(default=several, falls_back_after_start=self._chance.random() < 0.5)
 
-    async def _abandon(self, agent: Agent[Any]) -> None:
+    async def _abandon(self, agent: Agent[Any, Any]) -> None:
         """End the run that the session was left with."""
         try:
             await agent.abort()
@@ -145,7 +145,7 @@ class Walk:
                 self._complain(f"a run could not be abandoned: {error}")
         self.tally.counts["abandoned"] += 1
 
-    async def _answer(self, agent: Agent[Any], session: Session) -> None:
+    async def _answer(self, agent: Agent[Any, Any], session: Session) -> None:
         """Be the person that was asked: answer all, some or none, or give up."""
         if self._chance.random() < 0.15:
             await self._abandon(agent)
@@ -172,7 +172,7 @@ class Walk:
                 await agent.approve(asked.tool_call_id)
                 self._complain("a call was answered twice")
 
-    async def _run(self, agent: Agent[Any], session: Session) -> None:
+    async def _run(self, agent: Agent[Any, Any], session: Session) -> None:
         """Say something, or carry on, and disturb it."""
         await session.refresh()
         state, chance = session.state, self._chance
@@ -286,7 +286,7 @@ class Walk:
         self._find_wrongs(session)
         self._render(session.entries, tuple(TARGETS))
 
-    def _calm_agent(self, session: Session) -> Agent[str]:
+    def _calm_agent(self, session: Session) -> Agent:
         calm = Troupe(self._chance, is_calm=True)
         calm.marks = self._troupe.marks
         return Agent(

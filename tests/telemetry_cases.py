@@ -62,7 +62,7 @@ class Receiver:
         config = ObservabilityConfig(traces=traces, metrics=metrics, record_content=record_content)
         self.telemetry = Telemetry(config, tracer_provider=self.tracer_provider, meter_provider=meters)
 
-    def agent(self, *script: Any, name: str = "", **options: Any) -> Agent[str]:
+    def agent(self, *script: Any, name: str = "", **options: Any) -> Agent:
         """Return an agent on a scripted model that is recorded here."""
         options.setdefault("config", AT_ONCE)
         hooks = (TelemetryHooks(self.telemetry, agent_name=name), *options.pop("hooks", ()))

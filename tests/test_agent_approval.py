@@ -37,7 +37,7 @@ class Post:
 TO_ADA = asks(Call("send", {"to": "Ada"}, "a"))
 
 
-def asking(post: Post, *more: Any, calls: Any = TO_ADA) -> Agent[str]:
+def asking(post: Post, *more: Any, calls: Any = TO_ADA) -> Agent:
     """Return an agent that waits for an answer about its calls."""
     agent = Agent(ScriptedModel(calls, "Done.", *more), tools=[post.tool])
     result = agent.run_sync("Write to Ada.")
@@ -306,7 +306,7 @@ def test_a_question_survives_a_restart(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- who decides
 
 
-def decided(policy: Any) -> tuple[Agent[str], Post]:
+def decided(policy: Any) -> tuple[Agent, Post]:
     post = Post()
     agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], approval=policy)
     agent.run_sync("Write to Ada.")
@@ -362,7 +362,7 @@ def test_where_a_policy_fails_a_person_is_asked(wrong: str) -> None:
             raise RuntimeError("the policy is out")
         return "yes"
 
-    async def run() -> Agent[str]:
+    async def run() -> Agent:
         agent = Agent(ScriptedModel(TO_ADA, "Done."), tools=[post.tool], approval=policy)
         result = await agent.run("Write to Ada.")
         assert (result.status, post.sent) == (AgentStatus.AWAITING_HUMAN, [])

@@ -64,7 +64,7 @@ class Point(msgspec.Struct):
     ],
 )
 def test_the_output_is_a_value_of_the_type(kind: Any, said: str, expected: Any) -> None:
-    agent: Agent[Any] = Agent(ScriptedModel(said), output_type=kind)
+    agent: Agent[Any, Any] = Agent(ScriptedModel(said), output_type=kind)
     result = agent.run_sync("Tell me.")
     assert (result.status, result.error) == (AgentStatus.COMPLETED, None)
     assert (result.output, type(result.output)) == (expected, type(expected))

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from typing import Any
+from typing import Annotated, Any, Protocol, get_args
 
 import pytest
 
@@ -10,7 +10,7 @@ from dragoman import AgentConfig, AgentStatus, ContextConfig, ErrorCode, Invalid
 from dragoman.agent import Agent
 from dragoman.history import NotebookEntry
 from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn
-from dragoman.tools import ToolContext, tool
+from dragoman.tools import FunctionTool, ToolContext, tool
 from tests.agent_cases import asks, kept, kinds, require_sound, result_codes, result_texts, run, weather
 
 # ---------------------------------------------------------------- tools
@@ -58,6 +58,46 @@ def test_tools_get_the_runtime_and_no_model_sees_it() -> None:
     assert (desk.notes, result_texts(kept(agent))) == (["note: rain"], ["1"])
     (spec,) = [spec for spec in model.requests[0].tools if spec.name == "note"]
     assert list(spec.parameter_schema["properties"]) == ["text"]
+
+
+class Shelf(Protocol):
+    """Something that Python cannot check."""
+
+    books: int
+
+
+@pytest.mark.parametrize(
+    ("wanted", "runtime", "refusal"),
+    [
+        (ToolContext[str], "Ada", None),
+        (ToolContext[str], 3, "needs a runtime of the type str, but the agent has one of int"),
+        (ToolContext[str], None, "needs a runtime of the type str, but there is none"),
+        (ToolContext[str | None], None, None),
+        (ToolContext[str] | None, 3, "needs a runtime of the type str"),
+        (Annotated[ToolContext[str], "where"], 3, "needs a runtime of the type str"),
+        (ToolContext[Any], 3, None),
+        (ToolContext, 3, None),
+        (ToolContext[Shelf], 3, None),
+        (ToolContext[list[int]], 3, None),
+    ],
+)
+def test_a_runtime_must_be_of_the_type_that_a_tool_names_in_any_parameter(
+    wanted: Any, runtime: Any, refusal: str | None
+) -> None:
+    def look(city: str, context: wanted) -> str:
+        return city
+
+    if refusal is None:
+        Agent(ScriptedModel(), tools=[look], runtime=runtime)
+    else:
+        with pytest.raises(InvalidValue, match=refusal):
+            Agent(ScriptedModel(), tools=[look], runtime=runtime)
+
+
+def test_the_types_of_agents_can_be_written_with_one_parameter_or_two() -> None:
+    assert get_args(Agent[int]) == (int, str)
+    assert get_args(Agent[int, float]) == (int, float)
+    assert get_args(FunctionTool[[int], str]) == ((int,), str, Any)
 
 
 def test_a_tool_that_cannot_do_without_a_runtime_is_refused_without_one() -> None:
@@ -140,7 +180,7 @@ def test_without_recall_there_is_no_such_tool() -> None:
 # ---------------------------------------------------------------- bad input
 
 
-def bad_call(*calls: Call, tools: Any = (weather,)) -> Agent[str]:
+def bad_call(*calls: Call, tools: Any = (weather,)) -> Agent:
     """Return an agent whose model made these calls, was told what was wrong, and went on."""
     agent = Agent(ScriptedModel(asks(*calls), "I see."), tools=tools)
     assert agent.run_sync("Do it.").output == "I see."

@@ -90,11 +90,11 @@ def letters() -> ScriptedModel:
     return ScriptedModel(Turn(calls=(Call("send", {"to": "Ada"}), Call("send", {"to": "Bob"}))), "Done.")
 
 
-async def run_agent(agent: Agent[str]) -> None:
+async def run_agent(agent: Agent) -> None:
     await agent.run("Write to both.")
 
 
-async def stream_agent(agent: Agent[str]) -> None:
+async def stream_agent(agent: Agent) -> None:
     async with agent.stream("Write to both.") as events:
         async for _ in events:
             pass
@@ -106,7 +106,7 @@ async def stream_agent(agent: Agent[str]) -> None:
 @both_ways
 @pytest.mark.parametrize("use", [run_agent, stream_agent])
 def test_a_run_is_closed_when_its_caller_was_cancelled_at_every_await(
-    leave: Leave, use: Callable[[Agent[str]], Awaitable[None]], tmp_path: Path
+    leave: Leave, use: Callable[[Agent], Awaitable[None]], tmp_path: Path
 ) -> None:
     async def work(store: SessionStore) -> None:
         mails: list[Mail] = []
@@ -156,7 +156,7 @@ def test_a_tool_that_waited_in_a_run_that_was_left_does_not_run_later(leave: Lea
 @both_ways
 def test_the_tools_of_a_sub_agent_have_ended_when_the_outer_run_was_left(leave: Leave) -> None:
     mails: list[Mail] = []
-    agents: list[Agent[str]] = []
+    agents: list[Agent] = []
 
     async def body(begun: asyncio.Event) -> None:
         mails.append(Mail(begun))

@@ -98,7 +98,7 @@ def calls_of(session: Session) -> list[Any]:
     ]
 
 
-def spoil_result(agent: Agent[str], result: Any) -> None:
+def spoil_result(agent: Agent, result: Any) -> None:
     for call in result.approvals:
         spoil(call.arguments)
     assert agent.session is not None

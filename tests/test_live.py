@@ -344,7 +344,7 @@ async def look(city: str, unit: Literal["c", "f"], context: ToolContext[Sky]) ->
     return f"21 degrees {unit}, clear sky"
 
 
-def make_agent(model: Model, sky: Sky, session: Session) -> Agent[str]:
+def make_agent(model: Model, sky: Sky, session: Session) -> Agent:
     config = AgentConfig(context=ContextConfig(recall=False))  # two tools would be one too many for this model
     return Agent(model, tools=[look], session=session, config=config, runtime=sky, hooks=[OneCall()])
 

@@ -278,7 +278,7 @@ def test_the_context_is_given_and_hidden() -> None:
         return x if context is None else context.runtime.answer + x
 
     @tool
-    def old(x: int, context: Optional[ToolContext] = None) -> int:  # type: ignore[type-arg]  # noqa: UP045
+    def old(x: int, context: Optional[ToolContext] = None) -> int:  # noqa: UP045
         return x if context is None else x + 1
 
     @tool

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from .._loops import SharedLock
 from ..context import RECALL_TOOL, Compactor
@@ -59,48 +59,78 @@ from .scope import Scope
 from .tooling import ToolRunner, recall_tool, widget_tool
 
 if TYPE_CHECKING:
+    import typing_extensions
     from typing_extensions import TypeForm  # also `int | str`, which is no class
+
+    RuntimeT = typing_extensions.TypeVar("RuntimeT", default=None)
+else:  # only checkers need the default; typing has it from Python 3.13 on
+    RuntimeT = TypeVar("RuntimeT")
 
 __all__ = ["Agent", "AgentRun", "Prompt", "RunResult"]
 
+_Model: TypeAlias = AnyModel | ProviderRouter | str
+_D = TypeVar("_D")
+_O = TypeVar("_O")
 
-class _Options(TypedDict, total=False):
-    """What an agent may be given beside its model and the type of its output."""
+
+class _Options(TypedDict, Generic[_D], total=False):
+    """What an agent may be given beside its model, the type of its output and its runtime."""
 
     name: str
-    tools: Iterable[ToolLike]
+    tools: Iterable[ToolLike[_D]]
     instructions: str | None
     session: Session | None
     config: AgentConfig | None
-    runtime: Any
     approval: ApprovalPolicy | None
     hooks: Iterable[Hooks]
     compactor: Compactor | None
 
 
-class Agent(Generic[OutputT]):
+class Agent(Generic[RuntimeT, OutputT]):
     """A model, its tools and a session. One run at a time; others may wait for it, in any thread and event loop.
 
     `model` is a model, a name such as `anthropic:claude-opus-4-5`, or a router. Without a session the agent keeps one
-    in memory. `runtime` is handed to tools; `approval` decides about calls that need it, or leaves them to a person.
-    `name` is what traces call the agent.
+    in memory. `runtime` is an object of yours that tools get in their `ToolContext`. `approval` decides about calls
+    that need it, or leaves them to a person. `name` is what traces call the agent.
+
+    `Agent[Desk, int]` is an agent with a Desk as its runtime and a whole number as its output. `Agent` alone has no
+    runtime, and its output is text.
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, given):
+            """Return the type with text for an output that is left out."""
+            return super().__class_getitem__(given if isinstance(given, tuple) else (given, str))
+
     @overload
-    def __init__(self: "Agent[str]", model: AnyModel | ProviderRouter | str, **options: Unpack[_Options]) -> None: ...
+    def __init__(self: "Agent[None, str]", model: _Model, **options: Unpack[_Options[None]]) -> None: ...
+
+    @overload
+    def __init__(self: "Agent[_D, str]", model: _Model, *, runtime: _D, **options: Unpack[_Options[_D]]) -> None: ...
 
     @overload
     def __init__(
-        self, model: AnyModel | ProviderRouter | str, *, output_type: "TypeForm[OutputT]", **options: Unpack[_Options]
+        self: "Agent[None, _O]", model: _Model, *, output_type: "TypeForm[_O]", **options: Unpack[_Options[None]]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        model: _Model,
+        *,
+        runtime: RuntimeT,
+        output_type: "TypeForm[OutputT]",
+        **options: Unpack[_Options[RuntimeT]],
     ) -> None: ...
 
     def __init__(
         self,
-        model: AnyModel | ProviderRouter | str,
+        model: _Model,
         *,
         output_type: Any = str,
         name: str = "",
-        tools: Iterable[ToolLike] = (),
+        tools: Iterable[ToolLike[Any]] = (),
         instructions: str | None = None,
         session: Session | None = None,
         config: AgentConfig | None = None,
@@ -144,7 +174,7 @@ class Agent(Generic[OutputT]):
         """The settings."""
         return self._config
 
-    def use(self, model: AnyModel | ProviderRouter | str) -> None:
+    def use(self, model: _Model) -> None:
         """Carry the session on with another model, from the next run on."""
         self._require_idle()
         self._router = _router(model, self._config)
@@ -284,7 +314,7 @@ class Agent(Generic[OutputT]):
             timeout_ms=timeout_ms,
         )
 
-    def _copy(self) -> "Agent[OutputT]":
+    def _copy(self) -> "Agent[RuntimeT, OutputT]":
         """An agent like this one, with a session of its own."""
         child = copy.copy(self)
         child._session = child._run = child._budget = None
@@ -530,7 +560,7 @@ def _require_kinds(config: object, session: object, *, name: object, instruction
         require_text("instructions", instructions)
 
 
-def _router(model: AnyModel | ProviderRouter | str, config: AgentConfig) -> ProviderRouter:
+def _router(model: _Model, config: AgentConfig) -> ProviderRouter:
     """The router to the model; settings for a model that it never asks are a mistake."""
     router = model
     if not isinstance(router, ProviderRouter):

@@ -22,11 +22,16 @@ from .events import EventLog, RunEvent
 from .runner import Runner
 
 if TYPE_CHECKING:
+    import typing_extensions
+
     from .agent import Agent
 
 __all__ = ["INSIDE", "AgentRun", "OutputT", "Prompt", "RunResult", "as_input"]
 
-OutputT = TypeVar("OutputT")
+if TYPE_CHECKING:
+    OutputT = typing_extensions.TypeVar("OutputT", default=str)
+else:  # only checkers need the default; typing has it from Python 3.13 on
+    OutputT = TypeVar("OutputT")
 _Got = TypeVar("_Got")
 
 Prompt: TypeAlias = str | Part | Sequence[Part | str] | ModelInputEntry
@@ -71,7 +76,7 @@ class AgentRun(Generic[OutputT]):
     own.
     """
 
-    def __init__(self, agent: "Agent[OutputT]", run_id: str, *, keeps_events: bool, strategy: str = "") -> None:
+    def __init__(self, agent: "Agent[Any, OutputT]", run_id: str, *, keeps_events: bool, strategy: str = "") -> None:
         self.run_id = run_id
         self._agent = agent
         self._log = EventLog() if keeps_events else None

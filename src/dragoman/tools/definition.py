@@ -7,7 +7,19 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
@@ -26,9 +38,17 @@ __all__ = ["Approval", "FunctionTool", "ToolContext", "ToolDefinition", "ToolOut
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
+if TYPE_CHECKING:
+    import typing_extensions
+
+    # The runtime that a tool needs; Any where it needs none, and where checkers cannot know it.
+    NeedT_contra = typing_extensions.TypeVar("NeedT_contra", contravariant=True, default=Any)
+else:  # only checkers need the default
+    NeedT_contra = TypeVar("NeedT_contra", contravariant=True)
 
 Approval: TypeAlias = bool | Callable[[dict[str, Any], ToolContext[Any]], bool]
-Execute: TypeAlias = Callable[[dict[str, Any], ToolContext[Any]], Any | Awaitable[Any]]
+Execute: TypeAlias = Callable[[dict[str, Any], ToolContext[NeedT_contra]], Any | Awaitable[Any]]
 Start: TypeAlias = Callable[[ToolContext[Any]], Any | Awaitable[Any]]
 
 
@@ -61,7 +81,7 @@ class ToolOutput(_Content, frozen=True, kw_only=True):
         return LevelOfDetailSections(live, summary, gist)
 
 
-class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class ToolDefinition(msgspec.Struct, Generic[NeedT_contra], frozen=True, kw_only=True, eq=False, dict=True):
     """A tool. `execute(arguments, context)` gets the arguments as JSON has them; it may be sync or async.
 
     `timeout_ms` None is the executor's, which is 60,000 in an agent; 0 is no limit. `requires_approval` may be a
@@ -71,7 +91,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=T
     """
 
     name: str
-    execute: Execute
+    execute: Execute[NeedT_contra]
     description: str | None = None
     parameter_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
     timeout_ms: int | None = None
@@ -139,8 +159,16 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=T
         return partial(self.execute, copy_json(arguments))
 
 
-class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=False, dict=True):
+class FunctionTool(
+    ToolDefinition[NeedT_contra], Generic[P, R, NeedT_contra], frozen=True, kw_only=True, eq=False, dict=True
+):
     """A tool made of a function; it can still be called like the function."""
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, given):
+            """Return the type with Any for a runtime that is left out."""
+            return super().__class_getitem__(given if len(given) > 2 else (*given, Any))
 
     function: Callable[P, R]
     parameters: Parameters
@@ -168,6 +196,27 @@ class FunctionTool(ToolDefinition, Generic[P, R], frozen=True, kw_only=True, eq=
         return partial(self.parameters.call, self.parameters.bind(copy_json(arguments)))
 
 
+class PlainFunction(Protocol):
+    """A function or method that is not made a tool yet. A FunctionTool, which can be called too, has no code."""
+
+    @property
+    def __code__(self) -> Any: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class _Decorator(Protocol):
+    """What `@tool(…)` is: the tool of a function, and of one whose first parameter is the context."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[ToolContext[D], P], R], /
+    ) -> FunctionTool[Concatenate[ToolContext[D], P], R, D]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
 class _Settings(TypedDict, total=False):
     timeout_ms: int | None
     requires_approval: Approval
@@ -179,18 +228,25 @@ class _Settings(TypedDict, total=False):
 
 
 @overload
-def tool(function: Callable[P, R], /) -> FunctionTool[P, R]:
-    """As `@tool`."""
-
-
-@overload
 def tool(
     *,
     name: str | None = None,
     description: str | None = None,
     **settings: Unpack[_Settings],
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]:
+) -> _Decorator:
     """As `@tool(timeout_ms=…)`."""
+
+
+@overload
+def tool(
+    function: Callable[Concatenate[ToolContext[D], P], R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **settings: Unpack[_Settings],
+) -> FunctionTool[Concatenate[ToolContext[D], P], R, D]:
+    """As `@tool`, of a function whose first parameter is the context: checkers know the runtime that it needs."""
 
 
 @overload
@@ -202,28 +258,29 @@ def tool(
     description: str | None = None,
     **settings: Unpack[_Settings],
 ) -> FunctionTool[P, R]:
-    """As `tool(function, timeout_ms=…)`."""
+    """As `@tool`, or `tool(function, timeout_ms=…)`."""
 
 
 def tool(
-    function: Callable[P, R] | None = None,
+    function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
     **settings: Unpack[_Settings],
-) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
+) -> Any:
     """Make a tool of a typed function, as `@tool` or `@tool(timeout_ms=…)`.
 
     The name is the function's, the description its docstring's first paragraph, the schema comes from its type hints;
     parameters are described in `Annotated[int, "…"]` or in the docstring. A parameter annotated with ToolContext is
-    given by the caller and not shown to models. Raises InvalidValue for a parameter that no model can give.
+    given by the agent and not shown to models; where it is the first one, checkers compare its runtime with that of
+    the agent. Raises InvalidValue for a parameter that no model can give.
     """
     frame = sys._getframe(1)
     # Types that were defined inside the function around this one, for annotations written as text.
     namespace = None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
-    def decorate(function: Callable[P, R]) -> FunctionTool[P, R]:
+    def decorate(function: Callable[..., Any]) -> Any:
         return make_tool(function, name=name, description=description, namespace=namespace, **settings)
 
     return decorate if function is None else decorate(function)

@@ -1,15 +1,15 @@
 """The tools of an agent, by name. Immutable."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from ..errors import InvalidValue
 from ..toolspec import ToolSpec
-from .definition import ToolDefinition, make_tool
+from .definition import FunctionTool, NeedT_contra, PlainFunction, ToolDefinition, make_tool
 
 __all__ = ["ToolLike", "ToolRegistry"]
 
-ToolLike: TypeAlias = ToolDefinition | Callable[..., Any]
+ToolLike: TypeAlias = ToolDefinition[NeedT_contra] | PlainFunction
 
 
 class ToolRegistry:
@@ -57,13 +57,18 @@ class ToolRegistry:
         return ToolRegistry((*self, *tools))
 
     def require(self, *, runtime: object = None, agent: object = None) -> None:
-        """Raise InvalidValue if a tool needs a runtime or an agent that is not given."""
+        """Raise InvalidValue if a tool needs a runtime or an agent that is not given, or a runtime of another type."""
         for what, given, needing in (
             ("a runtime", runtime, [tool.name for tool in self if tool.requires_runtime]),
             ("an agent", agent, [tool.name for tool in self if tool.requires_agent]),
         ):
             if needing and given is None:
                 raise InvalidValue(f"{what} must be given: {', '.join(needing)} cannot do without")
+        for tool in self:
+            wanted = tool.parameters.find_unfit(runtime) if isinstance(tool, FunctionTool) else None
+            if wanted is not None:
+                seen = "there is none" if runtime is None else f"the agent has one of {type(runtime).__name__}"
+                raise InvalidValue(f"tool {tool.name!r} needs a runtime of the type {wanted}, but {seen}")
 
 
 def _origin(definition: ToolDefinition) -> str:

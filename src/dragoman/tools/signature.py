@@ -31,12 +31,13 @@ class Parameters:
     """The parameters of a function: `schema` for the model, `bind` for the call, `docstring` for the description."""
 
     def __init__(
-        self, function: Callable[..., Any], node: ObjectNode, context_names: tuple[str, ...], docstring: Docstring
+        self, function: Callable[..., Any], node: ObjectNode, contexts: Mapping[str, Any], docstring: Docstring
     ) -> None:
         book = Definitions()
         self._function = function
         self._node = node
-        self._context_names = context_names
+        self._contexts = contexts  # the annotations of the parameters that get the context
+        self._context_names = tuple(contexts)
         self.docstring = docstring
         self.schema = book.finish(node.written(book))
 
@@ -70,6 +71,17 @@ class Parameters:
         self.require_fit(arguments)
         return await self.call(self.bind(arguments), context)
 
+    def find_unfit(self, runtime: object) -> str | None:
+        """Return the type of `ToolContext[…]` that this runtime is not of; None if it fits or cannot be checked."""
+        for annotation in self._contexts.values():
+            for wanted in _runtime_types(annotation):
+                try:
+                    if not isinstance(runtime, wanted):
+                        return getattr(wanted, "__name__", str(wanted))
+                except TypeError:  # a protocol or a generic type, which Python cannot check
+                    continue
+        return None
+
     @functools.cached_property
     def _checker(self) -> SchemaChecker:
         return SchemaChecker(self.schema)
@@ -93,14 +105,14 @@ def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[s
     reader = TypeReader({**getattr(unwrapped, "__globals__", {}), **(namespace or {})})
     node = ObjectNode(name, dict, closed=True)
     fields: list[Field] = []
-    context_names: list[str] = []
+    contexts: dict[str, Any] = {}
     for parameter in signature.parameters.values():
         where = f"tool {name!r}, parameter {parameter.name}"
         annotation = _annotation(parameter, hints, where)
         if _is_context(annotation):
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 raise InvalidValue(f"{where}: a ToolContext is one parameter, not **{parameter.name}")
-            context_names.append(parameter.name)
+            contexts[parameter.name] = annotation
             continue
         try:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -115,7 +127,7 @@ def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[s
             raise InvalidValue(f"tool {name!r}: two parameters are called {key!r}")
     node.fields = tuple(fields)
     try:
-        return Parameters(function, node, tuple(context_names), docstring)
+        return Parameters(function, node, contexts, docstring)
     except RecursionError:
         raise InvalidValue(f"tool {name!r}: its types are nested too deeply") from None
 
@@ -172,6 +184,13 @@ def _is_context(annotation: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_is_context(member) for member in typing.get_args(annotation))
     return annotation is ToolContext or origin is ToolContext
+
+
+def _runtime_types(annotation: Any) -> list[Any]:
+    """The runtimes that ToolContext is written with in an annotation; none for a plain ToolContext."""
+    if typing.get_origin(annotation) is ToolContext:
+        return [wanted for wanted in typing.get_args(annotation) if wanted is not Any]
+    return [wanted for member in typing.get_args(annotation) for wanted in _runtime_types(member)]
 
 
 def _annotated_function(function: Any) -> Any:

@@ -80,7 +80,7 @@ def ask(model: Model, *questions: str) -> list[Assembly]:
     return asyncio.run(all_of_them())
 
 
-def new_agent(model: Model, **options: Any) -> tuple[Agent[str], list[str]]:
+def new_agent(model: Model, **options: Any) -> tuple[Agent, list[str]]:
     """An agent that does not try again, and the cities that its tool was asked for."""
     asked: list[str] = []
 

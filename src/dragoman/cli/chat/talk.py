@@ -78,7 +78,7 @@ class Talk:
         self._models = models
         self._options = options or TalkOptions()
         self._wanted_id: str | None = None
-        self._agent: Agent[str] | None = None
+        self._agent: Agent | None = None
         self._contexts: dict[ModelInvocationDescriptor, Contexts] = {}
 
     # ------------------------------------------------------------ which session, which model
@@ -131,7 +131,7 @@ class Talk:
         return self.agent.stream(prompt, wait_seconds=wait_seconds)
 
     @property
-    def agent(self) -> Agent[str]:
+    def agent(self) -> Agent:
         """The agent of this session and this model."""
         assert self.model is not None
         if self._agent is None:
