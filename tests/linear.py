@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import dragoman
 from dragoman import Message, Model, ToolCall, ToolResult
 from dragoman._jsontext import decode_json, encode_json, join_surrogates, parse_arguments
-from dragoman.agent.output import OutputReader
+from dragoman.agent.output import OutputReader, PartialReader
 from dragoman.cli import output
 from dragoman.cli.chat.markdown import GrowingMarkdown
 from dragoman.cli.chat.plain_view import WordWrap
@@ -221,6 +221,11 @@ def _markdown(text: str) -> None:
     growing.end()
 
 
+def _partial(kind: Any, text: str) -> None:
+    reader: PartialReader[Any] = PartialReader(OutputReader(kind))
+    _in_pieces(reader.feed, text)
+
+
 def _word_wrap(text: str) -> None:
     wrap = WordWrap(80)
     _in_pieces(wrap.feed, text)
@@ -295,6 +300,8 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "interop: chat": _imported,
     "interop: result_content": result_content,
     "agent: output": lambda text: OutputReader(dict).read(Message.assistant(text)),
+    "agent: partial output": lambda text: _partial(dict, '{"a": ' + text),
+    "agent: partial output, a text": lambda text: _partial(dict, '{"a": "' + text),
     "telemetry: output": lambda text: write_output(Message.assistant(text)),
     "testing: redaction": lambda text: _Redaction(Secrets(["secret-0123456789"])).body(text, "application/json"),
     "cli: printable": output.printable,

@@ -1,5 +1,6 @@
 """The final message as a value of the type that was asked for, and how a model is brought to give one."""
 
+import pickle
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict
@@ -9,12 +10,13 @@ import pydantic
 import pytest
 
 from dragoman import AgentStatus, ErrorCode, InvalidValue, Message, ModelError, Role
-from dragoman.agent import Agent
+from dragoman.agent import Agent, RunFailed, RunResult
 from dragoman.history import ModelInputEntry, ModelOutputEntry, RunStartedEntry
 from dragoman.request import ModelInfo
 from dragoman.store import MemoryStore, start_session
 from dragoman.testing.scripted import ACTOR, Call, ScriptedModel
-from tests.agent_cases import ROME, asks, kept, kinds, require_sound, run, weather
+from dragoman.tools import tool
+from tests.agent_cases import ROME, Gate, asks, kept, kinds, require_sound, run, weather
 
 UNHELD = ModelInfo(provider=ACTOR.provider, model_id=ACTOR.model, abilities=frozenset({"streaming", "tools"}))
 
@@ -196,3 +198,52 @@ def test_a_recorded_output_is_read_again_when_nothing_else_is_left_to_do() -> No
         assert kinds(agent)[-1] == "run_finished"
 
     run(use())
+
+
+# ---------------------------------------------------------------- unwrap
+
+
+def test_unwrap_returns_the_output_of_a_run_that_completed() -> None:
+    assert run(Agent(ScriptedModel('{"value": 5}'), output_type=int).run("x")).unwrap() == 5
+
+
+def test_an_output_that_may_be_none_is_unwrapped() -> None:
+    assert run(Agent(ScriptedModel('{"value": null}'), output_type=int | None).run("x")).unwrap() is None
+
+
+@pytest.mark.parametrize(("said", "output"), [('{"value": 5}', 5), ('{"value": "five"}', "five")])
+def test_a_union_is_a_type_of_output(said: str, output: int | str) -> None:
+    assert run(Agent(ScriptedModel(said), output_type=int | str).run("x")).unwrap() == output
+
+
+def test_unwrap_raises_why_a_run_failed_with_the_providers_words_and_the_result() -> None:
+    failure = ModelError("the key is wrong", code=ErrorCode.AUTHENTICATION, provider_message="bad key, see the console")
+    result = run(Agent(ScriptedModel(failure)).run("x"))
+    with pytest.raises(RunFailed) as raised:
+        result.unwrap()
+    error = raised.value
+    assert str(error) == "the run failed: the key is wrong"
+    assert (error.code, error.provider_message) == (ErrorCode.AUTHENTICATION, "bad key, see the console")
+    assert error.result is result
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.code) == (str(error), error.code)
+
+
+def test_unwrap_of_a_run_that_waits_names_the_calls_and_what_to_do() -> None:
+    @tool(requires_approval=True)
+    def pay() -> None:
+        """Pay."""
+
+    result = run(Agent(ScriptedModel(asks(Call("pay", {}, "c1"))), tools=[pay]).run("x"))
+    with pytest.raises(RunFailed, match=r"decision about c1 \(pay\): call approve"):
+        result.unwrap()
+
+
+def test_unwrap_of_an_aborted_run_says_so() -> None:
+    async def aborted() -> RunResult[str]:
+        agent = Agent(ScriptedModel("It rains.", between=Gate(2)))
+        return await agent.stream("x").abort()
+
+    with pytest.raises(RunFailed, match="aborted") as raised:
+        run(aborted()).unwrap()
+    assert raised.value.code is ErrorCode.CANCELLED

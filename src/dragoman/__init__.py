@@ -48,7 +48,7 @@ from .toolspec import OneTool, ToolSpec
 from .usage import TokenUsage
 
 if TYPE_CHECKING:
-    from .agent import Agent, AgentRun, ApprovalDecision, Hooks, RunResult
+    from .agent import Agent, AgentRun, ApprovalDecision, Hooks, RunFailed, RunResult
     from .history import AgentStatus
     from .models import Model, ModelStream, model, render_request
     from .router import ProviderRouter
@@ -97,6 +97,7 @@ __all__ = [
     "ProviderRouter",
     "Reasoning",
     "Role",
+    "RunFailed",
     "RunResult",
     "RuntimeConfig",
     "SQLiteStore",
@@ -140,6 +141,7 @@ if not TYPE_CHECKING:
             "ModelStream": "models",
             "PostgresStore": "store",
             "ProviderRouter": "router",
+            "RunFailed": "agent",
             "RunResult": "agent",
             "SQLiteStore": "store",
             "Session": "store",

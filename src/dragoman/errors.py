@@ -8,6 +8,7 @@
     ├── MissingExtra    (ImportError)  an optional package is not installed
     ├── ModelError                     a call to a model failed; carries any of the model codes
     ├── ToolError                      a tool call ended without success
+    ├── agent.RunFailed                a run has no output; carries its result
     └── StoreError                     a session store refused or lost something
         ├── store.AppendConflict       another writer has appended; carries the new head
         ├── store.LeaseLost            another owner has taken the session over

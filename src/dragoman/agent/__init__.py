@@ -2,7 +2,8 @@
 
 from ..errors import Raised
 from .actions import Ending, RunError
-from .agent import Agent, AgentRun, RunResult
+from .agent import Agent
+from .agentrun import AgentRun
 from .approval import ApprovalDecision, ApprovalPolicy, ApprovalRequest
 from .budget import Budget
 from .eventform import event_to_json
@@ -21,6 +22,8 @@ from .events import (
 from .hooks import Hooks, ModelCall
 from .loop import TRANSITIONS, AgentLoop
 from .observing import TelemetryHooks
+from .results import RunFailed, RunResult
+from .syncrun import SyncRun
 
 __all__ = [
     "TRANSITIONS",
@@ -43,8 +46,10 @@ __all__ = [
     "Raised",
     "RunError",
     "RunEvent",
+    "RunFailed",
     "RunResult",
     "StatusEvent",
+    "SyncRun",
     "TelemetryHooks",
     "ToolResultEvent",
     "ToolStartedEvent",

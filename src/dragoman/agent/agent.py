@@ -4,11 +4,10 @@ import asyncio
 import copy
 import os
 import time
-import warnings
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from .._loops import SharedLock
 from ..context import RECALL_TOOL, Compactor
@@ -31,9 +30,7 @@ from ..history import (
     ToolStartedEntry,
 )
 from ..message import FinishReason, require_text
-from ..models import model as named_model
 from ..request import AgentConfig
-from ..router import AnyModel, ProviderRouter
 from ..store import Lease, MemoryStore, Session, SessionBusy, SessionHold, start_session
 from ..store.leases import session_busy, this_process
 from ..store.refusals import require_seconds
@@ -43,19 +40,22 @@ from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .actions import Ending, RunError
-from .agentrun import INSIDE, AgentRun, OutputT, Prompt, RunResult, as_input
+from .agentrun import INSIDE, AgentRun, Prompt, as_input
 from .answers import finish_of, last_message
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
 from .calling import ModelCaller
 from .contexts import Contexts
 from .events import ErrorEvent, FinishedEvent
+from .given import AnyRoute, as_hooks, as_router, chosen_tools, require_kinds, warn_of_unused_tools
 from .hooks import HookChain, Hooks
 from .media import MediaReader, model_at_hand
 from .observing import observers
 from .output import OutputReader
+from .results import OutputT, RunResult
 from .runner import Runner
 from .scope import Scope
+from .syncrun import SyncRun
 from .tooling import ToolRunner, recall_tool, widget_tool
 
 if TYPE_CHECKING:
@@ -66,9 +66,8 @@ if TYPE_CHECKING:
 else:  # only checkers need the default; typing has it from Python 3.13 on
     RuntimeT = TypeVar("RuntimeT")
 
-__all__ = ["Agent", "AgentRun", "Prompt", "RunResult"]
+__all__ = ["Agent"]
 
-_Model: TypeAlias = AnyModel | ProviderRouter | str
 _D = TypeVar("_D")
 _O = TypeVar("_O")
 
@@ -104,20 +103,20 @@ class Agent(Generic[RuntimeT, OutputT]):
             return super().__class_getitem__(given if isinstance(given, tuple) else (given, str))
 
     @overload
-    def __init__(self: "Agent[None, str]", model: _Model, **options: Unpack[_Options[None]]) -> None: ...
+    def __init__(self: "Agent[None, str]", model: AnyRoute, **options: Unpack[_Options[None]]) -> None: ...
 
     @overload
-    def __init__(self: "Agent[_D, str]", model: _Model, *, runtime: _D, **options: Unpack[_Options[_D]]) -> None: ...
+    def __init__(self: "Agent[_D, str]", model: AnyRoute, *, runtime: _D, **options: Unpack[_Options[_D]]) -> None: ...
 
     @overload
     def __init__(
-        self: "Agent[None, _O]", model: _Model, *, output_type: "TypeForm[_O]", **options: Unpack[_Options[None]]
+        self: "Agent[None, _O]", model: AnyRoute, *, output_type: "TypeForm[_O]", **options: Unpack[_Options[None]]
     ) -> None: ...
 
     @overload
     def __init__(
         self,
-        model: _Model,
+        model: AnyRoute,
         *,
         runtime: RuntimeT,
         output_type: "TypeForm[OutputT]",
@@ -126,7 +125,7 @@ class Agent(Generic[RuntimeT, OutputT]):
 
     def __init__(
         self,
-        model: _Model,
+        model: AnyRoute,
         *,
         output_type: Any = str,
         name: str = "",
@@ -139,17 +138,17 @@ class Agent(Generic[RuntimeT, OutputT]):
         hooks: Iterable[Hooks] = (),
         compactor: Compactor | None = None,
     ) -> None:
-        hooks = _as_hooks(hooks)
-        _require_kinds(config, session, name=name, instructions=instructions)
+        hooks = as_hooks(hooks)
+        require_kinds(config, session, name=name, instructions=instructions)
         if approval is not None and not callable(approval):
             raise InvalidValue.of("approval", approval, "a function that decides about a call")
         if compactor is not None and not hasattr(compactor, "plan"):
             raise InvalidValue.of("compactor", compactor, "a Compactor, such as ModelCompactor()")
         self._config = config or AgentConfig()
-        self._router = _router(model, self._config)
-        self._tools = _chosen(ToolRegistry(tools), self._config, session)
+        self._router = as_router(model, self._config)
+        self._tools = chosen_tools(ToolRegistry(tools), self._config, session)
         self._tools.require(runtime=runtime, agent=self)
-        _warn_of_unused_tools(self._router, self._tools)
+        warn_of_unused_tools(self._router, self._tools)
         self._instructions = instructions
         self._session = session
         self._runtime = runtime
@@ -174,11 +173,11 @@ class Agent(Generic[RuntimeT, OutputT]):
         """The settings."""
         return self._config
 
-    def use(self, model: _Model) -> None:
+    def use(self, model: AnyRoute) -> None:
         """Carry the session on with another model, from the next run on."""
         self._require_idle()
-        self._router = _router(model, self._config)
-        _warn_of_unused_tools(self._router, self._tools)
+        self._router = as_router(model, self._config)
+        warn_of_unused_tools(self._router, self._tools)
 
     # ------------------------------------------------------------ running
 
@@ -216,6 +215,20 @@ class Agent(Generic[RuntimeT, OutputT]):
         SessionBusy at once, unless it may wait.
         """
         return self._start(prompt, strategy, keeps_events=True, wait_seconds=wait_seconds)
+
+    def stream_sync(
+        self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
+    ) -> SyncRun[OutputT]:
+        """Do the same for a caller that does not await, with or without a running event loop, as in Jupyter.
+
+        The run has a thread and an event loop of its own. While the caller waits, an event loop of the caller stands
+        still: tools that need that loop wait too.
+        """
+
+        def start() -> AgentRun[OutputT]:
+            return self._start(prompt, strategy, keeps_events=True, wait_seconds=wait_seconds)
+
+        return SyncRun(start, self._output)
 
     async def abort(self) -> None:
         """End the run that is under way, or the one that a session was left with.
@@ -541,55 +554,3 @@ class Agent(Generic[RuntimeT, OutputT]):
 
 def _new_run_id() -> str:
     return os.urandom(8).hex()
-
-
-def _as_hooks(hooks: object) -> tuple[Hooks, ...]:
-    given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
-    if not isinstance(hooks, Iterable) or not all(isinstance(each, Hooks) for each in given):
-        raise InvalidValue.of("hooks", hooks, "a list of Hooks, such as [one_hook]")
-    return given
-
-
-def _require_kinds(config: object, session: object, *, name: object, instructions: object) -> None:
-    if config is not None and not isinstance(config, AgentConfig):
-        raise InvalidValue.of("config", config, "an AgentConfig")
-    if session is not None and not isinstance(session, Session):
-        raise InvalidValue.of("session", session, "a Session, which start_session() or open_session() returns")
-    require_text("name", name)
-    if instructions is not None:
-        require_text("instructions", instructions)
-
-
-def _router(model: _Model, config: AgentConfig) -> ProviderRouter:
-    """The router to the model; settings for a model that it never asks are a mistake."""
-    router = model
-    if not isinstance(router, ProviderRouter):
-        router = ProviderRouter(default=named_model(router) if isinstance(router, str) else router)
-    wanted, asked = config.model, [each.invocation.model for each in router.models]
-    if wanted is not None and wanted.model_id not in asked and not router.looks_at_context:
-        known = ", ".join(dict.fromkeys(asked))
-        raise InvalidValue(f"the settings are for the model {wanted.model_id!r}, but the agent asks {known}")
-    return router
-
-
-def _warn_of_unused_tools(router: ProviderRouter, tools: ToolRegistry) -> None:
-    """Warn of tools that a model of the routes cannot use: the agent does not offer them to it."""
-    unable = dict.fromkeys(repr(each) for each in router.models if not each.supports("tools")) if tools else ()
-    if unable:
-        names = ", ".join(tools.names)
-        warnings.warn(f"{', '.join(unable)} cannot use tools, and runs without {names}", stacklevel=3)
-
-
-def _chosen(registry: ToolRegistry, config: AgentConfig, session: Session | None) -> ToolRegistry:
-    """The tools that the settings leave on; a name there that no tool has is a mistake."""
-    tools = config.tools
-    of_widgets = MemoryNotebookWidget.tools if session is None else session.state.enumerate_widget_tools()
-    built_in = {RECALL_TOOL.name, *(spec.name for spec in of_widgets)}
-    unknown = sorted({*(tools.enabled or ()), *tools.disabled} - {*registry.names, *built_in})
-    if unknown:
-        raise InvalidValue(f"the settings name tools that are not there: {', '.join(unknown)}")
-    return ToolRegistry(
-        tool
-        for tool in registry
-        if (tools.enabled is None or tool.name in tools.enabled) and tool.name not in tools.disabled
-    )

@@ -1,66 +1,31 @@
-"""A run as its caller sees it: under way (`AgentRun`) and ended (`RunResult`). The agent makes both."""
+"""A run under way, as its caller sees it. The agent makes it."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-import msgspec
-
 from .._finishing import finish
 from .._loops import SharedLock, Signal
-from ..errors import InvalidValue, Raised, StoreError
+from ..errors import InvalidValue, StoreError
 from ..history import AgentStatus, ModelInputEntry, SteeringEntry
-from ..message import FinishReason, Message, Part, ToolCall
+from ..message import Part
 from ..store import SessionBusy, SessionHold
-from ..usage import TokenUsage
-from .actions import RunError
-from .answers import finish_of
 from .events import EventLog, RunEvent
+from .following import Follower, OutputFollower, TextFollower
+from .results import OutputT, RunResult
 from .runner import Runner
 
 if TYPE_CHECKING:
-    import typing_extensions
-
     from .agent import Agent
 
-__all__ = ["INSIDE", "AgentRun", "OutputT", "Prompt", "RunResult", "as_input"]
+__all__ = ["INSIDE", "AgentRun", "Prompt", "as_input"]
 
-if TYPE_CHECKING:
-    OutputT = typing_extensions.TypeVar("OutputT", default=str)
-else:  # only checkers need the default; typing has it from Python 3.13 on
-    OutputT = TypeVar("OutputT")
 _Got = TypeVar("_Got")
 
 Prompt: TypeAlias = str | Part | Sequence[Part | str] | ModelInputEntry
-
-
-class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """How a run ended. `message` is the model's last one, `output` what it says, as the type that was asked for.
-
-    An answer that was cut and went on is one message. A refusal completes a run: `finish_reason` tells it, and an
-    output of another type than text is None.
-
-    `raised` is what code of yours raised: tools, hooks, widgets, policies, types. The log has the tracebacks.
-    With the status `awaiting_human`, `approvals` are the calls that a person must decide about before the run goes on.
-    """
-
-    session_id: str
-    run_id: str
-    status: AgentStatus
-    message: Message | None = None
-    output: OutputT | None = None
-    usage: TokenUsage = TokenUsage()
-    error: RunError | None = None
-    approvals: tuple[ToolCall, ...] = ()
-    raised: tuple[Raised, ...] = ()
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Why the message ended; None where there is no message or no reason was given."""
-        return finish_of(self.message)
 
 
 # The runs whose tasks the running code belongs to, sub-agents' inside of their callers'.
@@ -131,6 +96,36 @@ class AgentRun(Generic[OutputT]):
         if self._loop.is_closed():
             self._log.close()  # its writer may be gone
         return self._log.follow(after, self._tell_error)
+
+    def text(self) -> AsyncGenerator[str, None]:
+        """Yield the text of the answers as it comes; at the end, raise RunFailed if the run did not complete.
+
+        An empty line separates the text before tool calls, or before another attempt, from the text after them.
+        Closing the iterator aborts the run. A loop that is left early closes it soon, `contextlib.aclosing` at once.
+        """
+        return self._follow(TextFollower())
+
+    def partial(self) -> AsyncGenerator[OutputT, None]:
+        """Yield the output as far as it has come, each time a value of its type; the last one is the output.
+
+        What does not fit the type yet is left out: an item of a list, a field that has a default. It ends and is
+        closed as `text` does and is.
+        """
+        return self._follow(OutputFollower(self._agent._output))
+
+    def _follow(self, follower: Follower[_Got]) -> AsyncGenerator[_Got, None]:
+        return self._followed(self.events(), follower)  # events() raises here what is wrong with the caller's loop
+
+    async def _followed(self, events: AsyncIterator[RunEvent], follower: Follower[_Got]) -> AsyncGenerator[_Got, None]:
+        try:
+            async for event in events:
+                for each in follower.feed(event):
+                    yield each
+            for each in follower.end(await self.result()):
+                yield each
+        finally:
+            if not self.is_done:
+                await self.abort()
 
     def _tell_error(self) -> None:
         """Mark the task's exception as told: else asyncio logs it, unless the reader asks for the result too."""

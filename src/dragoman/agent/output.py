@@ -8,13 +8,16 @@ from ..errors import InvalidValue, UnreadableData
 from ..message import Message
 from ..router import AnyModel
 from ..tools import TypeSchema
+from .jsonprefix import JsonPrefix
 
-__all__ = ["OutputReader"]
+__all__ = ["OutputReader", "PartialReader"]
 
 OutputT = TypeVar("OutputT")
 
 # Its end is searched for once, apart: one expression for both would try every line break for each opening.
 _FENCE = re.compile(r"```(?:json)?[^\S\n]*+\n")
+# A partial output is read again when the text has grown by this share, so that long texts take linear time.
+_GROWTH = 256
 
 
 class OutputReader(Generic[OutputT]):
@@ -51,7 +54,17 @@ class OutputReader(Generic[OutputT]):
         """Return the value; raise InvalidValue, in words for the model, if it is not of the type."""
         if self._schema is None:
             return message.text  # type: ignore[return-value]  # the type is str
-        value = self._json(message.text)
+        return self._typed(self._json(message.text))
+
+    def find(self, text: str) -> tuple[OutputT, ...]:
+        """Return the value of a JSON text; nothing if it is not of the type."""
+        try:
+            return (self._typed(decode_json(text)),)
+        except (UnreadableData, InvalidValue):
+            return ()
+
+    def _typed(self, value: Any) -> OutputT:
+        assert self._schema is not None
         if self._is_wrapped:
             if not isinstance(value, dict) or set(value) != {"value"}:
                 raise InvalidValue('The answer must be a JSON object with the one field "value".')
@@ -83,3 +96,37 @@ class OutputReader(Generic[OutputT]):
             "additionalProperties": False,
         }
         return {**wrapped, "$defs": schema["$defs"]} if "$defs" in schema else wrapped
+
+
+class PartialReader(Generic[OutputT]):
+    """Reads one answer as a value while it arrives. What does not fit the type yet is left out."""
+
+    def __init__(self, output: OutputReader[OutputT]) -> None:
+        self._output = output
+        self._pieces: list[str] = []
+        self._length = self._read_at = 0
+        self._json = JsonPrefix()
+        self._shown = ""
+
+    def feed(self, piece: str) -> tuple[OutputT, ...]:
+        """Return the value with this piece; nothing if there is none, or if it is the same as before."""
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length - self._read_at < self._read_at // _GROWTH:
+            return ()
+        self._read_at = self._length
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        if self._output.is_text:
+            return (text,)  # type: ignore[return-value]  # the type is str
+        opening = None if self._json.has_begun else _FENCE.search(text)
+        self._json.follow(text, opening.end() if opening else 0)
+        for closed in self._json.closed_texts(text):
+            if closed.text == self._shown:
+                break
+            if closed.probe is None or self._output.find(closed.probe):
+                found = self._output.find(closed.text)
+                if found:
+                    self._shown = closed.text
+                    return found
+        return ()

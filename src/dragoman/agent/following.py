@@ -1,0 +1,97 @@
+"""What a reader wants of a run's events: its text, or its output as far as it has come. Pure."""
+
+from collections.abc import Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from .._jsontext import join_surrogates
+from ..delta import DoneDelta, StartDelta, TextDelta
+from ..message import FinishReason
+from .events import DeltaEvent, RunEvent
+from .output import OutputReader, PartialReader
+from .results import OutputT, RunResult
+
+__all__ = ["Follower", "OutputFollower", "TextFollower"]
+
+BETWEEN_ANSWERS = "\n\n"
+
+_Told_co = TypeVar("_Told_co", covariant=True)
+
+
+class Follower(Protocol[_Told_co]):
+    """Makes values of events."""
+
+    def feed(self, event: RunEvent) -> Iterable[_Told_co]:
+        """Return what an event adds."""
+        ...
+
+    def end(self, result: RunResult[Any]) -> Iterable[_Told_co]:
+        """Return what is left at the end; raise RunFailed if the run did not complete."""
+        ...
+
+
+class TextFollower:
+    """Gives the text of all answers, piece by piece, with an empty line between two answers."""
+
+    def __init__(self) -> None:
+        self._has_text = self._continues = False
+        self._separator = ""
+        self._half = ""  # the first half of a surrogate pair, until the second one comes
+
+    def feed(self, event: RunEvent) -> Iterable[str]:
+        """Return the piece of text that an event adds."""
+        if not isinstance(event, DeltaEvent):
+            return ()
+        delta = event.delta
+        if isinstance(delta, TextDelta):
+            return self._pieces(delta.text_delta)
+        if isinstance(delta, StartDelta) and self._has_text and not self._continues:
+            self._separator = BETWEEN_ANSWERS
+        elif isinstance(delta, DoneDelta):
+            self._continues = delta.finish_reason is FinishReason.LENGTH  # if another answer comes, it goes on
+        return ()
+
+    def end(self, result: RunResult[Any]) -> Iterable[str]:
+        """Return nothing; raise RunFailed if the run did not complete."""
+        result.unwrap()
+        return ()
+
+    def _pieces(self, text: str) -> Iterable[str]:
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        if not text:
+            return ()
+        separator, self._separator, self._has_text = self._separator, "", True
+        return (separator + join_surrogates(text),)
+
+
+class OutputFollower(Generic[OutputT]):
+    """Gives the output of the answer that is arriving, each time that more of it fits its type."""
+
+    def __init__(self, output: OutputReader[OutputT]) -> None:
+        self._output = output
+        self._answer = PartialReader(output)
+        self._continues = False
+        self._last: tuple[OutputT, ...] = ()
+
+    def feed(self, event: RunEvent) -> Iterable[OutputT]:
+        """Return the output with what an event adds, if that fits."""
+        if not isinstance(event, DeltaEvent):
+            return ()
+        delta = event.delta
+        new: tuple[OutputT, ...] = ()
+        if isinstance(delta, TextDelta):
+            new = self._answer.feed(delta.text_delta)
+        elif isinstance(delta, StartDelta) and not self._continues:
+            self._answer = PartialReader(self._output)
+        elif isinstance(delta, DoneDelta):
+            self._continues = delta.finish_reason is FinishReason.LENGTH
+        if not new or new == self._last:
+            return ()
+        self._last = new
+        return new
+
+    def end(self, result: RunResult[OutputT]) -> Iterable[OutputT]:
+        """Return the output of the run, unless it was given already; raise RunFailed if the run did not complete."""
+        output = result.unwrap()
+        return () if self._last == (output,) else (output,)

@@ -1,0 +1,74 @@
+"""Checks what an agent is given, and puts it into the form that the agent keeps."""
+
+import warnings
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from ..context import RECALL_TOOL
+from ..errors import InvalidValue
+from ..history import MemoryNotebookWidget
+from ..message import require_text
+from ..models import model as named_model
+from ..request import AgentConfig
+from ..router import AnyModel, ProviderRouter
+from ..store import Session
+from ..tools import ToolRegistry
+from .hooks import Hooks
+
+__all__ = ["AnyRoute", "as_hooks", "as_router", "chosen_tools", "require_kinds", "warn_of_unused_tools"]
+
+AnyRoute: TypeAlias = AnyModel | ProviderRouter | str
+
+
+def as_hooks(hooks: object) -> tuple[Hooks, ...]:
+    """Return the hooks; raise InvalidValue for what is no list of them."""
+    given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
+    if not isinstance(hooks, Iterable) or not all(isinstance(each, Hooks) for each in given):
+        raise InvalidValue.of("hooks", hooks, "a list of Hooks, such as [one_hook]")
+    return given
+
+
+def require_kinds(config: object, session: object, *, name: object, instructions: object) -> None:
+    """Raise InvalidValue for what is of another type than an agent takes."""
+    if config is not None and not isinstance(config, AgentConfig):
+        raise InvalidValue.of("config", config, "an AgentConfig")
+    if session is not None and not isinstance(session, Session):
+        raise InvalidValue.of("session", session, "a Session, which start_session() or open_session() returns")
+    require_text("name", name)
+    if instructions is not None:
+        require_text("instructions", instructions)
+
+
+def as_router(model: AnyRoute, config: AgentConfig) -> ProviderRouter:
+    """Return the router to the model; settings for a model that it never asks are a mistake."""
+    router = model
+    if not isinstance(router, ProviderRouter):
+        router = ProviderRouter(default=named_model(router) if isinstance(router, str) else router)
+    wanted, asked = config.model, [each.invocation.model for each in router.models]
+    if wanted is not None and wanted.model_id not in asked and not router.looks_at_context:
+        known = ", ".join(dict.fromkeys(asked))
+        raise InvalidValue(f"the settings are for the model {wanted.model_id!r}, but the agent asks {known}")
+    return router
+
+
+def warn_of_unused_tools(router: ProviderRouter, tools: ToolRegistry) -> None:
+    """Warn of tools that a model of the routes cannot use: the agent does not offer them to it."""
+    unable = dict.fromkeys(repr(each) for each in router.models if not each.supports("tools")) if tools else ()
+    if unable:
+        names = ", ".join(tools.names)
+        warnings.warn(f"{', '.join(unable)} cannot use tools, and runs without {names}", stacklevel=3)
+
+
+def chosen_tools(registry: ToolRegistry, config: AgentConfig, session: Session | None) -> ToolRegistry:
+    """Return the tools that the settings leave on; a name there that no tool has is a mistake."""
+    tools = config.tools
+    of_widgets = MemoryNotebookWidget.tools if session is None else session.state.enumerate_widget_tools()
+    built_in = {RECALL_TOOL.name, *(spec.name for spec in of_widgets)}
+    unknown = sorted({*(tools.enabled or ()), *tools.disabled} - {*registry.names, *built_in})
+    if unknown:
+        raise InvalidValue(f"the settings name tools that are not there: {', '.join(unknown)}")
+    return ToolRegistry(
+        tool
+        for tool in registry
+        if (tools.enabled is None or tool.name in tools.enabled) and tool.name not in tools.disabled
+    )

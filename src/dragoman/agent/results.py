@@ -1,0 +1,91 @@
+"""How a run ended, as a value (`RunResult`) and as an exception (`RunFailed`)."""
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from ..errors import DragomanError, ErrorCode, Raised
+from ..history import AgentStatus
+from ..message import FinishReason, Message, ToolCall
+from ..usage import TokenUsage
+from .actions import RunError
+from .answers import finish_of
+
+if TYPE_CHECKING:
+    import typing_extensions
+
+__all__ = ["OutputT", "RunFailed", "RunResult"]
+
+if TYPE_CHECKING:
+    OutputT = typing_extensions.TypeVar("OutputT", default=str)
+else:  # only checkers need the default; typing has it from Python 3.13 on
+    OutputT = TypeVar("OutputT")
+
+
+class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
+    """How a run ended. `message` is the model's last one, `output` what it says, as the type that was asked for.
+
+    An answer that was cut and went on is one message. A refusal completes a run: `finish_reason` tells it, and an
+    output of another type than text is None.
+
+    `raised` is what code of yours raised: tools, hooks, widgets, policies, types. The log has the tracebacks.
+    With the status `awaiting_human`, `approvals` are the calls that a person must decide about before the run goes on.
+    """
+
+    session_id: str
+    run_id: str
+    status: AgentStatus
+    message: Message | None = None
+    output: OutputT | None = None
+    usage: TokenUsage = TokenUsage()
+    error: RunError | None = None
+    approvals: tuple[ToolCall, ...] = ()
+    raised: tuple[Raised, ...] = ()
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the message ended; None where there is no message or no reason was given."""
+        return finish_of(self.message)
+
+    def unwrap(self) -> OutputT:
+        """Return the output; raise RunFailed if the run did not complete, or if the model refused to give one."""
+        is_refused = self.output is None and self.finish_reason is FinishReason.REFUSAL
+        if self.status is not AgentStatus.COMPLETED or is_refused:
+            raise RunFailed(self)
+        return self.output  # type: ignore[return-value]  # a completed run has one, which may be None
+
+
+class RunFailed(DragomanError):
+    """A run has no output: `code` and the message say why, `provider_message` is what the provider said of it.
+
+    `result` is the whole result: usage, the calls that wait for a decision, what code of yours raised.
+    """
+
+    def __init__(self, result: RunResult[Any]) -> None:
+        why = _why(result)
+        super().__init__(
+            why.message,
+            code=why.code,
+            retryable=why.retryable,
+            retry_after=why.retry_after,
+            provider_message=why.provider_message,
+        )
+        self.result = result
+
+    def __reduce__(self) -> tuple[type["RunFailed"], tuple[RunResult[Any]]]:
+        return type(self), (self.result,)
+
+
+def _why(result: RunResult[Any]) -> RunError:
+    if result.error is not None:
+        words = f"the run {result.status}: {result.error.message or result.error.code}"
+        return msgspec.structs.replace(result.error, message=words)
+    match result.status:
+        case AgentStatus.ABORTED:
+            return RunError(ErrorCode.CANCELLED, "the run was aborted")
+        case AgentStatus.AWAITING_HUMAN:
+            calls = ", ".join(f"{call.tool_call_id} ({call.tool_name})" for call in result.approvals)
+            words = f"the run waits for a decision about {calls}: call approve() or deny(), then run()"
+            return RunError(ErrorCode.OUTPUT_UNFINISHED, words)
+        case _:
+            return RunError(ErrorCode.INVALID_OUTPUT, "the model refused to answer: result.message has its words")
