@@ -232,7 +232,7 @@ def _changed_constants(parent: ast.AST, node: ast.Constant) -> Iterator[ast.Cons
 def _names_a_field(parent: ast.AST) -> bool:
     """Whether a text in this call says in an error what was wrong."""
     name = _name_of(parent.func) if isinstance(parent, ast.Call) else ""
-    return name.lstrip("_").startswith(("require", "refuse")) or name == "as_word"
+    return name.lstrip("_").startswith(("require", "refuse")) or name in {"as_word", "corrupt"}
 
 
 def _is_condition(parent: ast.AST, node: ast.expr) -> bool:

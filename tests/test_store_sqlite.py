@@ -121,12 +121,14 @@ def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
     asyncio.run(store.close())
 
 
-def test_a_store_is_not_carried_into_a_forked_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", ["create", "append", "load"])
+def test_a_store_is_not_carried_into_a_forked_process(asked: str, tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "s.db")
     child = os.fork()
     if not child:
+        given = (sample_entries("a"), 0) if asked == "append" else ()
         try:
-            asyncio.run(store.create("a"))
+            asyncio.run(getattr(store, asked)("a", *given))
         except InvalidValue:
             os._exit(7)
         os._exit(1)
