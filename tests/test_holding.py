@@ -245,9 +245,10 @@ def test_a_fork_finds_that_its_parent_started_a_call_however_much_was_said_befor
     async def use() -> None:
         store = MemoryStore()
         fork = await (await parent_of(store)).fork(2)
-        assert len(fork.state.pending_tool_calls) == 1
+        pending = fork.state.pending_tool_calls
+        assert len(pending) == 1
         async with fork.hold():
-            assert fork.state.pending_tool_calls == ()
+            assert list(fork.state.pending_tool_calls) == []
             (finished,) = [entry for entry in fork.entries if isinstance(entry, ToolFinishedEntry)]
             assert finished.result.error_code is ErrorCode.TOOL_INTERRUPTED
 

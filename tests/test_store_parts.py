@@ -217,6 +217,16 @@ def test_what_reads_a_file_cannot_change_it(tmp_path: Path) -> None:
     run(use())
 
 
+def test_a_store_waits_as_long_for_other_writers_as_it_was_told(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with SQLiteStore(tmp_path / "s.db", busy_seconds=7) as store:
+            ask = "PRAGMA busy_timeout"
+            assert await store._read(lambda database: database.execute(ask).fetchone()) == (7_000,)
+            assert await store._write(lambda database: database.execute(ask).fetchone()) == (7_000,)
+
+    run(use())
+
+
 def test_a_connection_that_comes_back_to_a_closed_store_is_closed(tmp_path: Path) -> None:
     async def use() -> None:
         store = SQLiteStore(tmp_path / "s.db")
