@@ -2,7 +2,8 @@
 
 A job is an append, or a change that refuses by StoreError or InvalidValue before it writes. What an event loop asks for
 in one iteration is one batch. A thread does the batches. But the way to a thread and back takes as long as the sync of
-a fast disk, so the event loop writes a batch of appends itself, while that is usually quick and the thread is idle.
+a fast disk, so the event loop writes a batch itself, while that is usually quick and the thread is idle. A job that
+needs transactions of its own, such as erasing, always goes to the thread.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DragomanError, running_loop
 from .protocol import Head
@@ -33,20 +34,15 @@ _Result = TypeVar("_Result")
 class _Job:
     """Something to write, and the future of the caller that waits for it.
 
-    A change with the kind `alone` begins and ends its own transactions.
+    A job that is `alone` begins and ends its own transactions.
     """
 
-    __slots__ = ("error", "future", "kind", "result", "work")
+    __slots__ = ("error", "future", "is_alone", "result", "work")
 
-    def __init__(
-        self,
-        future: asyncio.Future[Any],
-        work: Callable[[Appender], Any],
-        kind: Literal["append", "change", "alone"],
-    ) -> None:
+    def __init__(self, future: asyncio.Future[Any], work: Callable[[Appender], Any], *, is_alone: bool) -> None:
         self.future = future
         self.work = work
-        self.kind = kind
+        self.is_alone = is_alone
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -88,11 +84,11 @@ class Writer:
 
     def append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> asyncio.Future[Head]:
         """Return the head that the entries lead to, when they are on the disk."""
-        return self._ask(lambda appender: appender.append(session_id, entries, serial, claim), "append")
+        return self._ask(lambda appender: appender.append(session_id, entries, serial, claim))
 
     def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> asyncio.Future[_Result]:
         """Return what `work` returns, when it is on the disk."""
-        return self._ask(lambda appender: work(appender.connection), "alone" if alone else "change")
+        return self._ask(lambda appender: work(appender.connection), is_alone=alone)
 
     def close(self) -> None:
         """Finish what was handed over, close the connection and end the thread. Blocks."""
@@ -105,16 +101,14 @@ class Writer:
 
     # ------------------------------------------------------------ in the event loop
 
-    def _ask(
-        self, work: Callable[[Appender], _Result], kind: Literal["append", "change", "alone"]
-    ) -> asyncio.Future[_Result]:
+    def _ask(self, work: Callable[[Appender], _Result], *, is_alone: bool = False) -> asyncio.Future[_Result]:
         loop = running_loop()
         future: asyncio.Future[_Result] = loop.create_future()
         asked = self._asked.get(loop)
         if asked is None:
             asked = self._asked[loop] = []
             loop.call_soon(self._end_iteration, loop)
-        asked.append(_Job(future, work, kind))
+        asked.append(_Job(future, work, is_alone=is_alone))
         return future
 
     def _end_iteration(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -135,11 +129,11 @@ class Writer:
                 self._queue.put(jobs)
 
     def _commit_in_loop(self, jobs: Sequence[_Job]) -> bool:
-        """Return whether the jobs are written: appends, if that is quick. The thread tries again what fails here."""
+        """Return whether the jobs are written here, if that is quick. The thread tries again what fails here."""
         if self._opened is None or self._handed_over or self._usual_seconds > LOOP_SECONDS:
             return False
         appender, watch = self._opened
-        if not watch.is_log_whole or any(job.kind != "append" for job in jobs):
+        if not watch.is_log_whole or any(job.is_alone for job in jobs):
             return False
         try:
             self._write(appender, jobs)
@@ -179,7 +173,7 @@ class Writer:
         appender.connection.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
         together: list[_Job] = []
         for job in jobs:
-            if job.kind == "alone":
+            if job.is_alone:
                 self._commit(appender, watch, together)
                 together = []
                 self._do_alone(appender, job)
