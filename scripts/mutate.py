@@ -117,13 +117,26 @@ PACKAGES = {
             "test_store_files.py",
             "test_store_writer.py",
             "test_store_faults.py",
-            "test_leases.py",
+            "test_store_parts.py",
+            "test_closed_loops.py",
+            "test_holding.py",
             "test_hostile_rows.py",
+            "test_leases.py",
         ),
     ),
     "agent": Package(
         ("agent/*.py", "tools/executor.py"),
-        ("test_agent*.py", "test_tool_executor.py", "test_tool_batches.py", "test_media_agent.py"),
+        (
+            "test_agent*.py",
+            "test_cancelled_often.py",
+            "test_closed_loops.py",
+            "test_leases.py",
+            "test_loops.py",
+            "test_media_agent.py",
+            "test_tool_batches.py",
+            "test_tool_executor.py",
+            "test_waits_that_end.py",
+        ),
     ),
 }
 
