@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dragoman.store.listing import ListQuery
 from dragoman.store.protocol import START
 from dragoman.store.snapshots import name_snapshot, take_snapshot
 from dragoman.store.sqlite_files import is_open_here
+from dragoman.store.sqlite_schema import _with_log, connect, store_error
 from dragoman.testing.stores import sample_entries
 from tests.agent_cases import run
 from tests.store_cases import stored, with_flipped_byte, with_store
@@ -222,7 +224,7 @@ def test_a_store_waits_as_long_for_other_writers_as_it_was_told(tmp_path: Path) 
         async with SQLiteStore(tmp_path / "s.db", busy_seconds=7) as store:
             ask = "PRAGMA busy_timeout"
             assert await store._read(lambda database: database.execute(ask).fetchone()) == (7_000,)
-            assert await store._write(lambda database: database.execute(ask).fetchone()) == (7_000,)
+            assert await store._writer.run(lambda database: database.execute(ask).fetchone(), alone=True) == (7_000,)
 
     run(use())
 
@@ -260,6 +262,104 @@ def test_a_file_is_open_here_until_the_last_store_of_it_is_closed(tmp_path: Path
         assert not is_open_here(tmp_path / "none.db")
 
     run(use())
+
+
+def test_looking_whether_a_file_is_sound_does_not_change_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE other (name)")  # without a log, as another program would make it
+    before = path.read_bytes()
+    assert SQLiteStore(path)._is_sound()
+    assert (path.read_bytes(), [each.name for each in tmp_path.iterdir()]) == (before, ["s.db"])
+
+
+SQLITE_CODES = {
+    "SQLITE_FULL": ErrorCode.QUOTA_EXCEEDED,
+    "SQLITE_READONLY": ErrorCode.PERMISSION,
+    "SQLITE_READONLY_DIRECTORY": ErrorCode.PERMISSION,
+    "SQLITE_PERM": ErrorCode.PERMISSION,
+    "SQLITE_CANTOPEN": ErrorCode.PERMISSION,
+    "SQLITE_BUSY": ErrorCode.TIMEOUT,
+    "SQLITE_BUSY_SNAPSHOT": ErrorCode.TIMEOUT,
+    "SQLITE_LOCKED": ErrorCode.TIMEOUT,
+    "SQLITE_PROTOCOL": ErrorCode.TIMEOUT,
+    "SQLITE_CORRUPT": ErrorCode.CORRUPT,
+    "SQLITE_NOTADB": ErrorCode.CORRUPT,
+    "SQLITE_CONSTRAINT": ErrorCode.CORRUPT,
+    "SQLITE_ERROR": ErrorCode.CORRUPT,
+    "SQLITE_IOERR": ErrorCode.SERVER_ERROR,
+    "SQLITE_TOOBIG": ErrorCode.INVALID_REQUEST,
+    "SQLITE_INTERNAL": ErrorCode.INTERNAL,
+}
+
+
+@pytest.mark.parametrize(("name", "code"), SQLITE_CODES.items())
+def test_an_error_of_sqlite_has_a_code_of_ours(name: str, code: ErrorCode) -> None:
+    error = sqlite3.OperationalError("as SQLite says it")
+    error.sqlite_errorname = name
+    told = store_error(error, Path("folder/s.db"))
+    assert told.code is code
+    assert f"{name}: as SQLite says it" in str(told)
+
+
+def test_a_connection_to_what_is_no_database_raises_what_sqlite_says(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(sqlite3.DatabaseError, match="not a database"):
+        connect(path, busy_seconds=1)
+
+
+class Unlocking(sqlite3.Connection):
+    """A connection that lets another one end its transaction after an error."""
+
+    other: sqlite3.Connection
+    errors = 0
+
+    def execute(self, *given: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*given)
+        except sqlite3.Error:
+            self.errors += 1
+            self.other.execute("ROLLBACK")
+            raise
+
+
+def test_the_log_is_turned_on_once_another_connection_has_ended_its_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with (
+        closing(sqlite3.connect(path, isolation_level=None, timeout=0, factory=Unlocking)) as connection,
+        closing(other),
+    ):
+        connection.other = other
+        assert (_with_log(connection, 60), connection.errors) == ("wal", 1)
+
+
+def test_turning_the_log_on_does_not_wait_longer_than_it_may(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0)
+        with closing(connection), pytest.raises(sqlite3.OperationalError, match="locked"):
+            _with_log(connection, 0)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER extra AFTER INSERT ON entries BEGIN DELETE FROM pieces; END",
+        "CREATE VIEW extra AS SELECT * FROM entries",
+    ],
+)
+def test_a_file_with_triggers_or_views_of_others_is_refused(statement: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, "s", count=2)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+    with pytest.raises(StoreError, match="'extra' is not one of a store") as raised:
+        with_store(path, lambda store: store.head("s"))
+    assert raised.value.code is ErrorCode.CORRUPT
 
 
 def test_one_unreadable_row_does_not_take_its_neighbour_off_a_small_page(tmp_path: Path) -> None:
