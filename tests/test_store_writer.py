@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,3 +104,8 @@ def test_appends_that_nobody_awaits_in_between_keep_their_order(tmp_path: Path) 
             return await store.load("one")
 
     assert asyncio.run(run()) == entries
+
+
+def test_a_program_that_leaves_a_store_open_ends(tmp_path: Path) -> None:
+    program = "import asyncio, sys; from dragoman import SQLiteStore; asyncio.run(SQLiteStore(sys.argv[1]).create('s'))"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "s.db")], check=True, timeout=60)
