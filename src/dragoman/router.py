@@ -93,6 +93,11 @@ class ProviderRouter:
         if not self._routes and self._default is None and choose is None:
             raise InvalidValue("a router needs routes, a default or a function that chooses")
 
+    def __repr__(self) -> str:
+        named = {**self._routes, "default": self._default or ()}
+        routes = [f"{name}: {', '.join(map(repr, models))}" for name, models in named.items() if models]
+        return f"<ProviderRouter {'; '.join([*routes, *(['by a function'] if self._choose is not None else [])])}>"
+
     @property
     def strategies(self) -> tuple[str, ...]:
         """The strategies that have a route."""

@@ -29,9 +29,9 @@ from ..history import (
     ModelInputEntry,
     ToolStartedEntry,
 )
-from ..message import FinishReason, require_text
+from ..message import FinishReason, Message, require_text
 from ..request import AgentConfig
-from ..store import Lease, MemoryStore, Session, SessionBusy, SessionHold, start_session
+from ..store import Lease, Session, SessionBusy, SessionHold
 from ..store.leases import session_busy, this_process
 from ..store.refusals import require_seconds
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
@@ -47,7 +47,16 @@ from .budget import Budget
 from .calling import ModelCaller
 from .contexts import Contexts
 from .events import ErrorEvent, FinishedEvent
-from .given import AnyRoute, as_hooks, as_router, chosen_tools, require_kinds, warn_of_unused_tools
+from .given import (
+    AnyRoute,
+    as_conversation,
+    as_hooks,
+    as_router,
+    begin_session,
+    chosen_tools,
+    require_kinds,
+    warn_of_unused_tools,
+)
 from .hooks import HookChain, Hooks
 from .media import MediaReader, model_at_hand
 from .observing import observers
@@ -61,6 +70,8 @@ from .tooling import ToolRunner, recall_tool, widget_tool
 if TYPE_CHECKING:
     import typing_extensions
     from typing_extensions import TypeForm  # also `int | str`, which is no class
+
+    from ..interop import Imported
 
     RuntimeT = typing_extensions.TypeVar("RuntimeT", default=None)
 else:  # only checkers need the default; typing has it from Python 3.13 on
@@ -79,6 +90,7 @@ class _Options(TypedDict, Generic[_D], total=False):
     tools: Iterable[ToolLike[_D]]
     instructions: str | None
     session: Session | None
+    messages: "Iterable[Message] | Imported"
     config: AgentConfig | None
     approval: ApprovalPolicy | None
     hooks: Iterable[Hooks]
@@ -90,7 +102,8 @@ class Agent(Generic[RuntimeT, OutputT]):
 
     `model` is a model, a name such as `anthropic:claude-opus-4-5`, or a router. Without a session the agent keeps one
     in memory. `runtime` is an object of yours that tools get in their `ToolContext`. `approval` decides about calls
-    that need it, or leaves them to a person. `name` is what traces call the agent.
+    that need it, or leaves them to a person. `name` is what traces call the agent. `messages` begin the session that
+    the agent keeps in memory: a conversation of another program, as `dragoman.interop` imports it, or yours.
 
     `Agent[Desk, int]` is an agent with a Desk as its runtime and a whole number as its output. `Agent` alone has no
     runtime, and its output is text.
@@ -132,6 +145,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         tools: Iterable[ToolLike[Any]] = (),
         instructions: str | None = None,
         session: Session | None = None,
+        messages: "Iterable[Message] | Imported" = (),
         config: AgentConfig | None = None,
         runtime: Any = None,
         approval: ApprovalPolicy | None = None,
@@ -140,6 +154,7 @@ class Agent(Generic[RuntimeT, OutputT]):
     ) -> None:
         hooks = as_hooks(hooks)
         require_kinds(config, session, name=name, instructions=instructions)
+        self._conversation = as_conversation(messages, session)
         if approval is not None and not callable(approval):
             raise InvalidValue.of("approval", approval, "a function that decides about a call")
         if compactor is not None and not hasattr(compactor, "plan"):
@@ -149,6 +164,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         self._tools = chosen_tools(ToolRegistry(tools), self._config, session)
         self._tools.require(runtime=runtime, agent=self)
         warn_of_unused_tools(self._router, self._tools)
+        self._name = name
         self._instructions = instructions
         self._session = session
         self._runtime = runtime
@@ -162,6 +178,12 @@ class Agent(Generic[RuntimeT, OutputT]):
         self._class_locks = ClassLocks()
         self._registry: tuple[Session, tuple[ToolSpec, ...], ToolRegistry] | None = None
         self._budget: Budget | None = None
+
+    def __repr__(self) -> str:
+        models = ", ".join(dict.fromkeys(repr(model) for model in self._router.models)) or repr(self._router)
+        tools = f", tools {', '.join(self._tools.names)}" if self._tools else ""
+        kept = f", {self._session!r}" if self._session is not None else ""
+        return f"<Agent{f' {self._name!r}' if self._name else ''} of {models}{tools}{kept}>"
 
     @property
     def session(self) -> Session | None:
@@ -353,7 +375,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         require_seconds(wait_seconds, "wait_seconds", 0.0)
         entry = None if prompt is None else as_input(prompt)
         session = self._session
-        if session is None and entry is None:
+        if session is None and entry is None and self._conversation is None:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         run_id = (session.run_id if session is not None else "") or _new_run_id()
         run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
@@ -383,7 +405,7 @@ class Agent(Generic[RuntimeT, OutputT]):
             if left is None:
                 return self._ended(run, Ending(AgentStatus.ABORTED))
             if self._session is None:
-                self._session = await start_session(MemoryStore())
+                self._session = await begin_session(self._conversation)
             session, known = self._session, self._session.run_id
 
             def hold(seconds_to_wait: float) -> SessionHold:
@@ -455,7 +477,8 @@ class Agent(Generic[RuntimeT, OutputT]):
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
-        is_due = state.current_run_id or state.derived.steering or state.derived.owes_answer
+        derived = state.derived
+        is_due = state.current_run_id or derived.steering or derived.owes_answer or derived.open_calls
         if entry is None and not is_due:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         if entry is not None and state.status is AgentStatus.AWAITING_HUMAN:

@@ -56,6 +56,9 @@ class AgentRun(Generic[OutputT]):
         self._turn: SharedLock | None = None  # of its agent, while this run has it
         self._ending = threading.Lock()  # two threads must not both give the turn back
 
+    def __repr__(self) -> str:
+        return f"<AgentRun {self.run_id!r}, {self.status.value}{', ended' if self.is_done else ''}>"
+
     @property
     def is_done(self) -> bool:
         """Whether it has ended, or waits for a person."""

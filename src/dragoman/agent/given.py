@@ -1,21 +1,36 @@
 """Checks what an agent is given, and puts it into the form that the agent keeps."""
 
+import logging
 import warnings
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..context import RECALL_TOOL
 from ..errors import InvalidValue
 from ..history import MemoryNotebookWidget
-from ..message import require_text
+from ..message import Message, require_text
 from ..models import model as named_model
 from ..request import AgentConfig
 from ..router import AnyModel, ProviderRouter
-from ..store import Session
+from ..store import MemoryStore, Session, start_session
 from ..tools import ToolRegistry
 from .hooks import Hooks
 
-__all__ = ["AnyRoute", "as_hooks", "as_router", "chosen_tools", "require_kinds", "warn_of_unused_tools"]
+if TYPE_CHECKING:
+    from ..interop import Imported
+
+LOGGER = logging.getLogger("dragoman.agent")
+
+__all__ = [
+    "AnyRoute",
+    "as_conversation",
+    "as_hooks",
+    "as_router",
+    "begin_session",
+    "chosen_tools",
+    "require_kinds",
+    "warn_of_unused_tools",
+]
 
 AnyRoute: TypeAlias = AnyModel | ProviderRouter | str
 
@@ -33,10 +48,37 @@ def require_kinds(config: object, session: object, *, name: object, instructions
     if config is not None and not isinstance(config, AgentConfig):
         raise InvalidValue.of("config", config, "an AgentConfig")
     if session is not None and not isinstance(session, Session):
-        raise InvalidValue.of("session", session, "a Session, which start_session() or open_session() returns")
+        allowed = "a Session, which start_session() and open_session() return"
+        if isinstance(session, Coroutine):
+            session.close()  # it was given by mistake: Python need not warn of it too
+            raise InvalidValue(f"session must be {allowed}, got a coroutine: await it first")
+        raise InvalidValue.of("session", session, allowed)
     require_text("name", name)
     if instructions is not None:
         require_text("instructions", instructions)
+
+
+def as_conversation(messages: "Iterable[Message] | Imported", session: Session | None) -> "Imported | None":
+    """Return the conversation that the agent's own session begins with; None if it begins empty."""
+    if messages == ():
+        return None
+    from ..interop.planning import as_imported
+
+    conversation = as_imported(messages)
+    if session is not None:
+        raise InvalidValue("give a session or messages: import_into(session, messages) appends them to a session")
+    return conversation if conversation.messages or conversation.system else None
+
+
+async def begin_session(conversation: "Imported | None") -> Session:
+    """Return a session in memory that begins with the conversation; the log has what could not be taken over."""
+    session = await start_session(MemoryStore())
+    if conversation is not None:
+        from ..interop import import_into
+
+        for warning in await import_into(session, conversation):
+            LOGGER.warning("messages of the agent: %s", warning)
+    return session
 
 
 def as_router(model: AnyRoute, config: AgentConfig) -> ProviderRouter:

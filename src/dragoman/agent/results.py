@@ -1,10 +1,11 @@
 """How a run ended, as a value (`RunResult`) and as an exception (`RunFailed`)."""
 
+import reprlib
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from ..errors import DragomanError, ErrorCode, Raised
+from ..errors import DragomanError, ErrorCode, Raised, redact
 from ..history import AgentStatus
 from ..message import FinishReason, Message, ToolCall
 from ..usage import TokenUsage
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     OutputT = typing_extensions.TypeVar("OutputT", default=str)
 else:  # only checkers need the default; typing has it from Python 3.13 on
     OutputT = TypeVar("OutputT")
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
@@ -41,6 +46,15 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     error: RunError | None = None
     approvals: tuple[ToolCall, ...] = ()
     raised: tuple[Raised, ...] = ()
+
+    def __repr__(self) -> str:
+        said = [f"output {redact(_SHORT.repr(self.output))}"] if self.output is not None else []
+        if self.error is not None:
+            said.append(f"error {self.error.code.value}")
+        if self.approvals:
+            said.append(f"waits for {len(self.approvals)} decisions")
+        where = f"run {self.run_id!r} of session {self.session_id!r}"
+        return f"<RunResult {', '.join([self.status.value, *said, f'{self.usage.total_tokens or 0} tokens', where])}>"
 
     @property
     def finish_reason(self) -> FinishReason | None:

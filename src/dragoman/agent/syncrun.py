@@ -41,6 +41,9 @@ class SyncRun(Generic[OutputT]):
         if self._run is None:
             self.result()  # raises why
 
+    def __repr__(self) -> str:
+        return f"<SyncRun of {self._run!r}>"
+
     @property
     def is_done(self) -> bool:
         """Whether it has ended, or waits for a person."""

@@ -1,7 +1,7 @@
 """Conversations of other libraries in and out, and our own record as JSON Lines.
 
-An import gives an `Imported`; `append_imported` makes it part of a history. What is no conversation of its format
-raises UnreadableData, which says where.
+An import gives an `Imported`; `import_into` appends it to a session, `append_imported` to a state. What is
+no conversation of its format raises UnreadableData, which says where.
 """
 
 from ..wire.anthropic.requests import import_anthropic
@@ -12,7 +12,7 @@ from .agent_log import import_agent_log
 from .exports import export_anthropic, export_openai_chat
 from .jsonl import read_jsonl, write_jsonl
 from .langchain import import_langchain
-from .planning import PlannedImport, append_imported, plan_import
+from .planning import PlannedImport, append_imported, import_into, plan_import
 from .pydantic_ai import import_pydantic_ai
 from .vercel import import_vercel_ui
 
@@ -24,6 +24,7 @@ __all__ = [
     "export_openai_chat",
     "import_agent_log",
     "import_anthropic",
+    "import_into",
     "import_langchain",
     "import_openai_chat",
     "import_openai_responses",

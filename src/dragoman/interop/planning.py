@@ -3,13 +3,15 @@
 Knows no format. An entry that does not fit as it is becomes one that does, and a warning says so.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ErrorCode, IllegalAppend
+from ..errors import ErrorCode, IllegalAppend, InvalidValue
 from ..history import (
     AgentState,
     DerivedState,
@@ -29,10 +31,11 @@ from ..history.handoff import INTERRUPTED
 from ..history.rules import NEEDS_START
 from ..history.toolresults import STATUS_CODES
 from ..message import Message, Role, Text, ToolCall, ToolResult
+from ..store import Session
 from ..wire.drafts import ERROR_CODE_KEY, Imported
 from ..wire.reading import Notes
 
-__all__ = ["PlannedImport", "append_imported", "plan_import"]
+__all__ = ["PlannedImport", "append_imported", "as_imported", "import_into", "plan_import"]
 
 _CALL_CODES = frozenset().union(*STATUS_CODES.values())
 
@@ -54,6 +57,32 @@ def append_imported(state: AgentState, imported: Imported, *, leave_open: bool =
     planned = plan_import(state, imported, leave_open=leave_open)
     state.append_all(planned.entries)
     return planned.warnings
+
+
+async def import_into(
+    session: Session, conversation: Imported | Iterable[Message], *, leave_open: bool = False
+) -> tuple[str, ...]:
+    """Append an imported conversation, or messages, to a session, as `append_imported` does; return all warnings."""
+    planned = plan_import(session.state, as_imported(conversation), leave_open=leave_open)
+    await session.append(*planned.entries)
+    return planned.warnings
+
+
+def as_imported(conversation: Imported | Iterable[Message]) -> Imported:
+    """Return messages as a conversation, whose system text is that of the system messages before all others.
+
+    Raises InvalidValue for what is neither.
+    """
+    if isinstance(conversation, Imported):
+        return conversation
+    messages = tuple(conversation) if isinstance(conversation, Iterable) else (conversation,)
+    wrong = [message for message in messages if not isinstance(message, Message)]
+    if wrong or not isinstance(conversation, Iterable):
+        found = type(wrong[0] if wrong else conversation).__name__
+        allowed = "a list of Message, or what an import function of dragoman.interop returns"
+        raise InvalidValue(f"messages must be {allowed}, got a {found}")
+    system = tuple(takewhile(lambda message: message.role is Role.SYSTEM, messages))
+    return Imported("\n\n".join(message.text for message in system) or None, messages[len(system) :])
 
 
 def plan_import(state: AgentState, imported: Imported, *, leave_open: bool = False) -> PlannedImport:

@@ -87,6 +87,9 @@ class MemoryStore(BaseStore):
         self._created = 0
         self._lock = threading.RLock()  # several event loops may write
 
+    def __repr__(self) -> str:
+        return f"<MemoryStore, {len(self._sessions)} sessions>"
+
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = NO_METADATA) -> SessionInfo:
         """Return a new, empty session."""
         return self._create(session_id, metadata, Head(), None).info

@@ -79,6 +79,9 @@ class PostgresStore(SQLStore[PostgresDatabase]):
         self._listener = Listener(self._connect, channel_of(schema), self._notices)
         self._address: Address | None = None
 
+    def __repr__(self) -> str:
+        return f"<PostgresStore, schema {self._schema!r}>"  # the address may hold a password
+
     async def migrate(self) -> int:
         """Create the schema, or bring it to the number that this version needs, and return that number.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from .._loops import SharedLock, Signal
-from ..errors import ErrorCode, IllegalAppend, StoreError
+from ..errors import ErrorCode, IllegalAppend, InvalidValue, StoreError
 from ..history import (
     AbortRequestedEntry,
     AgentState,
@@ -113,6 +113,9 @@ class Session(
         self._reading = threading.Lock()
         self._messages: GrowingList[Message] = GrowingList()
         self._messages_of = 0  # so many entries have given their messages
+
+    def __repr__(self) -> str:
+        return f"<Session {self.session_id!r}, {len(self._state.entries)} entries, in {self._store!r}>"
 
     # ------------------------------------------------------------ what is there
 
@@ -382,13 +385,62 @@ async def start_session(
     metadata: Mapping[str, Any] = NO_METADATA,
     clock: Clock | None = None,
     widgets: Iterable[Widget] | None = None,
+    exist_ok: bool = False,
 ) -> Session:
-    """Create a session in the store and open it; without an id it gets a random one."""
-    info = await store.create(session_id, metadata=metadata)
-    session = await open_session(store, info.session_id, clock=clock, widgets=widgets)
+    """Create a session in the store and open it; without an id it gets a random one.
+
+    Raises StoreError, `conflict`, if the id is taken. With `exist_ok` it opens the session of that id instead, and two
+    processes that start it at once get the same one. Its metadata stay as they are; a `system_instruction` that differs
+    from the recorded one is recorded. The id of an erased session stays taken.
+    """
+    if not exist_ok:
+        info = await store.create(session_id, metadata=metadata)
+        session = await open_session(store, info.session_id, clock=clock, widgets=widgets)
+    elif session_id is None:
+        raise InvalidValue("exist_ok needs a session_id: without one, each session is new")
+    else:
+        session = await _started(store, session_id, metadata, clock, widgets)
     if system_instruction is not None:
-        await session.set_system_instruction(system_instruction)
+        await _instruct(session, system_instruction)
     return session
+
+
+async def _started(
+    store: SessionStore,
+    session_id: str,
+    metadata: Mapping[str, Any],
+    clock: Clock | None,
+    widgets: Iterable[Widget] | None,
+) -> Session:
+    """Return the session of that id, which is created if there is none."""
+    given = None if widgets is None else tuple(widgets)
+    try:
+        return await open_session(store, session_id, clock=clock, widgets=given)
+    except StoreError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+    try:
+        await store.create(session_id, metadata=metadata)
+    except StoreError as taken:
+        try:  # another process was faster, if it is there now
+            return await open_session(store, session_id, clock=clock, widgets=given)
+        except StoreError:
+            raise taken from None
+    return await open_session(store, session_id, clock=clock, widgets=given)
+
+
+async def _instruct(session: Session, system_instruction: str) -> None:
+    """Record the instruction, unless it is recorded already, by another process perhaps."""
+    for tries in range(APPEND_TRIES, -1, -1):
+        if session.state.system_instruction == system_instruction:
+            return
+        try:
+            await session.set_system_instruction(system_instruction)
+            return
+        except AppendConflict:
+            if not tries:
+                raise
+            await session.refresh()
 
 
 async def open_session(

@@ -51,6 +51,9 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
         self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
         self._is_prepared = False
 
+    def __repr__(self) -> str:
+        return f"<SQLiteStore {str(self._path)!r}>"
+
     async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
         return await self._writer.append(session_id, entries, serial, claim)
 

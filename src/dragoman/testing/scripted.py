@@ -92,6 +92,10 @@ class ScriptedModel:
         abilities = frozenset({"streaming", "tools", "structured_output"})
         self._info = info or ModelInfo(provider=invocation.provider, model_id=invocation.model, abilities=abilities)
 
+    def __repr__(self) -> str:
+        invocation = self.invocation
+        return f"<ScriptedModel {invocation.provider}:{invocation.model}, asked {len(self.requests)} times>"
+
     def model_info(self) -> ModelInfo:
         """Return what is known of the model."""
         return self._info
