@@ -121,6 +121,13 @@ def test_the_python_blocks_of_a_document_run_in_order(
     stage.close()
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+def test_the_first_programs_run_twice(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks(ROOT / name)
+    run_blocks(ROOT / name)
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs(path: Path) -> None:
     run = subprocess.run([sys.executable, "-W", "error", str(path)], capture_output=True, text=True, check=False)
