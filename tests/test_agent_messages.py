@@ -56,7 +56,8 @@ def test_a_conversation_that_ends_with_a_question_is_answered_without_a_prompt()
 
 
 def test_without_a_prompt_or_messages_there_is_nothing_to_carry_on() -> None:
-    for nothing in ((), [], Imported(None, ())):
+    conversations: tuple[list[Message] | tuple[Message, ...] | Imported, ...] = ((), [], Imported(None, ()))
+    for nothing in conversations:
         with pytest.raises(InvalidValue, match="nothing to carry on"):
             Agent(ScriptedModel(), messages=nothing).run_sync()
 

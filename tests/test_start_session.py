@@ -3,13 +3,15 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dragoman import ErrorCode, InvalidValue, MemoryStore, SessionStore, SQLiteStore, StoreError, start_session
+from dragoman.store import SessionInfo
 from tests.agent_cases import run
 
 PROCESSES = 4
@@ -128,7 +130,7 @@ def test_many_processes_start_one_session(tmp_path: Path) -> None:
 
 def test_another_error_than_a_conflict_is_raised() -> None:
     class Full(MemoryStore):
-        async def create(self, session_id: str | None = None, **_given: object) -> object:  # type: ignore[override]
+        async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] = {}) -> SessionInfo:
             raise StoreError("the disk is full", code=ErrorCode.QUOTA_EXCEEDED)
 
     with pytest.raises(StoreError, match="full"):
