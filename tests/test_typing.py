@@ -61,12 +61,22 @@ async def execute(arguments: dict[str, str], context: ToolContext[Desk]) -> str:
     return arguments["word"] + context.runtime.notes[0]
 
 
+def instruct(context: ToolContext[Desk]) -> str:
+    return context.runtime.notes[0]
+
+
+async def instruct_later(context: ToolContext[Desk]) -> str:
+    return context.runtime.notes[0]
+
+
 written = ToolDefinition(name="written", execute=execute)
 model = ScriptedModel("Hi.")
 
 alone: Agent = Agent(model, tools=[weather, who, plain, "".upper])
 desked: Agent[Desk] = Agent(model, tools=[note, look, weather, who, plain, written], runtime=Desk())
 larger: Agent[LargeDesk, int] = Agent(model, tools=[note, weather], runtime=LargeDesk(), output_type=int)
+taught = [Agent(model, instructions=each, runtime=Desk()) for each in (instruct, instruct_later)]
+inline = Agent(model, instructions=lambda context: context.session_id)
 counted: Agent[None, int | str] = Agent(model, output_type=int | str)
 result: RunResult[int | str] = counted.run_sync("Hi.")
 text: RunResult = alone.run_sync("Hi.")
@@ -82,6 +92,8 @@ Agent(model, tools=[note, weather], runtime=Office())  # refused
 Agent(model, tools=[look, plain], runtime=Office())  # refused
 Agent(model, tools=[written], runtime=Office())  # refused
 Agent(model, tools=[note], runtime=Office(), output_type=int)  # refused
+Agent(model, instructions=instruct)  # refused
+Agent(model, instructions=instruct_later, runtime=Office())  # refused
 wrong: Agent[Office] = Agent(model, runtime=Desk())  # refused
 weather(3)  # refused
 """

@@ -8,6 +8,7 @@
     ├── MissingExtra    (ImportError)  an optional package is not installed
     ├── ModelError                     a call to a model failed; carries any of the model codes
     ├── ToolError                      a tool call ended without success
+    │   └── RetryTool                  the tool asks the model for another try
     ├── agent.RunFailed                a run has no output; carries its result
     └── StoreError                     a session store refused or lost something
         ├── store.AppendConflict       another writer has appended; carries the new head
@@ -36,6 +37,7 @@ __all__ = [
     "InvalidValue",
     "MissingExtra",
     "ModelError",
+    "RetryTool",
     "StoreError",
     "ToolError",
     "UnreadableData",
@@ -387,6 +389,13 @@ class ToolError(DragomanError):
     """A tool call ended without success."""
 
     default_code = ErrorCode.TOOL_FAILED
+
+
+class RetryTool(ToolError):
+    """Raised by a tool: the model gets the reason, and is asked to call the tool again.
+
+    After `ToolsConfig.retry_limit` tries in a row the model is told to go on without it.
+    """
 
 
 class StoreError(DragomanError):

@@ -192,6 +192,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     `enabled` chooses among the agent's own tools, None means all. `disabled` may also name built-in ones: `recall`, and
     those of the widgets, such as `memory_notebook_append`. With `notebook` the model may write the memory notebook.
 
+    A tool may ask for another try, by raising `RetryTool`, `retry_limit` times in a row.
     A model is shown at most `result_limit_bytes` of a result's text; the record keeps all of it, and `recall` has it.
     """
 
@@ -201,6 +202,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     approval: Literal["as_declared", "always", "never"] = "as_declared"
     parallel_limit: int = 8
     timeout_ms: int = 60_000
+    retry_limit: int = 2
     result_limit_bytes: int = 256_000
 
     def __post_init__(self) -> None:
@@ -213,6 +215,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         _require_choice("tools.approval", self.approval, ("as_declared", "always", "never"))
         for name in ("parallel_limit", "timeout_ms", "result_limit_bytes"):
             _require_count(f"tools.{name}", getattr(self, name))
+        _require_count("tools.retry_limit", self.retry_limit, least=0)
 
 
 class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -58,6 +58,7 @@ from .given import (
     warn_of_unused_tools,
 )
 from .hooks import HookChain, Hooks
+from .instructions import Instructions, require_instructions
 from .media import MediaReader, model_at_hand
 from .observing import observers
 from .output import OutputReader
@@ -88,7 +89,7 @@ class _Options(TypedDict, Generic[_D], total=False):
 
     name: str
     tools: Iterable[ToolLike[_D]]
-    instructions: str | None
+    instructions: Instructions[_D] | None
     session: Session | None
     messages: "Iterable[Message] | Imported"
     config: AgentConfig | None
@@ -101,9 +102,11 @@ class Agent(Generic[RuntimeT, OutputT]):
     """A model, its tools and a session. One run at a time; others may wait for it, in any thread and event loop.
 
     `model` is a model, a name such as `anthropic:claude-opus-4-5`, or a router. Without a session the agent keeps one
-    in memory. `runtime` is an object of yours that tools get in their `ToolContext`. `approval` decides about calls
-    that need it, or leaves them to a person. `name` is what traces call the agent. `messages` begin the session that
-    the agent keeps in memory: a conversation of another program, as `dragoman.interop` imports it, or yours.
+    in memory. `runtime` is an object of yours that tools get in their `ToolContext`. `instructions` may be a function
+    of such a context, called at the start of each run; what it returns is recorded where it has changed. `approval`
+    decides about calls that need it, or leaves them to a person. `name` is what traces call the agent. `messages` begin
+    the session that the agent keeps in memory: a conversation of another program, as `dragoman.interop` imports it, or
+    yours.
 
     `Agent[Desk, int]` is an agent with a Desk as its runtime and a whole number as its output. `Agent` alone has no
     runtime, and its output is text.
@@ -143,7 +146,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         output_type: Any = str,
         name: str = "",
         tools: Iterable[ToolLike[Any]] = (),
-        instructions: str | None = None,
+        instructions: Instructions[Any] | None = None,
         session: Session | None = None,
         messages: "Iterable[Message] | Imported" = (),
         config: AgentConfig | None = None,
@@ -153,7 +156,8 @@ class Agent(Generic[RuntimeT, OutputT]):
         compactor: Compactor | None = None,
     ) -> None:
         hooks = as_hooks(hooks)
-        require_kinds(config, session, name=name, instructions=instructions)
+        require_kinds(config, session, name=name)
+        require_instructions(instructions)
         self._conversation = as_conversation(messages, session)
         if approval is not None and not callable(approval):
             raise InvalidValue.of("approval", approval, "a function that decides about a call")
@@ -426,10 +430,9 @@ class Agent(Generic[RuntimeT, OutputT]):
                 self._require_sense(session, entry)
                 if entry is not None:
                     entry = await self._admitted(entry, strategy)
-                await self._set_instructions(session)
                 runner = self._runner(run, session, strategy, around)
                 run._begin(runner)
-                ending = await runner.run(() if entry is None else (entry,))
+                ending = await runner.run(() if entry is None else (entry,), instructions=self._instructions)
                 return self._result(session, runner, run.run_id, ending)
         except (InvalidValue, SessionBusy) as error:
             mistake = error
@@ -469,11 +472,6 @@ class Agent(Generic[RuntimeT, OutputT]):
                 run._log.add(ErrorEvent, run.run_id, 0, ending.error)
             run._log.add(FinishedEvent, run.run_id, 0, ending.status, ending.error)
         return RunResult(session_id=session_id, run_id=run.run_id, status=ending.status, error=ending.error)
-
-    async def _set_instructions(self, session: Session) -> None:
-        wanted = self._instructions
-        if wanted is not None and wanted != (session.state.system_instruction or ""):
-            await session.set_system_instruction(wanted)
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
@@ -515,15 +513,22 @@ class Agent(Generic[RuntimeT, OutputT]):
             output=self._output,
             media=self._media,
         )
+        folder = self._media.folder
+        context = ToolContext(
+            session_id=session.session_id,
+            run_id=run.run_id,
+            runtime=self._runtime,
+            agent=self,
+            root=None if folder is None else str(folder.root),
+            options=config.runtime.options,
+        )
         tools = ToolRunner(
             scope,
             registry,
             config.tools,
             policy=self._approval,
-            runtime=self._runtime,
-            agent=self,
+            context=context,
             media=self._media,
-            options=config.runtime.options,
             locks=self._class_locks,
         )
         check = None if self._output.is_text else self._output.read

@@ -43,7 +43,7 @@ def as_hooks(hooks: object) -> tuple[Hooks, ...]:
     return given
 
 
-def require_kinds(config: object, session: object, *, name: object, instructions: object) -> None:
+def require_kinds(config: object, session: object, *, name: object) -> None:
     """Raise InvalidValue for what is of another type than an agent takes."""
     if config is not None and not isinstance(config, AgentConfig):
         raise InvalidValue.of("config", config, "an AgentConfig")
@@ -54,8 +54,6 @@ def require_kinds(config: object, session: object, *, name: object, instructions
             raise InvalidValue(f"session must be {allowed}, got a coroutine: await it first")
         raise InvalidValue.of("session", session, allowed)
     require_text("name", name)
-    if instructions is not None:
-        require_text("instructions", instructions)
 
 
 def as_conversation(messages: "Iterable[Message] | Imported", session: Session | None) -> "Imported | None":

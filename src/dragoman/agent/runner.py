@@ -31,6 +31,7 @@ from .answers import last_message
 from .budget import Budget
 from .calling import ModelCaller
 from .events import ErrorEvent, FinishedEvent, StatusEvent
+from .instructions import Instructions, record_instructions
 from .loop import AgentLoop
 from .scope import Scope
 from .tooling import ToolRunner
@@ -110,10 +111,16 @@ class Runner:
         self._lost = error
         self._stop_work()
 
-    async def run(self, inputs: Iterable[ModelInputEntry] = (), *, is_abandoned: bool = False) -> Ending:
+    async def run(
+        self,
+        inputs: Iterable[ModelInputEntry] = (),
+        *,
+        instructions: Instructions[Any] | None = None,
+        is_abandoned: bool = False,
+    ) -> Ending:
         """Carry the session on until the run has ended or waits for a person; raises nothing but CancelledError.
 
-        A run that is abandoned only ends.
+        The instructions are recorded first. A run that is abandoned only ends.
         """
         steps = self._loop.abandon() if is_abandoned else self._loop.run(inputs)
         around = RAISED.get()
@@ -121,7 +128,7 @@ class Runner:
         left = self._budget.seconds_left
         alarm = None if left is None else asyncio.get_running_loop().call_later(left, self._stop_late)
         try:
-            ending = await self._between_hooks(steps)
+            ending = await self._between_hooks(steps, instructions)
         finally:
             if alarm is not None:
                 alarm.cancel()
@@ -130,10 +137,14 @@ class Runner:
             around.extend(self.raised)
         return ending
 
-    async def _between_hooks(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
+    async def _between_hooks(
+        self, steps: Generator[Action, Outcome, Ending], instructions: Instructions[Any] | None
+    ) -> Ending:
         scope, task = self._scope, current_task()
         await scope.hooks.before_run(scope.session.session_id, scope.run_id)
         try:
+            if instructions is not None:
+                await self._interruptible(self._record, instructions)
             ending = await self._carry_out(steps)
         except DragomanError as error:
             ending = Ending(AgentStatus.FAILED, RunError.of(error))
@@ -169,6 +180,10 @@ class Runner:
             return ending
 
     # ------------------------------------------------------------ actions
+
+    async def _record(self, instructions: Instructions[Any]) -> Done:
+        await record_instructions(instructions, self._tools.context(), self._scope.session)
+        return Done(self._scope.state)
 
     async def _append(self, action: Append) -> Done:
         await self._scope.append(*action.entries, expected_serial=action.expected_serial)

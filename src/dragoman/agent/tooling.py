@@ -2,8 +2,11 @@
 
 import asyncio
 import copy
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..context import RECALL_TOOL, recall
 from ..errors import ErrorCode
@@ -13,14 +16,17 @@ from ..history import (
     HistoryEntry,
     HistoryToolCallResult,
     OpenCall,
+    RunStartedEntry,
     ToolFinishedEntry,
+    ToolResultsEntry,
     ToolStartedEntry,
 )
-from ..message import FileRef
+from ..message import FileRef, ToolCall
 from ..request import ToolsConfig
 from ..store import Session
 from ..tools import ReadyCall, ToolContext, ToolDefinition, ToolExecutor, ToolRegistry
 from ..tools.batches import ClassLocks
+from ..tools.executor import RETRY_TYPE
 from ..toolspec import ToolSpec
 from .actions import Approve, Done, RunTools, Step, Verdict
 from .approval import ApprovalPolicy, ApprovalRequest, decide
@@ -35,7 +41,10 @@ CRASHED = "the process that ran it was lost"
 
 
 class ToolRunner:
-    """Judges, approves and runs the calls of one run. `registry` has every tool, those of the agent itself too."""
+    """Judges, approves and runs the calls of one run. `registry` has every tool, those of the agent itself too.
+
+    `context` is what tools get, before a call is named in it.
+    """
 
     def __init__(
         self,
@@ -44,20 +53,17 @@ class ToolRunner:
         config: ToolsConfig,
         *,
         policy: ApprovalPolicy | None,
-        runtime: Any,
-        agent: Any,
+        context: ToolContext[Any],
         media: MediaReader,
-        options: Mapping[str, Any],
         locks: ClassLocks,
     ) -> None:
         self._scope = scope
         self._registry = registry
         self._config = config
         self._policy = policy
-        self._runtime = runtime
-        self._agent = agent
+        self._given = context
         self._media = media
-        self._options = options
+        self._retries = Retries(scope.session)
         self._prepared: dict[str, ReadyCall] = {}  # by the ids of the calls
         self._executor = ToolExecutor(
             registry,
@@ -174,17 +180,39 @@ class ToolRunner:
     def _ready(self, call: OpenCall) -> ReadyCall:
         return self._prepared[call.tool_call_id]  # as `judge` has found
 
+    def context(self, call: ToolCall | None = None) -> ToolContext[Any]:
+        """Return what the tool of this call gets; without a call, what a function gets that is no tool."""
+        given = replace(self._given, options=copy.deepcopy(self._given.options))
+        if call is None:
+            return given
+        left = max(0, self._config.retry_limit - self._retries.count(call.tool_name))
+        return replace(given, tool_call_id=call.tool_call_id, tool_name=call.tool_name, retries_left=left)
+
     def _context(self, ready: ReadyCall) -> ToolContext[Any]:
-        return ToolContext(
-            session_id=self._scope.session.session_id,
-            run_id=self._scope.run_id,
-            tool_call_id=ready.call.tool_call_id,
-            tool_name=ready.call.tool_name,
-            runtime=self._runtime,
-            agent=self._agent,
-            root=None if self._media.folder is None else str(self._media.folder.root),
-            options=copy.deepcopy(dict(self._options)),
-        )
+        return self.context(ready.call)
+
+
+class Retries:
+    """Counts for each tool how many answers in a row it has met with RetryTool in one run. It follows the record."""
+
+    def __init__(self, session: Session) -> None:
+        entries = session.entries
+        self._session = session
+        self._counts: Counter[str] = Counter()
+        self._read = len(entries)
+        while session.run_id and self._read and not isinstance(entries[self._read - 1], RunStartedEntry):
+            self._read -= 1  # the run goes on
+
+    def count(self, tool_name: str) -> int:
+        """Return the count of a tool by now."""
+        entries = self._session.entries
+        for entry in entries[self._read :]:
+            if isinstance(entry, ToolResultsEntry):
+                retried = {each.tool_name for each in entry.results if each.error_type == RETRY_TYPE}
+                for name in {each.tool_name for each in entry.results}:
+                    self._counts[name] = self._counts[name] + 1 if name in retried else 0
+        self._read = len(entries)
+        return self._counts[tool_name]
 
 
 def recall_tool(session: Session, *, result_limit_bytes: int) -> ToolDefinition:

@@ -10,7 +10,7 @@ import msgspec
 
 from .._frozen import frozen
 from .._jsontext import require_json_object
-from ..errors import ErrorCode, InvalidValue, ToolError, report_raised, type_name
+from ..errors import ErrorCode, InvalidValue, RetryTool, ToolError, report_raised, type_name
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolExecutionStatus
 from ..history.widgets import describe_failure
 from ..message import ToolCall
@@ -26,7 +26,10 @@ from .toolcontext import ToolContext
 
 __all__ = ["ReadyCall", "ToolExecutor"]
 
+_MAY_RETRY = "Call {} again."
+_MAY_NOT_RETRY = "{} has asked for another try too often. Do not call it again: go on without it."
 _MOST_NAMED = 30  # tools that the result of an unknown tool lists
+RETRY_TYPE = type_name(RetryTool(""))  # of the results that ask for another try
 _TOOL_CODES = frozenset(code for codes in STATUS_CODES.values() for code in codes if code is not None)
 
 
@@ -164,13 +167,13 @@ class ToolExecutor:
             # A tool that ended before it was cancelled has done its work: its result is kept.
             if run.end is None:
                 await run.stop(self._grace)
-                return _result(ready, run.end, started) if isinstance(run.end, ResultContent) else None
+                return _result(ready, run.end, started, context) if isinstance(run.end, ResultContent) else None
             end = run.end
             if isinstance(end, asyncio.CancelledError):
                 return None  # the caller has cancelled the tool too
         if end is None:
             return self._timed_out(ready, started, stopped=await run.stop(self._grace))
-        return _result(ready, end, started)
+        return _result(ready, end, started, context)
 
     def _seconds(self, definition: ToolDefinition) -> float | None:
         milliseconds = self._timeout_ms if definition.timeout_ms is None else definition.timeout_ms
@@ -210,15 +213,19 @@ def _unfit(call: ToolCall, problems: list[str]) -> HistoryToolCallResult:
     return _refused(call, f"The arguments of {call.tool_name} do not fit:\n{lines}")
 
 
-def _result(ready: ReadyCall, end: ToolEnd, started: float) -> HistoryToolCallResult:
+def _result(ready: ReadyCall, end: ToolEnd, started: float, context: ToolContext[Any]) -> HistoryToolCallResult:
     elapsed = time.perf_counter() - started
     if isinstance(end, BaseException):
         name = ready.call.tool_name
         if not isinstance(end, (ToolError, NotJson)):
             report_raised(end, f"the tool {name!r}")
         text, code = _describe(name, end)
+        kind = type_name(end)
+        if isinstance(end, RetryTool):
+            kind = RETRY_TYPE
+            text += f"\n{_MAY_RETRY if context.retries_left > 0 else _MAY_NOT_RETRY}".format(name)
         return HistoryToolCallResult.of_text(
-            ready.call, text, error_code=code, elapsed_seconds=elapsed, error_type=type_name(end)
+            ready.call, text, error_code=code, elapsed_seconds=elapsed, error_type=kind
         )
     return HistoryToolCallResult(
         tool_name=ready.call.tool_name,

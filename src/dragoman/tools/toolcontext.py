@@ -19,7 +19,8 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT_co], frozen=True, kw_only=Tru
 
     `runtime` is the object that the user gave to the agent; `ToolContext[MyRuntime]` says of which type it is. The
     record never holds it. `agent` is the agent that runs the tool. `root` is the folder of `AgentConfig.runtime`,
-    absolute and without links; `options` are its options, a copy for each call.
+    absolute and without links; `options` are its options, a copy for each call. `retries_left` is how often the tool
+    may still raise `RetryTool`.
     """
 
     session_id: str = ""
@@ -30,3 +31,4 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT_co], frozen=True, kw_only=Tru
     agent: Any = None
     root: str | None = None
     options: dict[str, Any] = {}
+    retries_left: int = 0
