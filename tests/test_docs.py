@@ -1,6 +1,7 @@
 """The documents are true: their code runs, their diagram is the contract's own table, the names they map exist."""
 
 import asyncio
+import base64
 import importlib
 import importlib.util
 import logging
@@ -21,6 +22,7 @@ from dragoman.delta import DELTA_CLASSES
 from dragoman.message import PART_CLASSES
 from dragoman.stream import TRANSITIONS
 from tests.local_stage import Stage
+from tests.media_upstreams import Upstreams
 from tests.postgres_server import Place
 
 ROOT = Path(__file__).parents[1]
@@ -117,6 +119,8 @@ def test_the_python_blocks_of_a_document_run_in_order(
 ) -> None:
     stage = Stage(tmp_path, monkeypatch, LOCAL_ANSWERS)
     monkeypatch.chdir(tmp_path)  # where they may write files
+    if path.name == "media.md":
+        Upstreams(tmp_path, monkeypatch)
     run_blocks(path)
     stage.close()
 
@@ -126,6 +130,17 @@ def test_the_first_programs_run_twice(name: str, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     run_blocks(ROOT / name)
     run_blocks(ROOT / name)
+
+
+def test_the_guide_to_media_shows_them_to_three_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstreams = Upstreams(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    run_blocks(ROOT / "docs" / "media.md")
+    photo, report = (base64.b64encode((tmp_path / name).read_bytes()) for name in ("photo.png", "report.pdf"))
+    for bodies in upstreams.sent.values():
+        assert photo in bodies[0]
+        assert report in bodies[0]
+    assert photo in upstreams.sent["generativelanguage.googleapis.com"][1]  # the model that went on got it too
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

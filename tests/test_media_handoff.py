@@ -31,9 +31,9 @@ from dragoman.history.media import (
     describe_unreadable,
     fit_answered_image,
     fit_medium,
-    guess_type,
     unshown_media,
 )
+from dragoman.mediatypes import guess_type
 from dragoman.message import UnknownPart
 from dragoman.request import ModelInfo
 from dragoman.target import TargetRules
@@ -186,7 +186,7 @@ def test_the_ending_of_a_name_tells_the_type(ending: str) -> None:
         (b"GIF89a", "image/gif"),
         (b"%PDF-1.7", "application/pdf"),
         (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
-        (b"RIFF\0\0\0\0WAVEfmt ", "application/octet-stream"),
+        (b"RIFF\0\0\0\0WAVEfmt ", "audio/wav"),
         (b"\0\0\0\0\0\0\0\0WEBP", "application/octet-stream"),
         (b"words", "text/plain"),
         (b"words\0", "application/octet-stream"),

@@ -13,11 +13,11 @@ from msgspec.structs import force_setattr
 
 from ._jsontext import freeze_object, require_json
 from .errors import RETRYABLE_CODES, ErrorCode, InvalidValue, ModelError, redact, redact_provider_message
+from .mediatypes import picture_type
 from .message import (
     FinishReason,
     as_word,
     finish_reason,
-    picture_type,
     require_extra,
     require_item,
     require_name,

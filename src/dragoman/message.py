@@ -3,6 +3,7 @@
 Knows no provider, no clock and no JSON layout (`jsonform` has that); `providerData` is opaque here.
 """
 
+import os
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,6 +16,15 @@ from msgspec.structs import force_setattr
 from ._frozen import frozen
 from ._jsontext import encode_json, freeze_object, join_surrogates, parse_arguments, says_arguments
 from .errors import InvalidValue
+from .mediatypes import (
+    find_picture_type,
+    find_type,
+    media_type,
+    name_in_url,
+    picture_type,
+    read_medium,
+    require_address,
+)
 from .usage import TokenUsage, require_count
 
 __all__ = [
@@ -187,6 +197,24 @@ class Image(_ModelPart, frozen=True):
         force_setattr(self, "mime_type", picture_type(self.mime_type, self.data, self.url))
         _ModelPart.__post_init__(self)
 
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], *, mime_type: str | None = None) -> "Image":
+        """Return the picture in a file, which is read now. Its type is that of its bytes, else that of its name."""
+        data, name = read_medium(path)
+        return cls(find_picture_type(mime_type, data, name, repr(name)), data)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, mime_type: str | None = None) -> "Image":
+        """Return the picture with these bytes, which say its type where `mime_type` does not."""
+        return cls(find_picture_type(mime_type, data, None, "the picture"), data)
+
+    @classmethod
+    def from_url(cls, url: str, *, mime_type: str | None = None) -> "Image":
+        """Return the picture at a URL, which the provider fetches. Its type is left open where its name has none."""
+        name = name_in_url(url)
+        kind = find_picture_type(mime_type, None, name, repr(name)) if mime_type or "." in name else None
+        return cls(kind, url=url)
+
 
 class FileRef(_ModelPart, frozen=True):
     """A file by exactly one of: path, URL, a provider's file id, or its bytes.
@@ -225,6 +253,23 @@ class FileRef(_ModelPart, frozen=True):
         if self.sha256 is not None and (type(self.sha256) is not str or not re.fullmatch("[0-9a-f]{64}", self.sha256)):
             raise InvalidValue.of("file_ref.sha256", self.sha256, "64 digits from 0 to f")
         _ModelPart.__post_init__(self)
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], *, mime_type: str | None = None) -> "FileRef":
+        """Return a file with its bytes, which are read now. Its type is that of its bytes, else that of its name."""
+        data, name = read_medium(path)
+        return cls(data=data, mime_type=find_type(mime_type, data, name, repr(name)), name=name)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, name: str | None = None, mime_type: str | None = None) -> "FileRef":
+        """Return a file with these bytes. Its type is that of its bytes, else that of its name."""
+        return cls(data=data, mime_type=find_type(mime_type, data, name, repr(name) if name else "the file"), name=name)
+
+    @classmethod
+    def from_url(cls, url: str, *, name: str | None = None, mime_type: str | None = None) -> "FileRef":
+        """Return the file at a URL, which the provider fetches. Its type is that of its name."""
+        name = name or name_in_url(url) or None
+        return cls(url=url, mime_type=find_type(mime_type, None, name, repr(url)), name=name)
 
 
 class ProviderItem(_ModelPart, frozen=True):
@@ -441,48 +486,6 @@ def repair_names(value: msgspec.Struct, *names: str) -> None:
         require_name(f"{getattr(value, 'kind', 'result')}.{name}", text)
         if not text.isascii():
             force_setattr(value, name, join_surrogates(text))
-
-
-# A media type as RFC 9110 writes it: two tokens, then parameters. Nothing else may reach a `data:` address.
-_WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
-_MEDIA_TYPE = rf'({_WORD}/{_WORD})((?:[ \t]*;[ \t]*{_WORD}=(?:{_WORD}|"[ !#-\[\]-~]*"))*)'
-_LONGEST_MEDIA_TYPE = 255
-
-
-def media_type(field: str, value: object) -> str:
-    """Return the media type with type and subtype in lower case; raise InvalidValue for what is none."""
-    require_name(field, value)
-    assert isinstance(value, str)
-    match = re.fullmatch(_MEDIA_TYPE, value) if len(value) <= _LONGEST_MEDIA_TYPE else None
-    if match is None:
-        raise InvalidValue.of(field, value, "a media type such as image/png")
-    return match[1].lower() + match[2]
-
-
-def require_address(field: str, value: object) -> None:
-    """Raise InvalidValue unless `value` is an address or id: text without spaces and control characters."""
-    require_name(field, value)
-    assert isinstance(value, str)
-    if not value.isprintable() or " " in value:
-        raise InvalidValue.of(field, value, "an address or id without spaces and control characters")
-
-
-def picture_type(mime_type: object, data: object, url: object) -> str | None:
-    """Return the media type of a picture; raise InvalidValue unless it has bytes with their type, or a URL."""
-    if (data is None) == (url is None):
-        raise InvalidValue(f"image must have data or url, got {'neither' if data is None else 'both'}")
-    if data is None:
-        require_address("image.url", url)
-    elif type(data) is not bytes:
-        raise InvalidValue.of("image.data", data, "bytes")
-    elif not data:
-        raise InvalidValue("image.data must be the bytes of a picture, got none")
-    if data is None and mime_type is None:
-        return None
-    kind = media_type("image.mimeType", mime_type)
-    if not kind.startswith("image/"):
-        raise InvalidValue.of("image.mimeType", mime_type, "the media type of a picture: image/…")
-    return kind
 
 
 def require_item(value: Any) -> None:

@@ -22,11 +22,11 @@ from ..history.media import (
     describe_medium,
     describe_unreadable,
     fit_medium,
-    guess_type,
     not_shown,
     unreadable,
     unshown_media,
 )
+from ..mediatypes import guess_type
 from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Text, ToolCall, ToolResult, UnknownPart
 from ..request import RuntimeConfig
 from ..router import AnyModel, LlmRequest, ProviderRouter

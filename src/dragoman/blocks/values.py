@@ -14,7 +14,8 @@ from msgspec.structs import force_setattr
 
 from .._jsontext import require_json_object
 from ..errors import InvalidValue
-from ..message import FinishReason, finish_reason, picture_type, require_name, require_text
+from ..mediatypes import picture_type
+from ..message import FinishReason, finish_reason, require_name, require_text
 from ..message import Message as CoreMessage
 from ..usage import require_count
 

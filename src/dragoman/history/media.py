@@ -10,7 +10,8 @@ from typing import TypeAlias
 import msgspec
 
 from ..errors import ErrorCode, ModelError
-from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Role, Text, ToolResult, media_type
+from ..mediatypes import guess_type, media_type
+from ..message import FileRef, Image, Message, ModelInvocationDescriptor, Part, Role, Text, ToolResult
 from ..target import TargetRules
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "describe_unreadable",
     "fit_answered_image",
     "fit_medium",
-    "guess_type",
     "not_shown",
     "unreadable",
     "unshown_media",
@@ -31,69 +31,9 @@ CANNOT_READ = "this model cannot read it"
 DAMAGED = "it is damaged"
 _LONGEST_NAME = 100
 
-# The types of files by the endings of their names. What is not here is told by its first bytes, or is text.
-_ENDINGS: dict[str, str] = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "gif": "image/gif",
-    "webp": "image/webp",
-    "bmp": "image/bmp",
-    "tif": "image/tiff",
-    "tiff": "image/tiff",
-    "heic": "image/heic",
-    "svg": "image/svg+xml",
-    "pdf": "application/pdf",
-    "txt": "text/plain",
-    "md": "text/markdown",
-    "csv": "text/csv",
-    "htm": "text/html",
-    "html": "text/html",
-    "xml": "text/xml",
-    "json": "application/json",
-    "doc": "application/msword",
-    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "xls": "application/vnd.ms-excel",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    "zip": "application/zip",
-    "mp3": "audio/mpeg",
-    "wav": "audio/wav",
-    "ogg": "audio/ogg",
-    "flac": "audio/flac",
-    "m4a": "audio/mp4",
-    "mp4": "video/mp4",
-    "mov": "video/quicktime",
-    "webm": "video/webm",
-}
-_BEGINNINGS: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
-ANY_TYPE = "application/octet-stream"
 # Media types beside text/… whose bytes are text.
 _TEXT_TYPES = re.compile(r"text/.+|application/(json|xml|yaml|toml|x-yaml|javascript|x-sh|.+\+(json|xml))")
 DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
-
-
-def guess_type(name: str | None, data: bytes | None) -> str | None:
-    """Return the media type of a file by the ending of its name, else by its bytes; None if neither is there."""
-    ending = (name or "").rpartition(".")[2].lower()
-    if ending in _ENDINGS:
-        return _ENDINGS[ending]
-    if data is None:
-        return None
-    for beginning, kind in _BEGINNINGS:
-        if data.startswith(beginning):
-            return kind
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    try:
-        return "text/plain" if "\0" not in data.decode() else ANY_TYPE
-    except UnicodeDecodeError:
-        return ANY_TYPE
 
 
 def fit_medium(part: Medium, media: frozenset[str], rules: TargetRules) -> Medium | Text | None:

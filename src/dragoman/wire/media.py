@@ -6,7 +6,8 @@ from typing import Any
 
 from .._jsontext import encode_json
 from ..errors import UnreadableData
-from ..history.media import ANY_TYPE, DATA_URL
+from ..history.media import DATA_URL
+from ..mediatypes import ANY_TYPE
 from ..message import FileRef, Image
 from .reading import Node, reading
 
