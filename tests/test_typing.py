@@ -1,17 +1,13 @@
-"""What mypy and pyright, both in their strict modes, say of programs that use the library."""
+"""What mypy and pyright say of programs that use the library, those of the documents among them."""
 
-import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.strangers.third_parties.npm import installed_packages
+from tests.checkers import ROOT, mypy_errors, pyright_errors
 
-ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 pytestmark = pytest.mark.slow
 
 # Each line that ends in `# refused` is an error for both checkers; no other line is.
@@ -99,34 +95,105 @@ weather(3)  # refused
 """
 
 
-def refused_by_mypy(file: Path) -> set[int]:
-    """Return the lines of the file in which mypy finds errors."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--no-error-summary", str(file)]
-    done = subprocess.run(
-        command, cwd=file.parent, env={"MYPYPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False
-    )
-    assert not done.stderr, done.stderr
-    found = re.findall(rf"^{file.name}:(\d+): error", done.stdout, re.MULTILINE)
-    assert len(found) == done.stdout.count(" error: "), done.stdout
-    return {int(line) for line in found}
+# Every type that `assert_type` names is the one that both checkers find.
+TYPED_ANSWERS = """
+import asyncio
+from dataclasses import dataclass
+from typing import Literal, assert_type
+
+from dragoman import Agent, RunResult, TextDelta
+from dragoman.agent import DeltaEvent, RunEvent, SyncRun
+from dragoman.testing import ScriptedModel
 
 
-def refused_by_pyright(file: Path) -> set[int]:
-    """Return the lines of the file in which pyright finds errors."""
-    program = installed_packages() / "pyright" / "index.js"
-    config = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(ROOT / "src")]}
-    (file.parent / "pyrightconfig.json").write_text(json.dumps(config), encoding="utf-8")
-    command = ["node", str(program), "--outputjson", "--pythonpath", sys.executable, file.name]
-    done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    return {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
+@dataclass
+class Trip:
+    title: str
 
 
-@pytest.mark.parametrize("refused", [refused_by_mypy, refused_by_pyright])
-def test_a_runtime_of_another_type_than_a_tool_needs_is_refused(
-    refused: Callable[[Path], set[int]], tmp_path: Path
+model = ScriptedModel("Hi.", repeats=True)
+
+
+def shown(event: RunEvent) -> str:
+    if event.kind == "delta" and event.delta.kind == "text":
+        assert_type(event.delta, TextDelta)
+        return event.delta.text_delta
+    if event.kind == "tool_result":
+        return event.result.text()
+    match event:
+        case DeltaEvent(delta=TextDelta(text_delta=text)):
+            return text
+        case DeltaEvent():
+            return event.delta.run_id
+        case _:
+            pass
+    if isinstance(event, DeltaEvent):
+        return "never"
+    return event.kind + event.delta.run_id  # refused
+
+
+async def read() -> None:
+    async for text in Agent(model).stream("Hi.").text():
+        assert_type(text, str)
+    async for trip in Agent(model, output_type=Trip).stream("Hi.").partial():
+        assert_type(trip, Trip)
+    async for event in Agent(model).stream("Hi."):
+        assert_type(event, RunEvent)
+    async for delta in model.stream([]):
+        if delta.kind == "text":
+            assert_type(delta, TextDelta)
+    result = await Agent(model, output_type=int | str).run("Hi.")
+    assert_type(result, RunResult[int | str])
+    assert_type(result.output, int | str | None)
+    assert_type(result.unwrap(), int | str)
+    result.unwrap().upper()  # refused
+
+
+run = Agent(model, output_type=list[Trip]).stream_sync("Hi.")
+assert_type(run, SyncRun[list[Trip]])
+assert_type([text for text in run.text()], list[str])
+assert_type([trips for trips in run.partial()], list[list[Trip]])
+assert_type(Agent(model, output_type=Literal["yes", "no"]).run_sync("Hi.").unwrap(), Literal["yes", "no"])
+Agent(model, messages=["Hi."])  # refused
+Agent(model, session="sums")  # refused
+asyncio.run(read())
+"""
+
+
+def python_of(markdown: str) -> str:
+    """Return the Python blocks of a document as one program, each line where it stands in the document."""
+    kept, is_python = [], False
+    for line in markdown.split("\n"):
+        if line.startswith("```"):
+            is_python = line == "```python" and not is_python
+            kept.append("")
+        else:
+            kept.append(line if is_python else "")
+    return "\n".join(kept)
+
+
+def places(errors: list[str]) -> set[int]:
+    return {int(error.split(":")[1]) for error in errors}
+
+
+@pytest.mark.parametrize(
+    "errors", [mypy_errors, lambda folder: pyright_errors(folder, mode="strict")], ids=["mypy", "pyright"]
+)
+@pytest.mark.parametrize("program", [TYPED_RUNTIMES, TYPED_ANSWERS], ids=["runtimes", "answers"])
+def test_a_checker_refuses_the_lines_that_are_wrong_and_no_others(
+    errors: Callable[[Path], list[str]], program: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "program.py"
-    file.write_text(TYPED_RUNTIMES, encoding="utf-8")
-    lines = enumerate(TYPED_RUNTIMES.split("\n"), start=1)
-    assert refused(file) == {number for number, line in lines if line.endswith("# refused")}
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    found = errors(tmp_path)
+    lines = enumerate(program.split("\n"), start=1)
+    assert places(found) == {number for number, line in lines if line.endswith("# refused")}, found
+
+
+@pytest.mark.parametrize("errors", [mypy_errors, pyright_errors], ids=["mypy", "pyright"])
+def test_every_python_block_of_the_documents_passes(errors: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    for path in DOCUMENTS:
+        program = python_of(path.read_text(encoding="utf-8"))
+        if program.strip():  # `mcp.py` would hide the package of that name
+            (tmp_path / f"{path.stem.replace('-', '_')}_md.py").write_text(program, encoding="utf-8")
+    assert len(list(tmp_path.glob("*.py"))) > 10
+    assert errors(tmp_path) == []

@@ -456,6 +456,11 @@ class Message(msgspec.Struct, frozen=True, repr_omit_defaults=True, rename="came
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """The tool results, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolResult))
+
+    @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls, in order; one with a `parse_error` must not be executed."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))

@@ -22,7 +22,6 @@ PACKAGES = {
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@modelcontextprotocol/server-memory": "2026.8.31",
-    "pyright": "1.1.414",
 }
 MANIFEST = json.dumps({"private": True, "dependencies": PACKAGES}, indent=1)
 
