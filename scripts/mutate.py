@@ -49,6 +49,7 @@ SLOW = (
     "postgres",  # each child would start a server of its own
 )
 FOLLOWED = 3_000  # lines of one function in one test; what it executes later is left to other tests
+LONGEST = 20.0  # seconds that a test may take while its lines are noted; a longer one is left out
 SHORTEST_LIMIT = 8.0  # seconds that any test may take, however quick it was
 QUICK_ENOUGH = 40.0  # seconds of tests that one mutant may cost; beyond it the slowest are left out (`--seconds`)
 PYTEST = ["-q", "-s", "--assert=plain", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(ROOT)]
@@ -207,10 +208,17 @@ def _measure_here(items: list[pytest.Item], files: frozenset[str]) -> dict[str, 
             cache.cache_clear()  # else only the first test that asks executes what is behind it
         tracer = _Tracer(files)
         begin = time.perf_counter()
+        signal.signal(signal.SIGALRM, _end_test)
+        signal.setitimer(signal.ITIMER_REAL, LONGEST)
         with tracer:
             passed = _passes(item, items[index + 1] if index + 1 < len(items) else None)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         facts[item.nodeid] = {"seconds": time.perf_counter() - begin if passed else None, "lines": tracer.hits()}
     return facts
+
+
+def _end_test(_signal: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"the test takes longer than {LONGEST:g} seconds")
 
 
 class _Tracer:
@@ -445,7 +453,7 @@ def run_all(
     coverage = measure(items, files, package)
     for item in items:
         if item.nodeid not in coverage.seconds:
-            print(f"does not pass without a mutant: {item.nodeid}")
+            print(f"takes too long, or does not pass without a mutant: {item.nodeid}")
     passed, took = len(coverage.seconds), time.monotonic() - begin
     print(f"{passed} of {len(items)} tests pass without a mutant, {took:.0f} s", flush=True)
     known = {item.nodeid: item for item in items}

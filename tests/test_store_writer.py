@@ -5,11 +5,16 @@ import itertools
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Coroutine
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dragoman import ErrorCode, StoreError
 from dragoman.history import HistoryEntry
 from dragoman.store import SQLiteStore, sqlite_writer
 from dragoman.testing.stores import sample_entries
@@ -109,3 +114,55 @@ def test_appends_that_nobody_awaits_in_between_keep_their_order(tmp_path: Path) 
 def test_a_program_that_leaves_a_store_open_ends(tmp_path: Path) -> None:
     program = "import asyncio, sys; from dragoman import SQLiteStore; asyncio.run(SQLiteStore(sys.argv[1]).create('s'))"
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "s.db")], check=True, timeout=60)
+
+
+def test_the_event_loop_writes_itself_once_the_file_is_open_but_does_not_erase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_writer, "LOOP_SECONDS", 60.0)  # however slow the disk is
+    here = threading.current_thread()
+
+    async def writers(store: SQLiteStore, work: Coroutine[Any, Any, object]) -> set[threading.Thread]:
+        """The threads in which the statements of the work are executed."""
+        writer, threads = store._writer, set[threading.Thread]()
+        while writer._handed_over:  # noqa: ASYNC110  # the thread wakes its callers first
+            await asyncio.sleep(0)
+        assert writer._opened is not None
+        writer._opened[0].connection.set_trace_callback(lambda _statement: threads.add(threading.current_thread()))
+        await work
+        writer._opened[0].connection.set_trace_callback(None)
+        return threads
+
+    async def use() -> None:
+        async with SQLiteStore(tmp_path / "s.db") as store:
+            await store.create("s")
+            assert await writers(store, store.append("s", sample_entries("s", 1), 0)) == {here}
+            assert await writers(store, store.acquire_lease("s")) == {here}
+            waits = store._write(lambda database: database.execute("PRAGMA busy_timeout").fetchone())
+            assert await waits == (0,), "the event loop waits for no other process"
+            assert here not in await writers(store, store.erase("s", force=True))
+            assert store._writer._usual_seconds > 0
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
+def test_what_the_database_refuses_again_and_again_is_told_and_stops_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+
+    async def use() -> None:
+        async with SQLiteStore(path) as store:
+            for name in ("bad", "good"):
+                await store.create(name)
+            with closing(sqlite3.connect(path)) as connection:
+                refused = "BEFORE INSERT ON entries WHEN NEW.session = 1 BEGIN SELECT RAISE(ABORT, 'no'); END"
+                connection.execute(f"CREATE TRIGGER refused {refused}")
+            told, head = await asyncio.gather(
+                *(store.append(name, sample_entries(name, 1), 0) for name in ("bad", "good")), return_exceptions=True
+            )
+            assert isinstance(told, StoreError)
+            assert told.code is ErrorCode.CORRUPT
+            assert head == await store.head("good")
+            assert (await store.head("good")).serial == 0
+            assert (await store.head("bad")).serial == -1
+
+    asyncio.run(use())
