@@ -323,3 +323,48 @@ def test_with_content_the_records_of_a_failure_have_what_the_provider_said(caplo
     said = [(fields(record)["event"], fields(record)["provider_message"]) for record in caplog.records]
     words = "no model for 'my diagnosis', key [redacted]"
     assert said == [(event, words) for event in ("model call failed", "run failed")]
+
+
+OF_RUN = {"event", "session_id", "run_id"}
+OF_CALL = OF_RUN | {"call_index", "attempt", "provider", "model"}
+OF_TOOL = OF_RUN | {"tool_call_id", "tool_name"}
+FIELDS = {
+    "run started": OF_RUN,
+    "model call started": OF_CALL | {"messages", "tools"},
+    "model call answered": OF_CALL | {"seconds", "finish_reason"},
+    "model call failed": OF_CALL | {"seconds", "error_code", "error"},
+    "tool started": OF_TOOL,
+    "tool finished": OF_TOOL | {"status", "seconds"},
+    "tool failed": OF_TOOL | {"status", "seconds", "error_code", "error_type"},
+    "run ended": OF_RUN | {"status"},
+    "run failed": OF_RUN | {"status", "error_code", "error"},
+}
+CONTENT = {
+    "model call answered": {"text"},
+    "model call failed": {"provider_message"},
+    "tool finished": {"arguments", "result"},
+    "tool failed": {"arguments", "result"},
+    "run failed": {"provider_message"},
+}
+
+
+@pytest.mark.parametrize("with_content", [False, True])
+def test_every_record_has_the_fields_that_tell_its_run_call_and_tool(
+    with_content: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool
+    def broken() -> None:
+        """Break."""
+        raise RuntimeError("broken")
+
+    def agent(*script: Any) -> Agent[Any, str]:
+        config = told("debug", record_content=with_content)
+        return Agent(ScriptedModel(*script), tools=[weather, broken], config=config)
+
+    agent(ROME, Turn(calls=(Call("broken", {}),)), "It rains.").run_sync("Rome?")
+    agent(ModelError("no", code=ErrorCode.PERMISSION, provider_message="not you")).run_sync("Rome?")
+    usage = set(TokenUsage.__struct_fields__)
+    records = [fields(record) for record in caplog.records if record.name == LOGGER]
+    found = {record["event"]: record.keys() - usage for record in records}
+    more = CONTENT if with_content else {}
+    assert found == {event: names | more.get(event, set()) for event, names in FIELDS.items()}

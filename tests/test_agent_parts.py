@@ -1,20 +1,25 @@
 """The small parts that a run is made of: its last message, its limits, what it is told of its session."""
 
 import asyncio
+import hashlib
 import warnings
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman import (
     Agent,
     AgentStatus,
     ErrorCode,
+    FileRef,
     Image,
     LoopConfig,
     MemoryStore,
     Message,
     ProviderRouter,
+    RuntimeConfig,
     ToolCall,
     open_session,
     start_session,
@@ -26,8 +31,10 @@ from dragoman.agent.budget import Budget
 from dragoman.agent.contexts import Contexts
 from dragoman.agent.events import EventLog
 from dragoman.agent.hooks import HookChain
+from dragoman.agent.media import MediaReader
 from dragoman.history import (
     HistoryEntry,
+    HistoryToolCallResult,
     InterruptionEntry,
     ModelInputEntry,
     ModelOutputEntry,
@@ -278,3 +285,19 @@ def test_an_agent_warns_of_tools_that_its_model_cannot_use_and_of_nothing_else()
         warnings.simplefilter("error")
         Agent(WithoutTools("Hi."))
         Agent(ScriptedModel("Hi."), tools=[weather])
+
+
+def test_a_file_of_a_result_is_recorded_by_its_path_and_digest_and_not_by_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"hello")
+    reader, call = MediaReader(RuntimeConfig(root=str(tmp_path))), ToolCall("c", "f", {})
+    result = HistoryToolCallResult.of_text(call, "done")
+    result = msgspec.structs.replace(result, attachments=(FileRef(path="a.txt"), Image("image/png", b"\x89PNG")))
+    file, picture = reader.admit_result(result, call).attachments
+    assert isinstance(file, FileRef)
+    assert (file.path, file.data, file.size, file.mime_type) == ("a.txt", None, 5, "text/plain")
+    assert file.sha256 == hashlib.sha256(b"hello").hexdigest()
+    assert picture is result.attachments[1]
+    lost = msgspec.structs.replace(result, attachments=(FileRef(path="b.txt"),), elapsed_seconds=2.0)
+    refused = reader.admit_result(lost, call)
+    assert (refused.error_code, refused.elapsed_seconds) == (ErrorCode.TOOL_FAILED, 2.0)
+    assert "f failed: the file 'b.txt'" in refused.text()
