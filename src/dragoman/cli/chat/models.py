@@ -109,6 +109,7 @@ class ChatModels:
         if known is not None and not known.is_here:
             self._tell(f"fetching {known.name} ({known.size / 1e6:.0f} MB, once)")
             await asyncio.to_thread(pull_weights, known.name, on_progress=self._on_progress)
+            self._tell(f"starting {known.name}")
         server = await asyncio.to_thread(choice.serve)
         if self._server not in (None, server):  # only now: if the new one does not start, the chat keeps the old one
             await self.close()
