@@ -127,9 +127,11 @@ def test_the_python_blocks_of_a_document_run_in_order(
 
 @pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
 def test_the_first_programs_run_twice(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path, monkeypatch, LOCAL_ANSWERS)
     monkeypatch.chdir(tmp_path)
     run_blocks(ROOT / name)
     run_blocks(ROOT / name)
+    stage.close()
 
 
 def test_the_guide_to_media_shows_them_to_three_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

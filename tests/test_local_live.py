@@ -37,9 +37,12 @@ def _servers_end() -> Iterator[None]:
     close_shared_servers()
 
 
-def test_the_guide_to_local_models_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/local.md"])
+def test_what_the_documents_show_of_local_models_is_true(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    run_blocks(ROOT / "docs" / "local.md")
+    run_blocks(ROOT / name)
 
 
 def test_a_local_agent_calls_the_tool_that_fits_and_uses_its_result() -> None:
