@@ -19,7 +19,7 @@ from .ledger import Pick, Zone, ZoneText
 from .projection import CAP, Projection, Writer, results_of, zone_text
 from .timeline import Timeline
 from .tokens import count_overhead
-from .turns import Turns
+from .turns import Turns, head_of
 from .worth import Judge
 
 __all__ = ["Settings", "find_epoch_reason", "start_epoch"]
@@ -30,7 +30,9 @@ __all__ = ["Settings", "find_epoch_reason", "start_epoch"]
 # chosen lines, in results and in the ledger together: from .2 to .3 (and LEAST_WORTH from .001 to .0008) far names rise
 # by .02 to .06, and the bill by 3 to 6 %.
 TAIL_SHARE = 0.105  # the newest units, which stay whole
-TURNS_SHARE = 0.25
+TURNS_SHARE = 0.24
+# About ten turns: at small budgets they get so many tokens, but at most such a share.
+LEAST_TURNS, MOST_TURNS_SHARE = 2_400, 0.45
 LINES_SHARE = 0.22
 REQUEST_SHARE = 0.25  # a person's first words and newest words, each
 MOST_TAIL = 2  # times TAIL_SHARE, with all that a target writes around messages
@@ -269,7 +271,8 @@ class _Epoch:
 
     def _first_turn(self, room: float, asked: Sequence[int]) -> int:
         """The first unit that is shown as a turn: as many of the newest as have room beside the words of `asked`."""
-        first, share = self._live_from, TURNS_SHARE * self._budget
+        share = max(TURNS_SHARE * self._budget, min(LEAST_TURNS, MOST_TURNS_SHARE * self._budget))
+        first = self._live_from
         while first > self._covered:
             size = self._bare_turn(first - 1).tokens(self._timeline.overhead)
             share -= size
@@ -333,6 +336,10 @@ class _Epoch:
                 shown.add_lines((block.keys[line],), block.names[line])
         for place in places:
             entries = self._timeline.units[place].entries
+            for number in self._numbers(results_of(self._timeline.units[place])):
+                block = self._index.blocks[number]
+                for line in head_of(block):
+                    shown.add_lines((block.keys[line],), block.names[line])
             numbers = self._numbers(entry for entry in entries if not isinstance(entry, ToolResultsEntry))
             if sum(len(line) for number in numbers for line in self._index.blocks[number].lines) <= CAP:
                 for number in numbers:

@@ -24,7 +24,7 @@ from .turns import Turns, reduce_unit
 __all__ = ["CAP", "PROJECTION_VERSION", "Projection", "Writer", "read_projection", "results_of", "zone_text"]
 
 # Raised whenever the same choices would be shown differently.
-PROJECTION_VERSION = 4
+PROJECTION_VERSION = 5
 
 # The characters that a text or an argument has in a turn that was reduced. Shorter ones cost turns that can be read.
 CAP = 1_600

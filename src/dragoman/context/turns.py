@@ -1,8 +1,8 @@
 """Units to the same units in less room: calls stay calls, results keep chosen lines, in their own place.
 
 A model goes on from its own turns, so what is reduced stays a turn. A text or an argument of more than `cap` characters
-keeps its beginning and end. A result keeps the lines that were picked. Thinking is left out, and with it the mark of
-the model that sent it: a handoff takes a reduced message for one of another model. Knows no budget.
+keeps its beginning and end. A result keeps its first lines and those that were picked. Thinking is left out, and with
+it the mark of the model that sent it: a handoff takes a reduced message for one of another model. Knows no budget.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,15 +13,19 @@ from ..history import HistoryEntry, ToolResultsEntry
 from ..history.entries import with_text_in_result
 from ..message import Message, Role, Thinking, ToolCall, ToolResult
 from .cutting import cut_message, cut_text
-from .index import HistoryIndex
+from .index import Block, HistoryIndex
 from .ledger import MARKER, Pick, picked_block, picked_lines
 from .timeline import Unit
 from .tokens import Overhead, TokenCounter, count_message
 
-__all__ = ["Picks", "Turns", "reduce_unit"]
+__all__ = ["Picks", "Turns", "head_of", "reduce_unit"]
 
 # The picks of results, by the entry's serial and the result's place in it.
 Picks = Mapping[tuple[int, int], Pick]
+
+# A result keeps its first lines of so many characters, whatever is chosen of it: how a call went stands there. Read by
+# a real model (docs/context.md), names seen far back lose a quarter less than without.
+HEAD = 100
 
 _NO_OVERHEAD = Overhead(0, 0, 0, 0, 0)
 
@@ -89,16 +93,27 @@ def _reduced_words(message: Message, entry: HistoryEntry, cap: int) -> Message:
 
 
 def _reduced_result(message: Message, serial: int, place: int, picks: Picks, index: HistoryIndex) -> Message:
-    """The message with the picked lines in its result; where there are none, the gist that its tool gave, if any."""
+    """The message with the first and the picked lines in its result; with no picks the gist that its tool gave."""
     (result,) = message.parts
     assert isinstance(result, ToolResult)
     pick = picks.get((serial, place))
     block = picked_block(index, pick or Pick(serial, place, ()))
+    shown = Pick.of(block, {*head_of(block), *(pick.lines if pick else ())})
     lines = [f"{MARKER}#{serial}"]
-    if pick is None:
-        lines += [] if block.gist is None else [block.gist]
-    elif pick.ranges == ((0, len(block.lines) - 1),) and result.content == "\n".join(block.lines):
+    if pick is None and block.gist is not None:
+        lines += [block.gist]
+    elif shown.ranges == ((0, len(block.lines) - 1),) and result.content == "\n".join(block.lines):
         lines = block.lines
     else:
-        lines += picked_lines(block, pick)
+        lines += picked_lines(block, shown)
     return msgspec.structs.replace(message, parts=(msgspec.structs.replace(result, content="\n".join(lines)),))
+
+
+def head_of(block: Block) -> range:
+    """Return the first lines of a result, which stay whatever is chosen: of HEAD characters, but at least one."""
+    size = 0
+    for number, line in enumerate(block.lines):
+        size += len(line)
+        if size > HEAD:
+            return range(max(number, 1))
+    return range(len(block.lines))
