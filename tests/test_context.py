@@ -314,6 +314,32 @@ def test_a_folded_result_is_chosen_from_the_summary_that_its_tool_gave() -> None
     assert not any("whole_value" in line for line in shown)
 
 
+def test_a_reduced_result_keeps_its_first_line_and_a_short_one_stays_whole() -> None:
+    conversation = Conversation(6_000)
+    conversation.say("Run all of them.")
+    for turn in range(30):
+        log = "\n".join("collecting ..." for _ in range(60))
+        conversation.call(f"exit code {turn % 2}, run {turn}\n{log}", f"run {turn} done\nok", name="run")
+        conversation.build()
+    results = [result_text(message) for message in conversation.build().messages if message.role is Role.TOOL]
+    reduced = [text for text in results if text.startswith(MARKER)]
+    assert len(reduced) >= 8
+    assert all(text.split("\n")[1].startswith("exit code ") for text in reduced)
+    assert [text for text in results if text.endswith("\nok")] and not [text for text in reduced if "done" in text]
+
+
+@pytest.mark.parametrize("budget", [6_000, 8_000, 12_000])
+def test_about_ten_turns_are_shown_as_turns_at_small_budgets(budget: int) -> None:
+    conversation = Conversation(budget)
+    conversation.say("Please go through all modules.")
+    shown = []
+    for turn in range(60):
+        conversation.call(file_text(f"m{turn}", 30), words=f"Now module {turn}, which uses the one before it.")
+        messages = conversation.build().messages
+        shown.append(sum(message.role is Role.ASSISTANT for message in messages))
+    assert min(shown[12:]) >= 10
+
+
 def test_the_ledger_repeats_no_line_of_what_stands_whole() -> None:
     line = "    settle_account(ledger_entry_17, currency='EUR')"
     conversation = Conversation()

@@ -24,7 +24,7 @@ __all__ = ["Picks", "Turns", "head_of", "reduce_unit"]
 Picks = Mapping[tuple[int, int], Pick]
 
 # A result keeps its first lines of so many characters, whatever is chosen of it: how a call went stands there. Read by
-# a real model (docs/context.md), names seen far back lose a quarter less than without.
+# a real model, names that were seen far back lose a quarter less than without (docs/context.md).
 HEAD = 100
 
 _NO_OVERHEAD = Overhead(0, 0, 0, 0, 0)
@@ -100,8 +100,8 @@ def _reduced_result(message: Message, serial: int, place: int, picks: Picks, ind
     block = picked_block(index, pick or Pick(serial, place, ()))
     shown = Pick.of(block, {*head_of(block), *(pick.lines if pick else ())})
     lines = [f"{MARKER}#{serial}"]
-    if pick is None and block.gist is not None:
-        lines += [block.gist]
+    if not shown.ranges:
+        lines += [] if block.gist is None else [block.gist]
     elif shown.ranges == ((0, len(block.lines) - 1),) and result.content == "\n".join(block.lines):
         lines = block.lines
     else:
@@ -110,7 +110,12 @@ def _reduced_result(message: Message, serial: int, place: int, picks: Picks, ind
 
 
 def head_of(block: Block) -> range:
-    """Return the first lines of a result, which stay whatever is chosen: of HEAD characters, but at least one."""
+    """Return the first lines of a result, which stay whatever is chosen: of HEAD characters, but at least one.
+
+    None where the tool gave a gist: that says how the call went.
+    """
+    if block.gist is not None:
+        return range(0)
     size = 0
     for number, line in enumerate(block.lines):
         size += len(line)
