@@ -325,7 +325,8 @@ def test_a_reduced_result_keeps_its_first_line_and_a_short_one_stays_whole() -> 
     reduced = [text for text in results if text.startswith(MARKER)]
     assert len(reduced) >= 8
     assert all(text.split("\n")[1].startswith("exit code ") for text in reduced)
-    assert [text for text in results if text.endswith("\nok")] and not [text for text in reduced if "done" in text]
+    assert [text for text in results if text.endswith("\nok")]
+    assert not [text for text in reduced if "done" in text]
 
 
 @pytest.mark.parametrize("budget", [6_000, 8_000, 12_000])
