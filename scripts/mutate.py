@@ -137,6 +137,7 @@ PACKAGES = {
             "test_media_agent.py",
             "test_refused.py",
             "test_result_limit.py",
+            "test_telemetry*.py",
             "test_tool_batches.py",
             "test_tool_executor.py",
             "test_values.py",
