@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ import pytest
 
 from dragoman import ErrorCode, StoreError
 from dragoman.history import HistoryEntry
-from dragoman.store import SQLiteStore, sqlite_writer
+from dragoman.store import Head, SQLiteStore, sqlite_writer
 from dragoman.testing.stores import sample_entries
 from tests.store_programs import entry_at
 
@@ -117,32 +116,37 @@ def test_a_program_that_leaves_a_store_open_ends(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "s.db")], check=True, timeout=60)
 
 
-def test_the_event_loop_writes_itself_once_the_file_is_open_but_does_not_erase(
+def test_the_event_loop_writes_itself_once_the_file_is_open_and_gives_whole_transactions_to_its_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_writer, "LOOP_SECONDS", 60.0)  # however slow the disk is
     here, begin = threading.current_thread(), time.perf_counter()
 
-    async def writers(store: SQLiteStore, work: Coroutine[Any, Any, object]) -> set[threading.Thread]:
-        """The threads in which the statements of the work are executed."""
-        writer, threads = store._writer, set[threading.Thread]()
-        while writer._handed_over:  # noqa: ASYNC110  # the thread wakes its callers first
+    async def is_idle(store: SQLiteStore) -> None:
+        while store._writer._handed_over:  # noqa: ASYNC110  # the thread wakes its callers first
             await asyncio.sleep(0)
-        assert writer._opened is not None
-        writer._opened[0].connection.set_trace_callback(lambda _statement: threads.add(threading.current_thread()))
-        await work
-        writer._opened[0].connection.set_trace_callback(None)
-        return threads
 
     async def use() -> None:
         async with SQLiteStore(tmp_path / "s.db") as store:
+            writer, threads = store._writer, []
             await store.create("s")
-            assert await writers(store, store.append("s", sample_entries("s", 1), 0)) == {here}
-            assert await writers(store, store.acquire_lease("s")) == {here}
+            await is_idle(store)
+            assert writer._opened is not None
+            append = writer._opened[0].append
+
+            def told_append(*given: Any) -> Head:
+                threads.append(threading.current_thread())
+                return append(*given)
+
+            writer._opened[0].append = told_append  # type: ignore[method-assign]  # it tells its thread, no more
+            await store.append("s", sample_entries("s", 1), 0)
+            assert threads == [here]
+            assert await store._write(lambda _database: threading.current_thread()) is here
             waits = store._write(lambda database: database.execute("PRAGMA busy_timeout").fetchone())
             assert await waits == (0,), "the event loop waits for no other process"
-            assert here not in await writers(store, store.erase("s", force=True))
-            assert 0 < store._writer._usual_seconds < time.perf_counter() - begin
+            assert await writer.run(lambda _database: threading.current_thread(), alone=True) is not here
+            await is_idle(store)
+            assert 0 < writer._usual_seconds < time.perf_counter() - begin
 
     asyncio.run(asyncio.wait_for(use(), 60))
 
