@@ -138,7 +138,7 @@ def test_the_event_loop_writes_itself_once_the_file_is_open_and_gives_whole_tran
                 threads.append(threading.current_thread())
                 return append(*given)
 
-            writer._opened[0].append = told_append  # type: ignore[method-assign]  # it tells its thread, no more
+            writer._opened[0].append = told_append  # type: ignore[method-assign,assignment]  # it tells its thread
             await store.append("s", sample_entries("s", 1), 0)
             assert threads == [here]
             assert await store._write(lambda _database: threading.current_thread()) is here
