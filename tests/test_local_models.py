@@ -17,7 +17,7 @@ from dragoman import Agent, InvalidValue, Message, ModelError, model, render_req
 from dragoman.local import KNOWN_WEIGHTS
 from dragoman.local.gguf import read_facts
 from dragoman.models.local import OWN_OUTPUT, WINDOW
-from dragoman.testing import RecordingTransport, forbid_requests
+from dragoman.testing import RecordingTransport, forbid_network
 from dragoman.transport import AiohttpTransport
 from tests.local_stage import Stage, wait_until_gone
 
@@ -118,7 +118,7 @@ def test_weights_that_are_not_here_are_told_with_the_command_that_fetches_them(s
 
 
 def test_where_requests_are_forbidden_no_server_starts(stage: Stage) -> None:
-    with forbid_requests():
+    with forbid_network():
         error = Agent("local:smollm2").run_sync(FRANCE).error
     assert error is not None
     assert "forbidden" in error.message

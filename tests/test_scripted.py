@@ -13,8 +13,15 @@ from dragoman.agent import Agent
 from dragoman.delta import DoneDelta
 from dragoman.router import AnyModel
 from dragoman.stream import Assembly, StreamContract
-from dragoman.testing import ReplayedResponse, ReplayTransport
-from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn, forbid_requests
+from dragoman.testing import (
+    Call,
+    ReplayedResponse,
+    ReplayTransport,
+    ScriptedModel,
+    ScriptedRequest,
+    Turn,
+    forbid_network,
+)
 from dragoman.testing.strategies import legal_streams
 from dragoman.toolspec import ToolSpec
 from dragoman.transport.protocol import NETWORK
@@ -165,9 +172,9 @@ def test_forbidden_requests_reach_nobody(carrier: str) -> None:
     async def use() -> None:
         async with serving(greet) as server, transport_of(carrier) as transport:
             agent = Agent(claude(server.url, transport))
-            with forbid_requests():
+            with forbid_network():
                 result = await agent.run("Hi.")
-                with forbid_requests():
+                with forbid_network():
                     pass
                 again = await agent.run("Hi.")  # leaving the inner block allows nothing
             assert result.error is not None
@@ -183,11 +190,11 @@ def test_forbidden_requests_reach_nobody(carrier: str) -> None:
 def test_forbidden_requests_leave_replayed_ones_alone() -> None:
     transport = ReplayTransport([ReplayedResponse(chunks=(OPENING, CLOSING))])
     model = dragoman.model("anthropic:claude-sonnet-4-5", api_key="not-a-key", transport=transport)
-    with forbid_requests():
+    with forbid_network():
         assert Agent(model).run_sync("Hi.").output == "Hello"
 
 
 def test_requests_are_allowed_again_after_a_failure() -> None:
-    with pytest.raises(RuntimeError), forbid_requests():
+    with pytest.raises(RuntimeError), forbid_network():
         raise RuntimeError
     assert not NETWORK.is_forbidden

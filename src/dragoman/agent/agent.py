@@ -5,7 +5,7 @@ import copy
 import os
 import time
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -63,6 +63,7 @@ from .media import MediaReader, model_at_hand
 from .observing import observers
 from .output import OutputReader
 from .results import OutputT, RunResult
+from .routes import Routes
 from .runner import Runner
 from .scope import Scope
 from .syncrun import SyncRun
@@ -164,10 +165,10 @@ class Agent(Generic[RuntimeT, OutputT]):
         if compactor is not None and not hasattr(compactor, "plan"):
             raise InvalidValue.of("compactor", compactor, "a Compactor, such as ModelCompactor()")
         self._config = config or AgentConfig()
-        self._router = as_router(model, self._config)
+        self._routes = Routes(as_router(model, self._config))
         self._tools = chosen_tools(ToolRegistry(tools), self._config, session)
         self._tools.require(runtime=runtime, agent=self)
-        warn_of_unused_tools(self._router, self._tools)
+        warn_of_unused_tools(self._routes.own, self._tools)
         self._name = name
         self._instructions = instructions
         self._session = session
@@ -184,7 +185,8 @@ class Agent(Generic[RuntimeT, OutputT]):
         self._budget: Budget | None = None
 
     def __repr__(self) -> str:
-        models = ", ".join(dict.fromkeys(repr(model) for model in self._router.models)) or repr(self._router)
+        router = self._routes.current
+        models = ", ".join(dict.fromkeys(repr(model) for model in router.models)) or repr(router)
         tools = f", tools {', '.join(self._tools.names)}" if self._tools else ""
         kept = f", {self._session!r}" if self._session is not None else ""
         return f"<Agent{f' {self._name!r}' if self._name else ''} of {models}{tools}{kept}>"
@@ -202,8 +204,18 @@ class Agent(Generic[RuntimeT, OutputT]):
     def use(self, model: AnyRoute) -> None:
         """Carry the session on with another model, from the next run on."""
         self._require_idle()
-        self._router = as_router(model, self._config)
-        warn_of_unused_tools(self._router, self._tools)
+        self._routes.own = as_router(model, self._config)
+        warn_of_unused_tools(self._routes.own, self._tools)
+
+    def override(self, *, model: AnyRoute) -> AbstractContextManager[None]:
+        """Ask another model in a `with` block, such as a ScriptedModel in a test; tools and settings stay.
+
+        It holds for runs that this task, and the tasks that it starts, begin in the block. Other tasks and threads
+        keep the agent's own model.
+        """
+        router = as_router(model, AgentConfig())  # settings for the agent's own model say nothing of this one
+        warn_of_unused_tools(router, self._tools)
+        return self._routes.replaced(router)
 
     # ------------------------------------------------------------ running
 
@@ -490,7 +502,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         known = self._session.entries if self._session is not None else ()
 
         def admit() -> ModelInputEntry:  # in a thread, because files may be read
-            reader = model_at_hand(self._router, known, entry, self._tools.specs, strategy)
+            reader = model_at_hand(self._routes.current, known, entry, self._tools.specs, strategy)
             return self._media.admit_input(entry, reader)
 
         return await asyncio.to_thread(admit)
@@ -504,7 +516,7 @@ class Agent(Generic[RuntimeT, OutputT]):
             self._budget.note_record(session.entries, session.run_id)
         caller = ModelCaller(
             scope,
-            self._router,
+            self._routes.current,
             self._contexts,
             strategy=strategy,
             specs=offered,

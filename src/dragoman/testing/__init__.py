@@ -20,7 +20,7 @@ __all__ = [
     "WireSample",
     "conformance",
     "decode_recorded",
-    "forbid_requests",
+    "forbid_network",
     "histories",
     "require_conformance",
     "require_store_conformance",
@@ -36,8 +36,9 @@ __all__ = [
 if TYPE_CHECKING:
     from . import conformance, histories, scripted, stores, strategies, transports, validators
     from .conformance import WireSample, require_conformance
+    from .network import forbid_network
     from .recorded import decode_recorded
-    from .scripted import Call, ScriptedModel, ScriptedRequest, Turn, forbid_requests
+    from .scripted import Call, ScriptedModel, ScriptedRequest, Turn
     from .stores import require_store_conformance
     from .transports import RecordingTransport, ReplayedResponse, ReplayTransport
     from .validators import require_valid_request, validate_request
@@ -56,7 +57,7 @@ else:
             "WireSample": "conformance",
             "conformance": "conformance",
             "decode_recorded": "recorded",
-            "forbid_requests": "scripted",
+            "forbid_network": "network",
             "histories": "histories",
             "require_conformance": "conformance",
             "require_store_conformance": "stores",

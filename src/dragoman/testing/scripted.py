@@ -6,7 +6,6 @@ The first request gets the first turn, and so on; `requests` has what was asked.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -15,17 +14,16 @@ import msgspec
 from .._jsontext import encode_json
 from ..delta import MessageDelta
 from ..errors import InvalidValue, ModelError
-from ..message import FinishReason, Message, ModelInvocationDescriptor
+from ..message import FinishReason, Message, ModelInvocationDescriptor, Role
 from ..models import ModelStream
 from ..request import ModelInfo, WireRequest
 from ..stream import Guard
 from ..stream.writer import DeltaWriter
 from ..target import TargetRules
 from ..toolspec import ToolChoice, ToolSpec
-from ..transport import protocol
 from ..usage import TokenUsage
 
-__all__ = ["Call", "ScriptedModel", "ScriptedRequest", "Turn", "forbid_requests"]
+__all__ = ["Call", "ScriptedModel", "ScriptedRequest", "Turn"]
 
 PIECE = 12  # characters of text in a delta
 ACTOR = ModelInvocationDescriptor("scripted", "script", "actor")
@@ -62,6 +60,16 @@ class ScriptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...]
     system: str | None
     params: dict[str, Any]
+
+    @property
+    def prompt(self) -> str:
+        """The text of the last user message; empty if there is none."""
+        return next((message.text for message in reversed(self.messages) if message.role is Role.USER), "")
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools that were offered."""
+        return tuple(tool.name for tool in self.tools)
 
 
 Script: TypeAlias = "str | Turn | ModelError | Sequence[MessageDelta] | Callable[[ScriptedRequest], Script]"
@@ -181,14 +189,3 @@ def _deltas(turn: str | Turn | ModelError, run_id: str, number: int) -> list[Mes
 
 def _pieces(text: str) -> Iterator[str]:
     return (text[index : index + PIECE] for index in range(0, len(text), PIECE))
-
-
-@contextmanager
-def forbid_requests() -> Iterator[None]:
-    """Let no transport of this library reach the network: a call that tries gets an error that says so."""
-    before = protocol.NETWORK.is_forbidden
-    protocol.NETWORK.is_forbidden = True
-    try:
-        yield
-    finally:
-        protocol.NETWORK.is_forbidden = before

@@ -133,7 +133,7 @@ class Transport(Protocol):
 
 
 class Network:
-    """Whether transports may reach it. Tests forbid it by `dragoman.testing.forbid_requests`."""
+    """Whether transports may reach it. Tests forbid it by `dragoman.testing.forbid_network`."""
 
     is_forbidden = False
 
