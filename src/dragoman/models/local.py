@@ -34,6 +34,8 @@ WINDOW = 8_192  # tokens of the window of a user's own file, if its model has th
 OWN_OUTPUT = 2_048  # tokens of an answer of a user's own file: a small model may repeat itself without end
 # Stands for the address of the server, which is known when it runs.
 ADDRESS = "http://127.0.0.1"
+# A processor reads some 40 tokens of a prompt a second, and requests of others may be before this one.
+TIMEOUTS = Timeouts(first_byte=1_800.0, silence=300.0)
 
 
 class LocalChoice(NamedTuple):
@@ -133,7 +135,9 @@ class LocalModel(Model):
         return super()._encode(messages, tools, system if has_own else manner, **others)
 
 
-def open_local_model(name: str, *, transport: Transport | None = None, **others: Any) -> LocalModel:
+def open_local_model(
+    name: str, *, transport: Transport | None = None, timeouts: Timeouts | None = None, **others: Any
+) -> LocalModel:
     """Return the model that `local:…` names. Starts no server."""
     choice = read_local_name(name)
     for field in ("api_key", "base_url", "headers"):
@@ -144,6 +148,7 @@ def open_local_model(name: str, *, transport: Transport | None = None, **others:
         base_url=ADDRESS + API_PATHS[choice.api],
         api_key="none",
         transport=LocalTransport(choice, transport),
+        timeouts=timeouts or TIMEOUTS,
         **{**choice.settings, **others},
     )
     return LocalModel(base, choice)
