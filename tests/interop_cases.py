@@ -1,10 +1,15 @@
 """Conversations in the forms of other libraries, and the way that each goes: in, through a history, out again.
 
-`samples/interop` holds what the libraries themselves wrote when they were run: langchain-core 1.7, pydantic-ai 2.66,
-the AI SDK 5.0 and 4.3. The lists here are in the forms of the OpenAI and Anthropic SDKs, whose types accept them.
+`samples/interop` holds what other programs wrote when they were run: langchain-core 1.7, pydantic-ai 2.66, the AI SDK
+5.0 and 4.3; and, talking to a scripted server: Claude Code 2.1, Codex 0.166, pi 0.74, llm 0.27 and 0.36, the OpenAI
+Agents SDK 0.24. Paths and the programs' own prompts are replaced. The lists here are in the forms of the OpenAI and
+Anthropic SDKs, whose types accept them.
 """
 
+import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +20,12 @@ from dragoman.interop import (
     append_imported,
     import_agent_log,
     import_anthropic,
+    import_claude_code,
+    import_codex,
     import_langchain,
     import_openai_chat,
     import_openai_responses,
+    import_pi,
     import_pydantic_ai,
     import_vercel_ui,
 )
@@ -258,6 +266,19 @@ def sample(name: str) -> bytes:
     return (SAMPLES / f"{name}.json").read_bytes()
 
 
+def transcript(name: str) -> list[dict[str, Any]]:
+    """Return the lines of a session file that a program wrote."""
+    return [json.loads(line) for line in (SAMPLES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def make_database(name: str, folder: Path) -> Path:
+    """Return a database that holds what a program wrote."""
+    path = folder / f"{name}.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((SAMPLES / f"{name}.sql").read_text(encoding="utf-8"))
+    return path
+
+
 # Every form: how it is imported, and a conversation in it.
 FORMS: dict[str, tuple[Callable[[Any], Imported], Any]] = {
     "openai_chat": (import_openai_chat, CHAT),
@@ -270,7 +291,21 @@ FORMS: dict[str, tuple[Callable[[Any], Imported], Any]] = {
     "langchain_dumpd": (import_langchain, sample("langchain_dumpd")),
     "pydantic_ai": (import_pydantic_ai, sample("pydantic_ai")),
     "agent_log": (import_agent_log, AGENT_LOG),
+    "claude_code": (import_claude_code, transcript("claude_code")),
+    "codex": (import_codex, transcript("codex")),
+    "pi": (import_pi, transcript("pi")),
 }
+
+
+# The forms that are lines of JSON, not one value.
+TRANSCRIPTS = ("claude_code", "codex", "pi")
+
+
+def written(form: str) -> str:
+    """Return a conversation as text in its form."""
+    source = FORMS[form][1]
+    plain = json.loads(source) if isinstance(source, bytes) else source
+    return "\n".join(map(json.dumps, plain)) if form in TRANSCRIPTS else json.dumps(plain)
 
 
 def recorded(imported: Imported) -> AgentState:

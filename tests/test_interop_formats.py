@@ -31,7 +31,7 @@ from dragoman.interop import (
 from dragoman.message import ProviderItem, UnknownPart
 from dragoman.testing.validators import validate_request
 
-from .interop_cases import ANTHROPIC, CHAT, FORMS, PIXEL, RESPONSES, messages_of, recorded
+from .interop_cases import ANTHROPIC, CHAT, FORMS, PIXEL, RESPONSES, messages_of, recorded, written
 
 PNG = base64.b64decode(PIXEL)
 
@@ -51,8 +51,7 @@ def test_every_form_becomes_a_legal_history(form: str) -> None:
 def test_text_and_plain_values_say_the_same(form: str) -> None:
     read, source = FORMS[form]
     plain = json.loads(source) if isinstance(source, bytes) else source
-    written = json.dumps(plain)
-    assert read(written) == read(written.encode()) == read(plain)
+    assert read(written(form)) == read(written(form).encode()) == read(plain)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -25,7 +25,7 @@ from dragoman.interop import (
     write_jsonl,
 )
 
-from .interop_cases import ANTHROPIC, CHAT, FORMS, RESPONSES, messages_of, recorded
+from .interop_cases import ANTHROPIC, CHAT, FORMS, RESPONSES, TRANSCRIPTS, messages_of, recorded, written
 
 SECRET = "the user's own words"
 
@@ -56,7 +56,7 @@ def imported_or_refused(read: Callable[[Any], Imported], source: Any) -> Importe
     except UnreadableData as error:
         said = str(error)
     assert SECRET not in said
-    assert said.startswith(("messages", "items", "record", "system"))
+    assert said.startswith(("messages", "items", "record", "system", "line"))
     return None
 
 
@@ -120,6 +120,12 @@ def test_every_field_of_every_wrong_type_is_refused_with_its_place_or_read(form:
     assert read(source) == read(plain(form))
 
 
+def lines_of(form: str, *kinds: str) -> str:
+    """Return a pattern for the paths into lines of these kinds, which an import leaves out as a whole."""
+    found = [str(index) for index, line in enumerate(FORMS[form][1]) if line.get("type") in kinds]
+    return rf"\[({'|'.join(found)})\]"
+
+
 # Where a field may be passed over without a word: it repeats another, or stands in what is left out as a whole.
 UNSAID = {
     "agent_log": r"\.stats|\.messages\[5\]",
@@ -127,6 +133,11 @@ UNSAID = {
     "langchain_dict": r".*\.(artifact|input)$",
     "langchain_dumpd": r".*\.(artifact|input)$",
     "pydantic_ai": r"\[0\]\.parts\[1\]\.content\[4\]",  # a cache point
+    "claude_code": r".*\.(usage|toolUseResult)|\[(32|36)\]|\[42\]\.message|"  # a summary, a file, a stand-in
+    + lines_of("claude_code", "queue-operation", "last-prompt", "mode", "system"),
+    "codex": r".*\.(metadata|internal_chat_message_metadata_passthrough)|"
+    + lines_of("codex", "session_meta", "turn_context", "world_state", "event_msg", "token_usage_record"),
+    "pi": r".*\.usage|" + lines_of("pi", "session", "model_change", "thinking_level_change"),
 }
 
 
@@ -159,9 +170,13 @@ def test_a_field_that_nobody_knows_is_kept_or_told(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_json_that_is_cut_anywhere_is_refused(form: str) -> None:
     read = FORMS[form][0]
-    whole = json.dumps(plain(form)).encode()
+    whole = written(form).encode()
     for cut in range(0, len(whole), 7):
-        with pytest.raises(UnreadableData, match=r"^(messages|items|record): not readable as JSON"):
+        if form in TRANSCRIPTS and whole[cut - 1 : cut + 1].count(b"\n"):
+            continue  # whole lines are a shorter conversation
+        with pytest.raises(
+            UnreadableData, match=r"^(messages|items|record|line \d+): (not readable as JSON|there is no)"
+        ):
             read(whole[:cut])
 
 

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import ErrorCode
 from ..message import Message, MessageMeta, Part, Role, ToolResult, UnknownPart
@@ -16,11 +17,15 @@ ERROR_CODE_KEY = "errorCode"
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """A conversation of another library: its system text, its messages, and warnings about changes and omissions."""
+    """A conversation of another program: its system text, its messages, and warnings about changes and omissions.
+
+    `session_id` is the id that the conversation had there, where its format says it.
+    """
 
     system: str | None
     messages: tuple[Message, ...]
     warnings: tuple[str, ...] = ()
+    session_id: str | None = None
 
 
 class Draft:
@@ -30,6 +35,7 @@ class Draft:
         self.form = form
         self.notes = Notes()
         self.messages: list[Message] = []
+        self.session_id: str | None = None
         self._system: list[str] = []
 
     def add_system(self, text: str) -> None:
@@ -66,6 +72,15 @@ class Draft:
         code = {ERROR_CODE_KEY: error_code.value} if error_code is not None else {}
         self.add(Role.TOOL, [result], timestamp=timestamp, extra={**(extra or {}), **code} or None, run_id=run_id)
 
+    def stamp(self, since: int, timestamp: datetime | None, extra: dict[str, Any] | None = None) -> None:
+        """Give the messages from an index on the time and the further fields of the line that they came from."""
+        for index, message in enumerate(self.messages[since:], since):
+            meta = message.meta or MessageMeta()
+            if extra:
+                meta = replace(meta, extra={**(meta.extra or {}), **extra})
+            known = None if meta == MessageMeta() else meta
+            self.messages[index] = replace(message, timestamp=timestamp, meta=known)
+
     def own_fields(self, node: Node, known: frozenset[str]) -> dict[str, Any] | None:
         """Return the fields beside the known ones, under the name of the format."""
         rest = node.rest(known)
@@ -82,4 +97,5 @@ class Draft:
         for source in sources:
             for where, name in source.unseen():
                 self.notes.add(where, f"{name[:40]!r} is not carried over")
-        return Imported("\n\n".join(self._system) or None, tuple(self.messages), self.notes.all())
+        system = "\n\n".join(self._system) or None
+        return Imported(system, tuple(self.messages), self.notes.all(), self.session_id)

@@ -37,7 +37,7 @@ from ..stored_answers import invocation_of, read_answer
 from ..turns import Turns, read_back
 from .dialects import IMAGE_TYPES, SPECIFICATION, AnthropicDialect
 
-__all__ = ["Encoder", "import_anthropic", "read_block"]
+__all__ = ["Encoder", "import_anthropic", "read_assistant", "read_block", "read_user"]
 
 # Our word for a hosted tool -> a type of it that every current model takes, and the one name that it may have.
 HOSTED_TOOLS: dict[str, tuple[str, str]] = {
@@ -300,9 +300,9 @@ def import_anthropic(
     for node in root.each():
         match node.text_in("role"):
             case "user":
-                _read_user(node, draft)
+                read_user(node, draft)
             case "assistant":
-                _read_assistant(node, draft, invocation)
+                read_assistant([node], draft, invocation)
             case "system":
                 draft.add_system(_read_system(node.child("content")))
             case _:
@@ -328,8 +328,9 @@ def _blocks(content: Node) -> list[Node]:
 # ---------------------------------------------------------------- user turns
 
 
-def _read_user(node: Node, draft: Draft) -> None:
-    """Add the results first, each as its own message, then what the user said."""
+def read_user(node: Node, draft: Draft) -> None:
+    """Add what a user message holds: the results first, each as its own message, then what the user said."""
+    node.skip("role")
     said: list[ResultPart] = []
     for block in _blocks(node.child("content")):
         if block.text_in("type") == "tool_result":
@@ -386,11 +387,15 @@ def _read_media(node: Node, kind: str, draft: Draft) -> ResultPart:
 _CALL_FIELDS = ("type", "id", "name", "input", "caller")  # which the API takes back; others are told
 
 
-def _read_assistant(node: Node, draft: Draft, invocation: ModelInvocationDescriptor | None) -> None:
+def read_assistant(nodes: list[Node], draft: Draft, invocation: ModelInvocationDescriptor | None) -> None:
+    """Add one answer. Its blocks may stand in several messages; of their other fields the last ones hold."""
     seen: set[str] = set()
-    content = [_answer_block(block, seen) for block in _blocks(node.child("content"))]
-    body = {**node.fields, "type": "message", "content": content}
-    draft.messages.append(read_answer(body, SPECIFICATION, invocation, node.where))
+    content = [_answer_block(block, seen) for node in nodes for block in _blocks(node.child("content"))]
+    fields: dict[str, Any] = {}
+    for node in nodes:
+        fields.update(node.fields)
+    body = {**fields, "type": "message", "content": content}
+    draft.messages.append(read_answer(body, SPECIFICATION, invocation, nodes[0].where))
 
 
 def _answer_block(node: Node, seen: set[str]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ hosted tools) become one assistant message.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..._jsontext import encode_json
 from ...errors import UnreadableData
@@ -19,6 +21,7 @@ from ...message import (
     FileRef,
     Image,
     Message,
+    MessageMeta,
     ModelInvocationDescriptor,
     Part,
     ProviderItem,
@@ -52,7 +55,7 @@ from ..stored_answers import invocation_of, read_answer
 from ..turns import as_json
 from .dialects import SPECIFICATION, ResponsesDialect
 
-__all__ = ["Encoder", "import_openai_responses"]
+__all__ = ["Encoder", "ItemReader", "import_openai_responses"]
 
 EFFORTS = {"off": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "max": "xhigh"}
 
@@ -363,7 +366,7 @@ def import_openai_responses(
     `instructions` are the request's own. `made_by` (`provider:model`) says which model gave the answers, if it was one.
     Without it, encrypted reasoning and hosted items are kept but never sent.
     """
-    reader = _Reader(Draft("openai_responses"), invocation_of(made_by, SPECIFICATION))
+    reader = ItemReader(Draft("openai_responses"), invocation_of(made_by, SPECIFICATION))
     if instructions is not None:
         reader.draft.add_system(Node(instructions, "instructions").text())
     root = take_json(items, "items")
@@ -373,43 +376,54 @@ def import_openai_responses(
     return reader.draft.result(root)
 
 
-class _Reader:
-    """Reads items one by one. The model's items wait until its turn ends."""
+class ItemReader:
+    """Reads items one by one into a draft. The model's items wait until its turn ends."""
 
     def __init__(self, draft: Draft, invocation: ModelInvocationDescriptor | None) -> None:
         self.draft = draft
-        self._invocation = invocation
+        # Of the answers that end from now on.
+        self.invocation = invocation
+        self.model_id: str | None = None
         self._turn: list[dict[str, Any]] = []
         self._began = ""
+        self._said_at: datetime | None = None
         self._seen: set[str] = set()
 
-    def read(self, node: Node) -> None:
+    def read(self, node: Node, timestamp: datetime | None = None) -> None:
+        """Read one item; `timestamp` is when it was said."""
         kind = node.text_if("type") or ("message" if node.has("role") else "item_reference")
         if kind == "message" and node.text_in("role") != "assistant":
             self.end_turn()
-            self._read_message(node)
+            self._read_message(node, timestamp)
         elif kind in _OUTPUTS:
             self.end_turn()
             node.skip("id", "status")
-            self.draft.add_result(ToolResult(node.name_in("call_id"), self._read_content(node.child("output"))))
+            result = ToolResult(node.name_in("call_id"), self._read_content(node.child("output")))
+            self.draft.add_result(result, timestamp=timestamp)
         else:
             self._began = self._began or node.where
+            self._said_at = timestamp
             self._turn.append(_answer_item(node, kind, self._seen))
 
     def end_turn(self) -> None:
+        """Add the answer that the items of the model since the last one are, if there are any."""
         if self._turn:
-            answer = read_answer({"output": self._turn}, SPECIFICATION, self._invocation, self._began)
-            self.draft.messages.append(answer)
+            answer = read_answer({"output": self._turn}, SPECIFICATION, self.invocation, self._began)
+            meta = answer.meta
+            if self.model_id is not None:
+                meta = replace(meta or MessageMeta(), model_id=self.model_id)
+            self.draft.messages.append(replace(answer, timestamp=self._said_at, meta=meta))
         self._turn, self._began, self._seen = [], "", set()
 
-    def _read_message(self, node: Node) -> None:
+    def _read_message(self, node: Node, timestamp: datetime | None) -> None:
         content = self._read_content(node.child("content"))
         parts = (Text(content),) if isinstance(content, str) else content
         match node.text_in("role"):
             case "system" | "developer":
                 self.draft.add_system("\n\n".join(part.text for part in parts if isinstance(part, Text)))
             case "user":
-                self.draft.add(Role.USER, list(parts), extra=self.draft.own_fields(node, _USER_FIELDS))
+                extra = self.draft.own_fields(node, _USER_FIELDS)
+                self.draft.add(Role.USER, list(parts), timestamp=timestamp, extra=extra)
             case _:
                 raise UnreadableData(f"{node.where}.role must be one of system, developer, user, assistant")
 

@@ -1,0 +1,88 @@
+"""SQLite sessions of the OpenAI Agents SDK (`agent_sessions`, `agent_messages`) to messages here.
+
+A row holds one item of the Responses API, whichever API the model was reached by.
+"""
+
+import os
+from datetime import UTC, datetime
+
+from ..errors import UnreadableData
+from ..wire.drafts import Draft, Imported
+from ..wire.openai_responses.dialects import SPECIFICATION
+from ..wire.openai_responses.requests import ItemReader
+from ..wire.reading import Node, reading, take_json
+from ..wire.stored_answers import invocation_of
+from .databases import Database, choose, open_database
+
+__all__ = ["import_openai_agents", "list_openai_agents"]
+
+_FAKE_ID = "__fake_id__"  # what the SDK writes where an API has no ids of items
+_TABLES = ("agent_sessions", "agent_messages")
+
+
+def import_openai_agents(
+    path: str | os.PathLike[str], session_id: str | None = None, *, made_by: str | None = None
+) -> Imported:
+    """Return a session of a database, the newest unless one is named; raise UnreadableData where it is none.
+
+    The file is only read. `made_by` (`provider:model`) says which model gave the answers, if it was one of the
+    Responses API: without it, encrypted reasoning is kept but never sent.
+    """
+    invocation = invocation_of(made_by, SPECIFICATION)
+    with open_database(path, *_TABLES) as database:
+        found = choose(_list(database), session_id, "session", database.name)
+        rows = _rows(database, found)
+    draft = Draft("openai_agents")
+    draft.session_id = found
+    reader = ItemReader(draft, invocation)
+    items = []
+    for row in rows:
+        with reading(row.where):
+            item = take_json(row.text_in("message_data"), row.where)
+            _read_item(item, row, reader)
+            items.append(item)
+    with reading(rows[-1].where if rows else ""):
+        reader.end_turn()
+    return draft.result(*items)
+
+
+def list_openai_agents(path: str | os.PathLike[str]) -> list[str]:
+    """Return the ids of the sessions in a database, the newest last."""
+    with open_database(path, *_TABLES) as database:
+        return _list(database)
+
+
+def _list(database: Database) -> list[str]:
+    return [node.text_in("session_id") for node in database.rows("agent_sessions", "order by updated_at, rowid")]
+
+
+def _rows(database: Database, session_id: str) -> list[Node]:
+    """Return the rows of a session; of one with branches those of the newest branch."""
+    rows = database.rows("agent_messages", "where session_id = ? order by id", [session_id])
+    structure = database.rows("message_structure", "where session_id = ? order by id", [session_id])
+    if not structure:
+        return rows
+    branch = structure[-1].get("branch_id")
+    wanted = {node.get("message_id") for node in structure if node.get("branch_id") == branch}
+    return [row for row in rows if row.get("id") in wanted]
+
+
+def _read_item(item: Node, row: Node, reader: ItemReader) -> None:
+    if not isinstance(item.value, dict):
+        raise item.wrong("an object")
+    told = item.value.pop("provider_data", None)  # it would be sent back to an API that does not know it
+    if item.value.get("id") == _FAKE_ID:
+        del item.value["id"]
+    reader.read(item, _time_of(row))
+    if isinstance(told, dict):
+        model = told.get("model")
+        reader.model_id = model if isinstance(model, str) else None
+
+
+def _time_of(row: Node) -> datetime | None:
+    """Return when a row was written; SQLite's own clock is UTC."""
+    written = row.text_if("created_at")
+    try:
+        return None if written is None else datetime.fromisoformat(written).replace(tzinfo=UTC)
+    except ValueError:
+        raise UnreadableData(f"{row.where}.created_at must be a time") from None
