@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import pty
+import shutil
 import sqlite3
 import subprocess
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from dragoman.message import Message, Thinking, ToolCall
 from dragoman.store import SQLiteStore, open_session, start_session
 from dragoman.testing.stores import sample_entries
 from tests.cli_cases import WEATHER, User, empty_user, require_words, without_times  # noqa: F401  # the fixture
-from tests.interop_cases import ANTHROPIC, CHAT, RESPONSES, SAMPLES
+from tests.interop_cases import ANTHROPIC, CHAT, RESPONSES, SAMPLES, make_database
 from tests.postgres_server import Place
 from tests.store_cases import stored, with_flipped_byte
 
@@ -377,6 +379,82 @@ def test_what_other_libraries_wrote_is_recognised_and_imported(user: User, name:
     ended = user.run("sessions", "import", str(path))
     assert ended.status == 0, ended.err
     assert user.run("sessions", "list", "--json").json[0]["metadata"] == {"imported_from": SAMPLE_FORMATS[name]}
+
+
+TRANSCRIPT_FORMATS = {
+    "claude_code": ("claude-code", "da85755f-5069-4c75-b31d-9512cda026c0"),
+    "claude_code_fork": ("claude-code", "839e9f3f-fc9a-4693-a5b6-09a59eb8dd43"),
+    "claude_code_search": ("claude-code", "ea4c4e74-fb0d-43bf-9548-d897df3b63e5"),
+    "claude_code_subagent": ("claude-code", "a1b76e3dfd63a44be"),
+    "codex": ("codex", "01a1e597-0834-7da3-8d80-2d9ad9fd167a"),
+    "pi": ("pi", "01a1e597-1073-7e1f-a07f-1bd7b5bcec9c"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.jsonl")))
+def test_a_session_of_a_coding_agent_is_recognised_and_keeps_its_id(user: User, name: str) -> None:
+    form, session_id = TRANSCRIPT_FORMATS[name]
+    ended = user.run("sessions", "import", str(SAMPLES / f"{name}.jsonl"))
+    assert (ended.status, ended.out) == (0, f"{session_id}\n"), ended.err
+    assert user.run("sessions", "list", "--json").json[0]["metadata"] == {"imported_from": form}
+    require_words(user.run("sessions", "import", str(SAMPLES / f"{name}.jsonl")), "already", "--id")
+
+
+@pytest.mark.parametrize(("name", "form", "count"), [("llm", "llm", 3), ("openai_agents", "openai-agents", 2)])
+def test_each_conversation_of_a_database_is_a_session(user: User, name: str, form: str, count: int) -> None:
+    path = make_database(name, user.folder)
+    assert len(user.run("sessions", "import", str(path)).out.split()) == count
+    assert {each["metadata"]["imported_from"] for each in user.run("sessions", "list", "--json").json} == {form}
+
+
+def test_a_folder_of_sessions_is_imported_at_once_and_again_only_what_is_new(user: User) -> None:
+    folder = user.folder / "projects"
+    (folder / "deep").mkdir(parents=True)
+    for number, name in enumerate(("claude_code", "claude_code_subagent", "codex")):
+        shutil.copy(SAMPLES / f"{name}.jsonl", folder / ("deep" if number else "") / f"{name}.jsonl")
+    user.write("projects/notes.md", "not read")
+    user.write("projects/quiet.jsonl", {"type": "mode", "mode": "normal", "sessionId": "s"})
+    (folder / "deep" / "link.jsonl").symlink_to(SAMPLES / "pi.jsonl")
+    (folder / "circle").symlink_to(folder)
+    first = user.run("sessions", "import", "projects")
+    assert len(first.out.split()) == 3
+    assert "link.jsonl is a link: it is not read" in first.err
+    assert "quiet.jsonl: nothing was said in it" in first.err
+    shutil.copy(SAMPLES / "pi.jsonl", folder / "pi.jsonl")
+    again = user.run("sessions", "import", "projects")
+    assert again.out.split() == ["01a1e597-1073-7e1f-a07f-1bd7b5bcec9c"]
+    assert again.err.count("is there already: it is left as it is") == 3
+
+
+def test_one_broken_file_of_a_folder_is_named_and_nothing_is_kept(user: User) -> None:
+    folder = user.folder / "projects"
+    folder.mkdir()
+    shutil.copy(SAMPLES / "codex.jsonl", folder / "a.jsonl")
+    whole = (SAMPLES / "pi.jsonl").read_bytes()
+    (folder / "b.jsonl").write_bytes(whole[:-40])
+    require_words(user.run("sessions", "import", "projects"), "projects/b.jsonl: line 31: not readable as JSON")
+    require_words(user.run("sessions", "import", "projects/b.jsonl"), "projects/b.jsonl: line 31")
+    assert not user.store.exists()
+    (folder / "a.jsonl").unlink()
+    (folder / "b.jsonl").unlink()
+    require_words(user.run("sessions", "import", "projects"), "projects holds no session files")
+
+
+def test_a_database_of_another_program_is_named_and_nothing_is_kept(user: User) -> None:
+    with closing(sqlite3.connect(user.folder / "other.db")) as connection:
+        connection.execute("create table people (name text)")
+    require_words(user.run("sessions", "import", "other.db"), "other.db: this database is of no program that is known")
+    require_words(user.run("sessions", "import", "other.db", "--format", "llm"), "other.db has no table 'responses'")
+    assert not user.store.exists()
+
+
+@pytest.mark.parametrize("form", ["openai-responses", "vercel", "langchain", "pydantic-ai"])
+def test_what_is_exported_for_a_library_is_recognised_as_its_own(user: User, form: str) -> None:
+    user.imported()
+    user.write("out.json", user.run("sessions", "export", "@", "--format", form).out)
+    assert user.run("sessions", "import", "out.json", "--id", "again").status == 0
+    listed = {each["id"]: each for each in user.run("sessions", "list", "--json").json}
+    assert listed["again"]["metadata"] == {"imported_from": form}
 
 
 @pytest.mark.parametrize(("form", "value"), LISTS)

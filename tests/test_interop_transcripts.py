@@ -267,7 +267,7 @@ def test_turns_that_the_person_took_back_are_left_out() -> None:
 
 
 def test_a_rollout_of_the_first_versions_has_its_items_bare() -> None:
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"id": "s1", "timestamp": "2026-01-02T03:04:05Z", "instructions": "Be brief."},
         {"record_type": "state"},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "List."}]},

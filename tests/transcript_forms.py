@@ -72,6 +72,8 @@ def as_codex(record: Record) -> Iterator[Line]:
     for number, message in enumerate(spoken(record)):
         for index, part in enumerate(message["parts"]):
             yield _rollout_line("response_item", _codex_item(message["role"], part, f"{number}_{index}"))
+        if message["role"] == "assistant":  # where an answer ends
+            yield _rollout_line("event_msg", {"type": "token_count", "info": {"last_token_usage": {"input_tokens": 1}}})
 
 
 def _rollout_line(kind: str, payload: dict[str, Any]) -> Line:

@@ -3,8 +3,10 @@
 Knows no store. What is in no known format is refused with a line that says what to do.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,19 +20,40 @@ from ..interop import (
     append_imported,
     import_agent_log,
     import_anthropic,
+    import_claude_code,
+    import_codex,
     import_langchain,
+    import_llm,
+    import_openai_agents,
     import_openai_chat,
     import_openai_responses,
+    import_pi,
     import_pydantic_ai,
     import_vercel_ui,
     read_jsonl,
 )
+from ..interop.databases import open_database
+from ..interop.llm import list_llm
+from ..interop.openai_agents import list_openai_agents
+from ..interop.transcripts import NOTHING_SAID
 from ..jsonform import from_json
 from ..message import Message, Role
 
-__all__ = ["FORMATS", "Conversation", "detect_format", "read_conversations", "read_source"]
+__all__ = [
+    "FORMATS",
+    "Conversation",
+    "detect_format",
+    "find_files",
+    "read_conversations",
+    "read_path",
+    "read_source",
+    "says_nothing",
+]
 
-_WITH_MAKER = ("openai", "openai-responses", "anthropic")
+_WITH_MAKER = ("openai", "openai-responses", "anthropic", "openai-agents")
+_SESSION_FILES = (".jsonl", ".jsonl.gz", ".db")
+_SQLITE = b"SQLite format 3\0"
+_ID_LENGTH = 200
 _RESPONSE_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning"})
 _ANTHROPIC_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "document"})
 
@@ -47,6 +70,43 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 def read_source(name: str) -> bytes:
     """Return what is in a file, unpacked if its name ends in `.gz`; `-` is standard input."""
     return read_stream(sys.stdin.buffer, "standard input") if name == "-" else read_file(name)
+
+
+def find_files(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the session files under a folder, in order, and warnings about links, which are not followed."""
+    found: list[Path] = []
+    links: list[str] = []
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted([*folders, *names]):
+            path = Path(place, name)
+            if path.is_symlink():
+                links.append(f"{path} is a link: it is not read")
+            elif name in names and name.endswith(_SESSION_FILES) and path.is_file():
+                found.append(path)
+    return found, links
+
+
+def read_path(
+    name: str,
+    format: str | None = None,  # noqa: A002  # the option's name
+    *,
+    made_by: str | None = None,
+    session_id: str | None = None,
+) -> list[Conversation]:
+    """Return the conversations of a file; every error names it. `-` is standard input."""
+    try:
+        if name != "-" and (format in _DATABASES or _is_database(name)):
+            return _read_database(name, format, made_by, session_id)
+        return read_conversations(read_source(name), format, made_by=made_by, session_id=session_id)
+    except UnreadableData as error:
+        shown = "standard input" if name == "-" else name
+        raise UnreadableData(str(error) if shown in str(error) else f"{shown}: {error}", code=error.code) from error
+
+
+def says_nothing(error: UnreadableData) -> bool:
+    """Whether a file is a session in which nobody has said anything yet."""
+    return str(error).endswith(NOTHING_SAID)
 
 
 def read_conversations(
@@ -74,6 +134,10 @@ def read_conversations(
     if found == "agent-log":
         records = value if isinstance(value, list) else [value]
         return [_conversation(found, import_agent_log(record), session_id) for record in records]
+    if found in _TRANSCRIPTS:
+        return [_conversation(found, _TRANSCRIPTS[found](data), session_id)]
+    if found in _DATABASES:
+        raise UnreadableData(f"{found} is read from a database, which this is not")
     return [_conversation(found, _READERS[found](value, made_by), session_id)]
 
 
@@ -83,16 +147,55 @@ def detect_format(data: bytes) -> str:
     value = _parsed(data, lines)
     if lines is not None and isinstance(lines[0], dict) and "serial" in lines[0] and "kind" in lines[0]:
         return "dragoman"
-    found = _format_of(value)
+    found = _format_of_lines(lines or []) or _format_of(value)
     if found is None:
         raise UnreadableData(f"this is in no format that is known: name it with --format ({', '.join(FORMATS)})")
     return found
 
 
 def _conversation(name: str, imported: Imported, session_id: str | None) -> Conversation:
+    own = imported.session_id
+    if session_id is None and own and own.isprintable() and len(own) <= _ID_LENGTH:
+        session_id = own
     state = AgentState.create_default(session_id=session_id, widgets=())
     warnings = append_imported(state, imported)
     return Conversation(format=name, session_id=state.session_id, entries=tuple(state.entries), warnings=warnings)
+
+
+# ---------------------------------------------------------------- databases
+
+
+def _is_database(name: str) -> bool:
+    path = Path(name)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _read_database(name: str, form: str | None, made_by: str | None, session_id: str | None) -> list[Conversation]:
+    found = form
+    if found is None:
+        with open_database(name) as database:
+            found = next((each for each, table in _MARKS.items() if table in database.tables), None)
+    if found not in _DATABASES:
+        raise UnreadableData(f"this database is of no program that is known ({', '.join(_DATABASES)})")
+    if made_by is not None and found not in _WITH_MAKER:
+        raise InvalidValue(f"made-by belongs to the formats {', '.join(_WITH_MAKER)}; this is {found}")
+    list_ids, read = _DATABASES[found]
+    imports = [read(name, each, made_by) for each in list_ids(name)]
+    return [_conversation(found, imported, session_id) for imported in imports if imported.messages]
+
+
+_DATABASES: dict[str, tuple[Callable[[str], list[str]], Callable[[str, str, str | None], Imported]]] = {
+    "llm": (list_llm, lambda name, each, _: import_llm(name, each)),
+    "openai-agents": (
+        list_openai_agents,
+        lambda name, each, made_by: import_openai_agents(name, each, made_by=made_by),
+    ),
+}
+# A table that only this program's databases have.
+_MARKS = {"openai-agents": "agent_messages", "llm": "prompt_attachments"}
 
 
 # ---------------------------------------------------------------- one format each
@@ -137,7 +240,12 @@ _READERS: dict[str, Callable[[Any, str | None], Imported]] = {
     "langchain": lambda value, _: import_langchain(_messages(value)),
     "pydantic-ai": lambda value, _: import_pydantic_ai(_messages(value)),
 }
-FORMATS = ("dragoman", *_READERS, "agent-log")
+_TRANSCRIPTS: dict[str, Callable[[bytes], Imported]] = {
+    "claude-code": import_claude_code,
+    "codex": import_codex,
+    "pi": import_pi,
+}
+FORMATS = ("dragoman", *_READERS, *_TRANSCRIPTS, *_DATABASES, "agent-log")
 
 
 def _messages(value: Any) -> Any:
@@ -146,6 +254,17 @@ def _messages(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- which one it is
+
+
+def _format_of_lines(lines: list[dict[str, Any]]) -> str | None:
+    """Return the coding agent whose session file has such lines."""
+    if any("parentUuid" in line or ("sessionId" in line and "type" in line) or "leafUuid" in line for line in lines):
+        return "claude-code"
+    if any(isinstance(line.get("payload"), dict) and "type" in line and "timestamp" in line for line in lines):
+        return "codex"
+    if lines and lines[0].keys() >= {"id", "timestamp", "instructions"}:
+        return "codex"
+    return "pi" if lines and lines[0].get("type") == "session" and "timestamp" in lines[0] else None
 
 
 def _format_of(value: Any) -> str | None:
@@ -232,7 +351,21 @@ def _parsed(data: bytes, lines: list[Any] | None) -> Any:
         return lines[0] if len(lines) == 1 and not _is_message(lines[0]) else lines
     if not data.strip():
         raise UnreadableData("there is nothing in it")
-    return decode_json(data)
+    try:
+        return decode_json(data)
+    except UnreadableData as error:
+        raise _bad_line(data) or error from None
+
+
+def _bad_line(data: bytes) -> UnreadableData | None:
+    """Return the error of the first line that is not readable, if the first line of all is an object."""
+    for number, line in enumerate(data.split(b"\n"), 1):
+        try:
+            if line.strip() and not isinstance(decode_json(line), dict):
+                return None
+        except UnreadableData as error:
+            return UnreadableData(f"line {number}: {error}") if number > 1 else None
+    return None
 
 
 def _is_message(value: Any) -> bool:

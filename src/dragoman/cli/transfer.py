@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError
+from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError, UnreadableData
 from .arguments import SESSION_HELP, Tasks, add_task
 from .config import configured
 from .output import Output, json_text, warn
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["add_export", "add_import"]
 
-EXPORTS = ("jsonl", "openai", "anthropic", "markdown")
+EXPORTS = ("jsonl", "openai", "openai-responses", "anthropic", "vercel", "langchain", "pydantic-ai", "markdown")
+_EXPORTERS = {"openai": "openai_chat", "vercel": "vercel_ui"}
 # The names of `conversations.FORMATS`, which is loaded only when something is read.
-IMPORTS = ("dragoman", "messages", "openai", "openai-responses", "anthropic", "vercel", "langchain", "pydantic-ai")
+IMPORTS = (
+    *("dragoman", "messages", "openai", "openai-responses", "anthropic", "vercel", "langchain", "pydantic-ai"),
+    *("claude-code", "codex", "pi", "llm", "openai-agents", "agent-log"),
+)
 
 
 def add_export(tasks: Tasks) -> argparse.ArgumentParser:
@@ -35,9 +39,9 @@ def add_export(tasks: Tasks) -> argparse.ArgumentParser:
 
 def add_import(tasks: Tasks) -> argparse.ArgumentParser:
     """Return the parser of `import`."""
-    parser = add_task(tasks, "import", "make a session of a conversation in a file", import_session)
-    parser.add_argument("file", help="a file, packed by gzip if it ends in .gz; - for standard input")
-    parser.add_argument("--format", choices=(*IMPORTS, "agent-log"), help="its format (found out)")
+    parser = add_task(tasks, "import", "make sessions of the conversations in a file or a folder", import_session)
+    parser.add_argument("file", help="a file, packed by gzip if it ends in .gz; a folder of them; - for standard input")
+    parser.add_argument("--format", choices=IMPORTS, help="its format (found out)")
     parser.add_argument("--id", dest="new_id", help="the session's id (the one it had, or a random one)")
     parser.add_argument("--title", help="what `sessions list` shows of it (its first words)")
     parser.add_argument(
@@ -95,51 +99,96 @@ def written(form: str, session_id: str, entries: "tuple[HistoryEntry, ...]") -> 
 
         yield from markdown_of(session_id, entries)
         return
+    from .. import interop
     from ..history import AgentState, LevelOfDetail, live_screen_of, to_messages
-    from ..interop import export_anthropic, export_openai_chat
 
     state = AgentState.from_entries(entries, session_id=session_id, widgets=())
     context = state.render_live_context(lambda _age: LevelOfDetail.LIVE)
     messages = to_messages(context)
     if context and live_screen_of(context[-1]) is not None:
         messages = messages[:-1]  # what the widgets showed is no part of the conversation
-    exported = export_openai_chat(messages) if form == "openai" else export_anthropic(messages)
-    yield json_text(exported, indent=2) + "\n"
+    export = getattr(interop, f"export_{_EXPORTERS.get(form) or form.replace('-', '_')}")
+    yield json_text(export(messages), indent=2) + "\n"
 
 
 def import_session(chosen: argparse.Namespace) -> None:
-    """Read a file into new sessions and print their ids."""
-    from .conversations import read_conversations, read_source
+    """Read a file, or the files of a folder, into new sessions and print their ids. All of them are kept or none."""
+    from .conversations import read_path
     from .stores import with_store
 
     settings = configured(chosen)
-    conversations = read_conversations(
-        read_source(chosen.file), chosen.format, made_by=chosen.made_by, session_id=chosen.new_id
-    )
+    is_folder = Path(chosen.file).is_dir()
+    if is_folder:
+        conversations = _read_folder(chosen)
+    else:
+        conversations = read_path(chosen.file, chosen.format, made_by=chosen.made_by, session_id=chosen.new_id)
     if chosen.new_id is not None and len(conversations) != 1:
         raise InvalidValue(f"--id belongs to one session, and there are {len(conversations)} in the file")
 
     async def keep(store: "SessionStore") -> list[str]:
-        return [await _keep(store, conversation, chosen) for conversation in conversations]
+        known = [each.session_id for each in conversations if await _is_there(store, each.session_id)]
+        if known and not is_folder:
+            raise StoreError(
+                f"there is a session {known[0]!r} already: give this one another with --id", code=ErrorCode.CONFLICT
+            )
+        for each in known:
+            warn(f"{each} is there already: it is left as it is")
+        return [await _keep(store, each, chosen) for each in conversations if each.session_id not in known]
 
     ids = with_store(settings.store, keep, creates=True)
     output = Output()
-    for session_id, conversation in zip(ids, conversations, strict=True):
-        output.line(session_id)
-        for warning in conversation.warnings:
-            warn(warning)
+    for conversation in conversations:
+        if conversation.session_id not in ids:
+            continue
+        output.line(conversation.session_id)
+        if is_folder and conversation.warnings:
+            count = len(conversation.warnings)
+            warn(f"{conversation.session_id}: {count} warnings; an import of its file alone prints them")
+        elif not is_folder:
+            for warning in conversation.warnings:
+                warn(warning)
+
+
+def _read_folder(chosen: argparse.Namespace) -> "list[Conversation]":
+    """Return the conversations of the session files under a folder; a file in which nothing was said is passed over."""
+    from .conversations import find_files, read_path, says_nothing
+
+    files, warnings = find_files(Path(chosen.file))
+    found: dict[str, Conversation] = {}
+    for path in files:
+        try:
+            read = read_path(str(path), chosen.format, made_by=chosen.made_by, session_id=chosen.new_id)
+        except UnreadableData as error:
+            if not says_nothing(error):
+                raise
+            warnings.append(f"{path}: nothing was said in it")
+            continue
+        for each in read:
+            if each.session_id in found:
+                raise UnreadableData(f"{path} has the same id as another file: {each.session_id}")
+            found[each.session_id] = each
+    if not found:
+        raise UnreadableData(f"{chosen.file} holds no session files (*.jsonl, *.jsonl.gz, *.db)")
+    for warning in warnings:
+        warn(warning)
+    return list(found.values())
+
+
+async def _is_there(store: "SessionStore", session_id: str) -> bool:
+    try:
+        await store.info(session_id)
+    except StoreError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 async def _keep(store: "SessionStore", conversation: "Conversation", chosen: argparse.Namespace) -> str:
     metadata = {"imported_from": conversation.format}
     if chosen.title:
         metadata["title"] = chosen.title
-    try:
-        await store.create(conversation.session_id, metadata=metadata)
-    except StoreError as error:
-        if error.code is ErrorCode.CONFLICT:
-            raise StoreError(f"{error}: give this one another with --id", code=error.code) from None
-        raise
+    await store.create(conversation.session_id, metadata=metadata)
     if conversation.entries:
         await store.append(conversation.session_id, conversation.entries, 0)
     return conversation.session_id

@@ -11,9 +11,10 @@ from ..wire.openai_responses.requests import import_openai_responses
 from .agent_log import import_agent_log
 from .claude_code import import_claude_code
 from .codex import import_codex
-from .exports import export_anthropic, export_openai_chat
+from .exports import export_anthropic, export_openai_chat, export_openai_responses
 from .jsonl import read_jsonl, write_jsonl
 from .langchain import import_langchain
+from .library_exports import export_langchain, export_pydantic_ai, export_vercel_ui
 from .llm import import_llm
 from .openai_agents import import_openai_agents
 from .pi import import_pi
@@ -26,7 +27,11 @@ __all__ = [
     "PlannedImport",
     "append_imported",
     "export_anthropic",
+    "export_langchain",
     "export_openai_chat",
+    "export_openai_responses",
+    "export_pydantic_ai",
+    "export_vercel_ui",
     "import_agent_log",
     "import_anthropic",
     "import_claude_code",

@@ -13,7 +13,7 @@ from ..message import ModelInvocationDescriptor, Part, Role, Text
 from ..wire.anthropic.requests import read_assistant, read_block, read_user
 from ..wire.drafts import ERROR_CODE_KEY, Draft, Imported
 from ..wire.reading import Node, reading
-from .transcripts import TranscriptSource, find_path, read_lines, skip_line
+from .transcripts import TranscriptSource, find_path, no_conversation, read_lines, skip_line
 
 __all__ = ["import_claude_code"]
 
@@ -51,7 +51,7 @@ def import_claude_code(source: TranscriptSource, *, sidechain: str | None = None
             draft.notes.add(first.where, f"a conversation of {len(indices)} lines is left out: sidechain={name!r}")
     _read(kept, draft)
     if not draft.messages:
-        raise UnreadableData(f"{lines[0].where}: this is no transcript of Claude Code, or nothing was said in it")
+        raise no_conversation(lines, "transcript of Claude Code")
     names = [line.value.get("agentId" if wanted else "sessionId") for line in kept]
     draft.session_id = next((name for name in reversed(names) if isinstance(name, str) and name), None)
     return draft.result(*kept)

@@ -10,14 +10,13 @@ from msgspec.structs import replace
 
 from .._jsontext import encode_json
 from ..context import INJECTED_KEY
-from ..errors import UnreadableData
 from ..message import MessageMeta, ModelInvocationDescriptor, Role, Text
 from ..usage import TokenUsage
 from ..wire import PROVIDERS
 from ..wire.drafts import Draft, Imported
 from ..wire.openai_responses.requests import ItemReader
 from ..wire.reading import Node, reading
-from .transcripts import TranscriptSource, read_lines, skip_line
+from .transcripts import TranscriptSource, no_conversation, read_lines, skip_line
 
 __all__ = ["import_codex"]
 
@@ -40,7 +39,7 @@ def import_codex(source: TranscriptSource) -> Imported:
             rollout.read(line)
     rollout.reader.end_turn()
     if not rollout.draft.messages:
-        raise UnreadableData(f"{lines[0].where}: this is no rollout of Codex, or nothing was said in it")
+        raise no_conversation(lines, "rollout of Codex")
     return rollout.draft.result(*lines)
 
 

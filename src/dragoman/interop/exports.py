@@ -16,7 +16,7 @@ from ..target import Dialect
 from ..wire import find_codec, find_dialect
 from ..wire.openai_chat import ChatDialect
 
-__all__ = ["export_anthropic", "export_openai_chat"]
+__all__ = ["export_anthropic", "export_openai_chat", "export_openai_responses"]
 
 _ANY_MODEL = "any"
 
@@ -42,6 +42,25 @@ def export_anthropic(messages: Iterable[Message], system: str | None = None) -> 
     """
     body = _encode(messages, system, find_dialect("anthropic"))
     return {name: body[name] for name in ("system", "messages") if name in body}
+
+
+def export_openai_responses(messages: Iterable[Message], system: str | None = None) -> dict[str, Any]:
+    """Return the conversation as `input`, and `instructions` if there are any, of a Responses API request.
+
+    Reasoning is included where OpenAI's models made it. Raises ModelError (`unsupported`) where the newest user turn
+    holds media that the API cannot take.
+    """
+    body = _encode(messages, system, find_dialect("openai"))
+    items = [_plain_answer(item) for item in body.get("input", [])]
+    return {**({"instructions": body["instructions"]} if "instructions" in body else {}), "input": items}
+
+
+def _plain_answer(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a text of the model that has no id with plain content: the SDK's type wants the id otherwise."""
+    if item.get("role") != "assistant" or "id" in item:
+        return item
+    kept = {name: value for name, value in item.items() if name != "type"}
+    return {**kept, "content": "".join(part["text"] for part in item["content"])}
 
 
 def _encode(messages: Iterable[Message], system: str | None, dialect: Dialect) -> dict[str, Any]:

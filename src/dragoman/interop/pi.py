@@ -28,7 +28,7 @@ from ..wire.drafts import Draft, Imported
 from ..wire.media import decoded, media_of_bytes
 from ..wire.reading import Node, reading, require_new_id
 from ..wire.stored_answers import read_answer
-from .transcripts import TranscriptSource, find_path, read_lines, skip_line
+from .transcripts import TranscriptSource, find_path, no_conversation, read_lines, skip_line
 
 __all__ = ["import_pi"]
 
@@ -66,7 +66,7 @@ def import_pi(source: TranscriptSource) -> Imported:
             else:
                 _read_line(line, kind, draft)
     if not draft.messages:
-        raise UnreadableData(f"{lines[0].where}: this is no session of pi, or nothing was said in it")
+        raise no_conversation(lines, "session of pi")
     return draft.result(*lines)
 
 

@@ -13,11 +13,12 @@ from ..files import read_file
 from ..wire.drafts import Draft
 from ..wire.reading import Node, take_json
 
-__all__ = ["TranscriptSource", "find_path", "read_lines", "skip_line"]
+__all__ = ["NOTHING_SAID", "TranscriptSource", "find_path", "no_conversation", "read_lines", "skip_line"]
 
 # What an import of a session file takes: the path of the file, its text, or its lines as plain dicts.
 TranscriptSource: TypeAlias = os.PathLike[str] | bytes | str | Sequence[dict[str, Any]]
 
+NOTHING_SAID = "nothing was said in it"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -79,3 +80,8 @@ def skip_line(node: Node, draft: Draft, what: str) -> None:
     """Leave a line out, with a warning that says what it was."""
     node.whole()
     draft.notes.add(node.where, f"{what} is left out")
+
+
+def no_conversation(lines: Sequence[Node], kind: str) -> UnreadableData:
+    """Return the error for lines that hold no message."""
+    return UnreadableData(f"{lines[0].where}: this is no {kind}, or {NOTHING_SAID}")
