@@ -67,8 +67,8 @@ def _claude_block(part: dict[str, Any]) -> dict[str, Any]:
 
 def as_codex(record: Record) -> Iterator[Line]:
     """Yield one line for each item, after the lines with which a rollout begins."""
-    yield _rollout_line("session_meta", {"id": record["id"], "model_provider": "openai", "cwd": "/home/ada"})
-    yield _rollout_line("turn_context", {"model": "gpt-5", "cwd": "/home/ada"})
+    yield _rollout_line("session_meta", {"id": record["id"], "model_provider": "openai", "cwd": "/data"})
+    yield _rollout_line("turn_context", {"model": "gpt-5", "cwd": "/data"})
     for number, message in enumerate(spoken(record)):
         for index, part in enumerate(message["parts"]):
             yield _rollout_line("response_item", _codex_item(message["role"], part, f"{number}_{index}"))

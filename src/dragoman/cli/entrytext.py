@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, assert_never
 
-from ..context import INJECTED_KEY
 from ..history import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
@@ -71,7 +70,7 @@ def local_time(time: datetime, *, seconds: bool = True) -> str:
 def title_of(entries: Iterable[HistoryEntry]) -> str:
     """Return what a conversation begins with: the first words of the first input that the program did not add."""
     for entry in entries:
-        if isinstance(entry, ModelInputEntry) and not entry.metadata.get(INJECTED_KEY):
+        if isinstance(entry, ModelInputEntry) and not entry.metadata.get("injected"):
             text = one_line(" ".join(part.text for part in entry.parts if isinstance(part, Text)))
             return text[:TITLE_LENGTH] or "(no text)"
     return ""

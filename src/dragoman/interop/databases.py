@@ -4,15 +4,17 @@ Nothing of what such a file defines is run: only plain tables are read, never a 
 """
 
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValue, UnreadableData
 from ..files import LARGEST_FILE, require_path
 from ..wire.reading import Node
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["Database", "open_database"]
 
@@ -22,7 +24,7 @@ _ROWS = 1_000_000
 class Database:
     """An open file of another program."""
 
-    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+    def __init__(self, connection: "sqlite3.Connection", name: str) -> None:
         self.name = name
         self._connection = connection
         listed = "select name, sql from sqlite_master where type = 'table'"
@@ -47,6 +49,8 @@ class Database:
 @contextmanager
 def open_database(path: str | os.PathLike[str], *tables: str) -> Iterator[Database]:
     """Open a file that must have these tables; raise UnreadableData where it is none or cannot be read."""
+    import sqlite3  # most imports need none
+
     name = require_path("path", path)
     shown = Path(name).name
     try:

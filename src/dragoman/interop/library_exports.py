@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from .._jsontext import decode_json, encode_json
-from ..history.media import ANY_TYPE
+from ..mediatypes import ANY_TYPE
 from ..message import FileRef, FinishReason, Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
 from ..wire.encoding import base64_text, data_of, data_url
 

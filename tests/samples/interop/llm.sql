@@ -5,7 +5,7 @@ CREATE TABLE "attachments" (
    "url" TEXT,
    "content" BLOB
 );
-INSERT INTO "attachments" VALUES('6b7fa434f92a8b80aab02d9bf1a12e49ffcae424e4013a1c4f68b67e3d2bbcd0','image/png','/home/ada/w/pixel.png',NULL,NULL);
+INSERT INTO "attachments" VALUES('6b7fa434f92a8b80aab02d9bf1a12e49ffcae424e4013a1c4f68b67e3d2bbcd0','image/png','/data/w/pixel.png',NULL,NULL);
 CREATE TABLE "conversations" (
    "id" TEXT PRIMARY KEY,
    "name" TEXT,
@@ -19,7 +19,7 @@ CREATE TABLE "fragments" (
    "source" TEXT
 );
 INSERT INTO "fragments" VALUES(1,'50e9ff3afec2255e29ab7196020df80fcddd180b29d07d36c534482e053e7211','a fragment
-','2026-11-16 18:20:53','/home/ada/w/frag.txt');
+','2026-11-16 18:20:53','/data/w/frag.txt');
 CREATE TABLE "messages" (
    "hash" TEXT PRIMARY KEY,
    "parent_hash" TEXT REFERENCES "messages"("hash"),

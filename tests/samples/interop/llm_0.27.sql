@@ -22,7 +22,7 @@ CREATE TABLE "fragments" (
    "source" TEXT
 );
 INSERT INTO "fragments" VALUES(1,'50e9ff3afec2255e29ab7196020df80fcddd180b29d07d36c534482e053e7211','a fragment
-','2026-11-16 18:28:07','/home/ada/w/frag.txt');
+','2026-11-16 18:28:07','/data/w/frag.txt');
 CREATE TABLE "prompt_attachments" (
    "response_id" TEXT REFERENCES "responses"("id"),
    "attachment_id" TEXT REFERENCES "attachments"("id"),
