@@ -6,7 +6,7 @@ Knows no format. An entry that does not fit as it is becomes one that does, and 
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -31,9 +31,11 @@ from ..history.handoff import INTERRUPTED
 from ..history.rules import NEEDS_START
 from ..history.toolresults import STATUS_CODES
 from ..message import Message, Role, Text, ToolCall, ToolResult
-from ..store import Session
 from ..wire.drafts import ERROR_CODE_KEY, Imported
 from ..wire.reading import Notes
+
+if TYPE_CHECKING:
+    from ..store import Session
 
 __all__ = ["PlannedImport", "append_imported", "as_imported", "import_into", "plan_import"]
 
@@ -60,7 +62,7 @@ def append_imported(state: AgentState, imported: Imported, *, leave_open: bool =
 
 
 async def import_into(
-    session: Session, conversation: Imported | Iterable[Message], *, leave_open: bool = False
+    session: "Session", conversation: Imported | Iterable[Message], *, leave_open: bool = False
 ) -> tuple[str, ...]:
     """Append an imported conversation, or messages, to a session, as `append_imported` does; return all warnings."""
     planned = plan_import(session.state, as_imported(conversation), leave_open=leave_open)
