@@ -154,9 +154,9 @@ def test_a_model_that_needs_an_address_is_rendered_without_one(user: User, name:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "gpt-5"], "is no model: give provider:name"),
-        (["--model", "opnai:gpt-5"], "there is no provider 'opnai': did you mean 'openai'?"),
-        (["--model", "openai:"], "is no model"),
+        (["--model", "gpt-5"], "'gpt-5' is no model: did you mean 'openai:gpt-5'?"),
+        (["--model", "opnai:gpt-5"], "there is no provider 'opnai': did you mean 'openai:gpt-5'?"),
+        (["--model", "openai:"], "is no model: give provider:name"),
         (["--model", "local:smolm2"], "there is no local model 'smolm2': give one of smollm2"),
         (["--model", "local:smollm2@gemini"], "after @ give one of chat, responses, anthropic"),
         (["--model", "local:@chat"], "is no local model"),

@@ -4,12 +4,13 @@ All are frozen and refuse bad values where they are made. Knows no provider: `ex
 """
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from ._jsontext import require_json_object
+from ._nearest import nearest
 from .errors import InvalidValue
 from .message import Message, require_bool, require_name, require_text
 from .toolspec import ToolChoice, ToolSpec, require_tool_choice
@@ -34,7 +35,24 @@ __all__ = [
 LOG_LEVELS = ("debug", "info", "warning", "error", "off")
 
 
-class CacheConfig(msgspec.Struct, frozen=True, rename="camel"):
+class _SettingsMeta(msgspec.StructMeta):
+    """Refuses a keyword that is no setting, with the one that was probably meant."""
+
+    if not TYPE_CHECKING:  # checkers read the fields
+
+        def __call__(self, *given: object, **named: object) -> object:
+            known = self.__struct_fields__
+            if unknown := named.keys() - set(known):
+                hint = nearest(min(unknown), known, f"there are {', '.join(known)}")
+                raise InvalidValue(f"{self.__name__} has no setting {min(unknown)!r}: {hint}")
+            return super().__call__(*given, **named)
+
+
+class _Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True):
+    """A group of settings that a user gives."""
+
+
+class CacheConfig(_Settings, frozen=True, rename="camel"):
     """How the provider's prompt cache is used; `auto` marks whatever the provider needs."""
 
     strategy: Literal["auto"] = "auto"
@@ -43,7 +61,7 @@ class CacheConfig(msgspec.Struct, frozen=True, rename="camel"):
         _require_choice("cacheConfig.strategy", self.strategy, ("auto",))
 
 
-class Reasoning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class Reasoning(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """How much a model thinks before it answers: a level, or a budget of tokens where the provider takes one.
 
     `effort="off"` turns thinking off. `summary` asks for readable thoughts where they are hidden by default.
@@ -76,7 +94,7 @@ class HostedTool(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         require_json_object(self.options, "hostedTool.options")
 
 
-class ModelConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ModelConfig(_Settings, frozen=True, rename="camel", omit_defaults=True):
     """Settings of one model. None leaves a setting to the provider; `extensions` are sent as they are."""
 
     model_id: str
@@ -168,7 +186,7 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
 
 
-class RuntimeConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class RuntimeConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The environment of a run: its folder, and options for tools.
 
     `root` is the folder in which `FileRef(path=…)` is read; nothing outside of it is. A file of more than
@@ -186,7 +204,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         _require_count("runtime.fileLimitBytes", self.file_limit_bytes)
 
 
-class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ToolsConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """Which tools are on, who approves them, and their limits.
 
     `enabled` chooses among the agent's own tools, None means all. `disabled` may also name built-in ones: `recall`, and
@@ -218,7 +236,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         _require_count("tools.retry_limit", self.retry_limit, least=0)
 
 
-class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ContextConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """How the history is fitted to a budget. `budget_tokens` None takes the model's window less `output_reserve`.
 
     With `recall` the model gets a tool that brings a folded entry back, once there are such entries.
@@ -236,7 +254,7 @@ class ContextConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         require_bool("context.recall", self.recall)
 
 
-class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class LoopConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """Limits of a run, and how a failed call is tried again. None means no limit.
 
     `continue_cut` is how often a run asks the model to go on with an answer that reached its length limit. With 0 such
@@ -268,7 +286,7 @@ class LoopConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         _require_number("loop.leaseSeconds", self.lease_seconds, 0.05, 86_400)
 
 
-class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ObservabilityConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """What is told to the outside. Content (prompts, answers, arguments) stays out unless it is asked for."""
 
     log_level: Literal["debug", "info", "warning", "error", "off"] = "warning"
@@ -282,7 +300,7 @@ class ObservabilityConfig(msgspec.Struct, frozen=True, rename="camel", omit_defa
             require_bool(f"observability.{name}", getattr(self, name))
 
 
-class AgentConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class AgentConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """An agent's settings, in six groups. Those of `model` go over the own settings of the model that it names."""
 
     model: ModelConfig | None = None

@@ -1,7 +1,7 @@
 """What the commands' parsers share: options that every command has, kinds of values. Loads nothing else."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeAlias
 
 __all__ = [
@@ -76,11 +76,3 @@ def real(text: str) -> float:
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number from 0 up, got {text!r}")
     return number
-
-
-def nearest(typed: str, known: Iterable[str], otherwise: str) -> str:
-    """Return what was probably meant, as a question; without a near match, what can be said instead."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(typed, list(known), 1)
-    return f"did you mean {near[0]!r}?" if near else otherwise

@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .._jsontext import decode_json, encode_json
+from .._nearest import nearest
 from ..delta import MessageDelta
 from ..errors import InvalidValue, UnreadableData
 from ..files import LARGEST_FILE
 from ..stream import ResponseReader
 from ..target import Dialect
 from ..wire import PROVIDERS, WIRE_APIS, find_codec, find_dialect, find_provider, find_recorded_dialect
-from .arguments import nearest
 
 __all__ = ["Answer", "find_api", "read_answers"]
 

@@ -3,8 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from .._nearest import nearest
 from ..errors import DragomanError, ErrorCode, InvalidValue
-from .arguments import add_common, natural, nearest
+from .arguments import add_common, natural
 from .config import configured
 from .output import Output, wrapped, write_table
 

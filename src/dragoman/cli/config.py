@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from .._nearest import nearest
 from ..errors import InvalidValue, redact
-from .arguments import nearest
 from .folders import CONFIG_VARIABLE, config_file
 from .output import warn
 from .settings import (

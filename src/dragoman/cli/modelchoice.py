@@ -3,8 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DragomanError, ErrorCode, InvalidValue
-from .arguments import nearest
+from ..errors import DragomanError, ErrorCode
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -68,12 +67,7 @@ def _endpoint(settings: Settings, name: str) -> dict[str, str]:
 
 def _known(name: str) -> str:
     """The name, if it has the form of one and its provider is known; the error says which was meant."""
-    from ..wire import PROVIDERS
+    from ..models.names import split_name
 
-    provider, colon, model_id = name.partition(":")
-    if not colon or not provider or not model_id:
-        raise InvalidValue(f"{name!r} is no model: give provider:name, such as anthropic:claude-sonnet-4-5")
-    if provider not in PROVIDERS:
-        hint = nearest(provider, [LOCAL, *PROVIDERS], "`dragoman doctor` lists them")
-        raise InvalidValue(f"there is no provider {provider!r}: {hint}")
+    split_name(name)
     return name

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from .._fieldtypes import require_field_types
 from ..errors import InvalidValue
 from ..history import CompactionEntry
 from ..message import FinishReason, Message
@@ -52,6 +53,7 @@ class ModelCompactor(msgspec.Struct, frozen=True):
     max_tokens: int = 2_000
 
     def __post_init__(self) -> None:
+        require_field_types(self)
         if not 0 < self.kept_share < 1:
             raise InvalidValue.of("keptShare", self.kept_share, "a number between 0 and 1")
 

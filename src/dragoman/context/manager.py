@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from .._fieldtypes import require_field_types
 from .._jsontext import encode_json
 from ..errors import InvalidValue, UnreadableData
 from ..history import (
@@ -76,6 +77,7 @@ class ContextBuildInput(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if utc_time(self.now) is None:
             raise InvalidValue("now must be a time, got None")
+        require_field_types(self)
 
 
 class ContextStats(msgspec.Struct, frozen=True, kw_only=True):

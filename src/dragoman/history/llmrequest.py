@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from .._fieldtypes import require_field_types
 from ..message import ModelInvocationDescriptor
 from ..toolspec import ToolSpec
 from .contextmessages import ContextMessage
@@ -18,3 +19,6 @@ class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     strategy: str = ""
     invocation: ModelInvocationDescriptor | None = None
+
+    def __post_init__(self) -> None:
+        require_field_types(self)

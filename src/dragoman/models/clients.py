@@ -298,7 +298,8 @@ def _address(dialect: Dialect, base_url: str | None, region: str | None, project
     for name, value in parts.items():
         if f"{{{name}}}" in template:
             if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9:_-]+(?:\.[a-z0-9:_-]+)*", value):
-                raise InvalidValue.of(f"{name} of {dialect.provider}", value, f"a name, given as {name}=")
+                wanted = " or ".join((f"{name}=", *variables.get(name, ())))
+                raise InvalidValue.of(f"{name} of {dialect.provider}", value, f"a name, given as {wanted}")
             template = template.replace(f"{{{name}}}", value)
     return template.rstrip("/")
 

@@ -20,6 +20,7 @@ from ..request import ModelInfo, WireRequest
 from ..toolspec import ToolSpec
 from ..transport.protocol import NETWORK, HttpRequest, HttpResponse, Timeouts, Transport
 from .model import Model, model
+from .names import LOCAL
 
 if TYPE_CHECKING:
     from ..history import HandedOff
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCAL", "LocalChoice", "LocalModel", "LocalTransport", "open_local_model", "read_local_name"]
 
-LOCAL = "local"
 # The words after the `@`, and the provider that speaks that API of the server.
 APIS = {"chat": "llamacpp", "responses": "llamacpp-responses", "anthropic": "llamacpp-anthropic"}
 WINDOW = 8_192  # tokens of the window of a user's own file, if its model has that many

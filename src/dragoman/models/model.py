@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from .._nearest import find_nearest
 from ..catalogue import find_model_info
-from ..delta import DoneDelta, MessageDelta, ToolCallStartDelta, UsageDelta
+from ..delta import DoneDelta, ErrorDelta, MessageDelta, ToolCallStartDelta, UsageDelta
 from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments
 from ..history import HandedOff
 from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Text
@@ -24,6 +25,7 @@ from ..toolspec import OneTool, ToolChoice, ToolSpec
 from ..usage import Prices, TokenUsage
 from ..wire import PROVIDERS, find_dialect
 from .clients import ErrorMapper, ProviderClient
+from .names import LOCAL, split_name, suggest_name
 from .streams import Exchange, ModelStream
 
 if TYPE_CHECKING:
@@ -64,8 +66,8 @@ def model(
     `json` inside `<tool_call>`, or `xml` (`<function=name>`). It works with every provider of Chat Completions.
     `provider_raw` is for debugging: each delta then carries the wire event that it was made of.
     """
-    provider, model_id = _split_name(name)
-    if provider == "local":
+    provider, model_id = split_name(name)
+    if provider == LOCAL:
         from .local import open_local_model
 
         given = {"api_key": api_key, "base_url": base_url, "headers": headers, "timeouts": timeouts, **config}
@@ -102,19 +104,12 @@ def render_request(
     **config: Any,
 ) -> WireRequest:
     """Return the exact request (method, path, headers, body) that `model_name` would get, without secrets."""
-    provider, model_id = _split_name(model_name)
+    provider, model_id = split_name(model_name)
     if provider in PROVIDERS and not find_dialect(provider, model_id).base_url:
         config.setdefault("base_url", "https://your-base-url.invalid")
     config = {"region": "region", "project": "project", **config}
     rendered = model(model_name, **config)
     return rendered.render(messages, tools, system_prompt, tool_choice=tool_choice)
-
-
-def _split_name(name: str) -> tuple[str, str]:
-    provider, _, model_id = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if not provider or not model_id:
-        raise InvalidValue.of("the model's name", name, "a str such as 'provider:model'")
-    return provider, model_id
 
 
 class Model:
@@ -215,6 +210,7 @@ class Model:
             request=wire,
             invocation=invocation,
             rewrite=_rewrites(
+                f"{dialect.provider}:{config.model_id}",
                 handed.original_names,
                 info.prices,
                 None if dialect.says_cut else config.max_tokens,
@@ -372,14 +368,12 @@ def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
 
 def _unknown_setting(name: str) -> InvalidValue:
     """The error for a keyword that is no setting; the provider would get a field that it does not know."""
-    from difflib import get_close_matches
-
     given_to_model = inspect.signature(model).parameters.keys() - {"name", "config"}
     if name in given_to_model:
         return InvalidValue(f"{name} is no setting of a call: give it to model(), where the model is made")
     plain = {setting.replace("_", ""): setting for setting in (*_CONFIG_FIELDS, *given_to_model)}
-    near = get_close_matches(name.replace("_", "").lower(), plain, 1, 0.7)
-    meant = f" Did you mean {plain[near[0]]!r}?" if near else ""
+    near = find_nearest(name.replace("_", ""), plain, cutoff=0.7)
+    meant = f" Did you mean {plain[near]!r}?" if near else ""
     return InvalidValue(
         f"there is no setting {name!r}.{meant} A field that only the provider knows is given as"
         f" extensions={{{name!r}: ...}}"
@@ -402,14 +396,22 @@ def _joined_text(texts: Sequence[Text]) -> str:
 
 
 def _rewrites(
-    names: Mapping[str, str], prices: Prices | None, limit: int | None, window: int | None
+    model_name: str, names: Mapping[str, str], prices: Prices | None, limit: int | None, window: int | None
 ) -> dict[type, Callable[[Any], MessageDelta]]:
     """Return the changes of deltas before the caller gets them, by class.
 
     Tool names become the caller's own, usage gets its price, and an answer that ends at its limit of tokens, or fills
-    the context window exactly, gets that finish reason where the vendor does not say so.
+    the context window exactly, gets that finish reason where the vendor does not say so. The error for a model that
+    the provider does not know names the one that was probably meant.
     """
-    rewrites: dict[type, Callable[[Any], MessageDelta]] = {}
+
+    def suggest(delta: ErrorDelta) -> MessageDelta:
+        meant = suggest_name(model_name) if delta.error_code is ErrorCode.NOT_FOUND else None
+        if meant is None:
+            return delta
+        return msgspec.structs.replace(delta, message=f"{delta.message or 'not found'}. Did you mean {meant!r}?")
+
+    rewrites: dict[type, Callable[[Any], MessageDelta]] = {ErrorDelta: suggest}
     so_far = _NOTHING_USED
     if names:
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .._fieldtypes import require_field_types
 from .._jsontext import encode_json
 from ..delta import MessageDelta
 from ..errors import InvalidValue, ModelError
@@ -37,6 +38,9 @@ class Call(msgspec.Struct, frozen=True):
     arguments: dict[str, Any] | str = {}
     tool_call_id: str = ""
 
+    def __post_init__(self) -> None:
+        require_field_types(self)
+
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One answer of a script. With an `error` it ends in that after `breaks_after` deltas, or after all of them.
@@ -51,6 +55,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage | None = TokenUsage(input_tokens=10, output_tokens=5, total_tokens=15)
     error: ModelError | None = None
     breaks_after: int | None = None
+
+    def __post_init__(self) -> None:
+        require_field_types(self)
 
 
 class ScriptedRequest(msgspec.Struct, frozen=True, kw_only=True):

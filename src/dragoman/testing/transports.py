@@ -19,6 +19,7 @@ from zlib import crc32
 
 import msgspec
 
+from .._fieldtypes import require_field_types
 from ..errors import InvalidValue, ModelError, Secrets, UnreadableData
 from ..files import read_file
 from ..stream import EventStreamParser
@@ -47,6 +48,9 @@ class ReplayedResponse(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     headers: dict[str, str] = msgspec.field(default_factory=lambda: {"content-type": "text/event-stream"})
     failure: ModelError | None = None
+
+    def __post_init__(self) -> None:
+        require_field_types(self)
 
 
 class ReplayTransport:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._jsontext import require_json
+from .._nearest import nearest
 from ..errors import InvalidValue
 from .mismatch import NAMES, quote, shown_name
 from .subschemas import Schema, forms_of, inner_schema, looks_like, map_schemas, same_json, type_fits, types_of
@@ -109,8 +110,6 @@ class SchemaChecker:
 
     def _name_reasons(self, value: dict[str, Any], form: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[str]:
         """Names that are missing, and names that are not known."""
-        import difflib
-
         properties = form.get("properties")
         known: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = form.get("required")
@@ -126,8 +125,8 @@ class SchemaChecker:
         if form.get("additionalProperties") is False and not form.get("patternProperties"):
             for name in value:
                 if name not in known:
-                    near = difflib.get_close_matches(str(name), list(known), n=1)
-                    hint = f"did you mean {near[0]!r}? " if near else ""
+                    hint = nearest(str(name), known)
+                    hint += " " if hint else ""
                     allowed = ", ".join(list(known)[:_MOST_NAMED]) or "none"
                     yield problem_line((*path, name), f"is not known here: {hint}allowed are {allowed}")
 

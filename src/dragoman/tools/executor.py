@@ -10,6 +10,7 @@ import msgspec
 
 from .._frozen import frozen
 from .._jsontext import require_json_object
+from .._nearest import find_nearest
 from ..errors import ErrorCode, InvalidValue, RetryTool, ToolError, report_raised, type_name
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolExecutionStatus
 from ..history.widgets import describe_failure
@@ -194,11 +195,9 @@ class ToolExecutor:
         )
 
     def _unknown(self, name: str) -> str:
-        import difflib
-
         names = self._registry.names
-        near = difflib.get_close_matches(name[:128], names, n=3)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        near = find_nearest(name, names)
+        hint = f" Did you mean {near!r}?" if near else ""
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return f"There is no tool {quote(name)}.{hint} There are: {', '.join(names[:_MOST_NAMED]) or 'none'}{more}."
 

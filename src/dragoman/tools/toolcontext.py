@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from .._fieldtypes import require_field_types
+
 if TYPE_CHECKING:
     import typing_extensions
 
@@ -32,3 +34,6 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT_co], frozen=True, kw_only=Tru
     root: str | None = None
     options: dict[str, Any] = {}
     retries_left: int = 0
+
+    def __post_init__(self) -> None:
+        require_field_types(self)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import force_setattr
 
+from .._fieldtypes import require_field_types
 from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra, ModelError, forget_arguments
 from .protocol import HttpRequest, is_header_value, require_headers, require_key
 
@@ -94,6 +95,9 @@ class AwsKeys(msgspec.Struct, frozen=True):
     access_key: str
     secret_key: str
     session_token: str | None = None
+
+    def __post_init__(self) -> None:
+        require_field_types(self)
 
     def __repr__(self) -> str:
         return "<AwsKeys>"

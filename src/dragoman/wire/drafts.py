@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from .._fieldtypes import require_field_types
 from ..errors import ErrorCode
 from ..message import Message, MessageMeta, Part, Role, ToolResult, UnknownPart
 from .reading import Node, Notes, reading
@@ -26,6 +27,9 @@ class Imported(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
     warnings: tuple[str, ...] = ()
     session_id: str | None = None
+
+    def __post_init__(self) -> None:
+        require_field_types(self)
 
 
 class Draft:

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..._nearest import nearest
 from ...context import MARKER, count_message, find_counter
 from ...errors import DragomanError, ErrorCode, InvalidValue
 from ...history import OpenCall
 from ...message import Role
 from ...usage import TokenUsage
-from ..arguments import nearest
 from ..entrytext import local_time, part_text, title_of
 from ..output import NARROW, one_line, wrapped, write_table
 from ..stores import each_session, find_session
