@@ -1,6 +1,7 @@
 """The small parts that a run is made of: its last message, its limits, what it is told of its session."""
 
 import asyncio
+import dataclasses
 import hashlib
 import warnings
 from pathlib import Path
@@ -15,6 +16,7 @@ from dragoman import (
     ErrorCode,
     FileRef,
     Image,
+    InvalidValue,
     LoopConfig,
     MemoryStore,
     Message,
@@ -32,6 +34,8 @@ from dragoman.agent.contexts import Contexts
 from dragoman.agent.events import EventLog
 from dragoman.agent.hooks import HookChain
 from dragoman.agent.media import MediaReader
+from dragoman.agent.output import OutputReader
+from dragoman.agent.tooling import recall_tool, widget_tool
 from dragoman.history import (
     HistoryEntry,
     HistoryToolCallResult,
@@ -301,3 +305,76 @@ def test_a_file_of_a_result_is_recorded_by_its_path_and_digest_and_not_by_its_by
     refused = reader.admit_result(lost, call)
     assert (refused.error_code, refused.elapsed_seconds) == (ErrorCode.TOOL_FAILED, 2.0)
     assert "f failed: the file 'b.txt'" in refused.text()
+
+
+# ---------------------------------------------------------------- outputs, tools of the agent itself, endings
+
+
+@dataclasses.dataclass
+class Node:
+    name: str
+    children: "list[Node]"
+
+
+def answer(text: str) -> Message:
+    return Message.assistant(text)
+
+
+@pytest.mark.parametrize("text", ['{"value": 5, "more": 1}', '{"more": 5}', "{}", "5", '["value"]', '"value"'])
+def test_a_value_that_does_not_stand_alone_in_its_field_is_refused(text: str) -> None:
+    reader = OutputReader(int)
+    assert reader.read(answer('{"value": 5}')) == 5
+    with pytest.raises(InvalidValue, match='with the one field "value"'):
+        reader.read(answer(text))
+
+
+def test_the_definitions_of_a_wrapped_type_stand_at_the_top() -> None:
+    schema = OutputReader(list[Node])._wrapped_schema()
+    assert set(schema) == {"type", "properties", "required", "additionalProperties", "$defs"}
+    assert set(schema["$defs"]) == {"Node"}
+    assert "$defs" not in schema["properties"]["value"]
+    nested = '{"value": [{"name": "a", "children": [{"name": "b", "children": []}]}]}'
+    assert OutputReader(list[Node]).read(answer(nested)) == [Node("a", [Node("b", [])])]
+
+
+def test_recall_may_run_again_and_widgets_run_one_at_a_time() -> None:
+    async def use() -> None:
+        session = await start_session(MemoryStore())
+        assert recall_tool(session, result_limit_bytes=1_000).idempotent
+        (spec, *_) = session.state.enumerate_widget_tools()
+        widget = widget_tool(session, spec)
+        assert (widget.concurrency, widget.idempotent) == ("widgets", False)
+
+    run(use())
+
+
+def test_a_run_that_was_stopped_by_its_time_says_which_limit_that_was() -> None:
+    async def use() -> None:
+        config = AgentConfig(loop=LoopConfig(max_seconds=0.05))
+        result = await Agent(ScriptedModel("One.", between=Gate(1)), config=config).run("go")  # never opened
+        assert result.error is not None
+        assert result.error.code is ErrorCode.LIMIT_REACHED
+        assert result.error.message in ("a run may take 0.05 seconds", "the time of the run is over")
+
+    run(use())
+
+
+def test_all_events_of_a_run_with_one_answer_belong_to_its_first_model_call() -> None:
+    async def use() -> None:
+        events = await read(Agent(ScriptedModel("One.")).stream("go"))
+        assert {event.call_index for event in events} == {0}
+
+    run(use())
+
+
+def test_a_context_that_fits_needs_no_update_unless_it_was_refused_as_too_long() -> None:
+    async def use() -> None:
+        agent, model = Agent(ScriptedModel(*["Yes. " * 200] * 6)), ScriptedModel()
+        for number in range(6):
+            await agent.run(f"{number}: {'word ' * 200}")
+        assert agent.session is not None
+        entries, contexts = agent.session.entries, Contexts(AgentConfig())
+        assert not (await contexts.update(model, entries, ())).entries
+        assert (await contexts.update(model, entries, (), overflow=True)).entries
+
+    run(use())
