@@ -268,3 +268,37 @@ def test_a_fork_finds_that_its_parent_started_a_call_however_much_was_said_befor
             assert finished.result.error_code is ErrorCode.TOOL_INTERRUPTED
 
     run(use())
+
+
+def test_an_append_waits_for_one_that_is_under_way_though_its_caller_was_cancelled() -> None:
+    class Gated(MemoryStore):
+        """Keeps the first append only when it is told so."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+        async def append(
+            self, session_id: str, entries: Sequence[HistoryEntry], expected_serial: int, *, lease: Lease | None = None
+        ) -> Head:
+            if not self.reached.is_set():
+                self.reached.set()
+                await self.opened.wait()
+            return await super().append(session_id, entries, expected_serial, lease=lease)
+
+    async def use() -> None:
+        store = Gated()
+        session = await start_session(store, "s")
+        first = asyncio.ensure_future(session.append_model_input("one"))
+        await store.reached.wait()
+        first.cancel()
+        await asyncio.wait((first,))
+        second = asyncio.ensure_future(session.append_model_input("two"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        store.opened.set()
+        await second
+        assert [message.text for message in session.messages] == ["one", "two"]
+        assert await store.load("s") == tuple(session.entries)
+
+    run(use())
