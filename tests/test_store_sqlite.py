@@ -131,7 +131,8 @@ def test_a_store_is_not_carried_into_a_forked_process(asked: str, tmp_path: Path
             asyncio.run(getattr(store, asked)("a", *given))
         except InvalidValue:
             os._exit(7)
-        os._exit(1)
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     asyncio.run(store.close())
 
