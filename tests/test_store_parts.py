@@ -22,6 +22,8 @@ from dragoman.store.lazy import LazyEntries
 from dragoman.store.listing import ListQuery
 from dragoman.store.protocol import START
 from dragoman.store.snapshots import name_snapshot, take_snapshot
+from dragoman.store.sql_rows import _listed
+from dragoman.store.sqlite_database import SQLiteDatabase
 from dragoman.store.sqlite_files import is_open_here
 from dragoman.store.sqlite_schema import _with_log, connect, store_error
 from dragoman.testing.stores import sample_entries
@@ -368,6 +370,27 @@ def test_one_unreadable_row_does_not_take_its_neighbour_off_a_small_page(tmp_pat
     with_flipped_byte(path, path.read_bytes().index(b"the-other2") + 4, 0x80)
     page = with_store(path, lambda store: store.list(limit=1))
     assert ([info.session_id for info in page.sessions], len(page.damaged)) == (["the-first"], 1)
+
+
+class Torn(SQLiteDatabase):
+    """A database in which no query can read all that is known of the session `bad`."""
+
+    def execute(self, statement: str, *given: Any) -> sqlite3.Cursor:
+        if "FROM sessions" in statement and "metadata" in statement:
+            for row in super().execute(statement, *given):
+                if row[1] == "bad":
+                    raise sqlite3.DatabaseError("database disk image is malformed")
+        return super().execute(statement, *given)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_a_page_names_the_session_that_the_database_cannot_read_and_no_other(limit: int, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    stored(path, "old", "bad", "new", count=1)
+    with closing(sqlite3.connect(path, isolation_level=None, factory=Torn)) as database:
+        listed = list(_listed(database, listing(limit=limit)))
+    assert [each if isinstance(each, str) else each.session_id for _, each in listed] == ["new", "bad", "old"]
+    assert [each for _, each in listed if isinstance(each, str)] == ["bad"]
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,8 @@ class Failed(Done, frozen=True):
     """
 
     error: RunError
-    partial: Message | None = None
-    others_left: int = 0
+    partial: Message | None
+    others_left: int
     is_adapted: bool = False
 
 
