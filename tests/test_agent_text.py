@@ -117,6 +117,21 @@ def test_closing_the_text_aborts_the_run_before_the_next_line() -> None:
     run(close_early())
 
 
+def test_after_a_loop_that_was_left_the_next_run_waits_for_the_end_of_the_first() -> None:
+    async def leave() -> str:
+        agent = Agent(ScriptedModel(ANSWER, "Again.", between=Gate(3)))
+        async for _piece in agent.stream("x").text():
+            break
+        model = ScriptedModel("Again.")
+        with agent.override(model=model):
+            again = await agent.run("y")
+        assert sum(entry.kind == "run_finished" for entry in kept(agent).entries) == 2
+        require_sound(kept(agent))
+        return again.unwrap()
+
+    assert run(leave()) == "Again."
+
+
 def test_a_reader_that_is_cancelled_aborts_the_run() -> None:
     async def cancel() -> None:
         gate = Gate(3)

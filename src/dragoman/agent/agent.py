@@ -81,6 +81,8 @@ else:  # only checkers need the default; typing has it from Python 3.13 on
 
 __all__ = ["Agent"]
 
+LEAVE_SECONDS = 10.0  # for a run to end whose text is not read any more
+
 _D = TypeVar("_D")
 _O = TypeVar("_O")
 
@@ -259,8 +261,8 @@ class Agent(Generic[RuntimeT, OutputT]):
     ) -> SyncRun[OutputT]:
         """Do the same for a caller that does not await, with or without a running event loop, as in Jupyter.
 
-        The run has a thread and an event loop of its own. While the caller waits, an event loop of the caller stands
-        still: tools that need that loop wait too.
+        The run has a thread and an event loop of its own. Tools that belong to another event loop fail in it, such as
+        those of an MCP server that was opened there. While the caller waits, its own event loop stands still.
         """
 
         def start() -> AgentRun[OutputT]:
@@ -397,6 +399,8 @@ class Agent(Generic[RuntimeT, OutputT]):
         run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
         if self._run is not None and self._run.is_done:
             self._run._note_end()  # its event loop may have been closed before it could say so
+        elif self._run is not None and self._run.is_left:
+            wait_seconds = max(wait_seconds, LEAVE_SECONDS)
         if self._turn.take():
             self._run, run._turn = run, self._turn
         elif wait_seconds <= 0:

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -48,6 +49,8 @@ class AgentRun(Generic[OutputT]):
         self._strategy = strategy
         self._is_aborted = False
         self._is_waiting = False  # for another run to end
+        self.is_left = False  # the reader of its text is gone, and it ends soon
+        self._reader: weakref.ref[object] | None = None
         self._runner: Runner | None = None
         self._loop = asyncio.get_running_loop()
         self._begun = Signal()  # set when it has the session, and when it has ended
@@ -104,7 +107,8 @@ class AgentRun(Generic[OutputT]):
         """Yield the text of the answers as it comes; at the end, raise RunFailed if the run did not complete.
 
         An empty line separates the text before tool calls, or before another attempt, from the text after them.
-        Closing the iterator aborts the run. A loop that is left early closes it soon, `contextlib.aclosing` at once.
+        Closing the iterator, or leaving its loop early, aborts the run: the agent's next run waits for its end. With
+        `contextlib.aclosing` the run has ended before the next line.
         """
         return self._follow(TextFollower())
 
@@ -117,7 +121,16 @@ class AgentRun(Generic[OutputT]):
         return self._follow(OutputFollower(self._agent._output))
 
     def _follow(self, follower: Follower[_Got]) -> AsyncGenerator[_Got, None]:
-        return self._followed(self.events(), follower)  # events() raises here what is wrong with the caller's loop
+        followed = self._followed(self.events(), follower)  # events() raises here what is wrong with the caller's loop
+        self._reader = weakref.ref(followed, self._leave)
+        return followed
+
+    def _leave(self, _reader: object) -> None:
+        """Abort the run, whose reader is gone. asyncio closes the iterator too, but after the reader's next lines."""
+        if not self.is_done:
+            self._is_aborted = self.is_left = True
+            with suppress(RuntimeError):  # its event loop is closed
+                self._loop.call_soon_threadsafe(self._stop)
 
     async def _followed(self, events: AsyncIterator[RunEvent], follower: Follower[_Got]) -> AsyncGenerator[_Got, None]:
         try:
