@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import hashlib
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,13 @@ from dragoman import (
     tool,
 )
 from dragoman.agent import Hooks
-from dragoman.agent.answers import CONTINUES_KEY, last_message
+from dragoman.agent.answers import last_message
 from dragoman.agent.budget import Budget
 from dragoman.agent.contexts import Contexts
-from dragoman.agent.events import EventLog
+from dragoman.agent.eventform import event_to_json
+from dragoman.agent.events import ApprovalAskedEvent, EventLog, FinishedEvent, ToolStartedEvent
 from dragoman.agent.hooks import HookChain
-from dragoman.agent.media import MediaReader
+from dragoman.agent.media import MediaReader, _key
 from dragoman.agent.output import OutputReader
 from dragoman.agent.tooling import recall_tool, widget_tool
 from dragoman.history import (
@@ -44,6 +46,7 @@ from dragoman.history import (
     ModelOutputEntry,
     RunStartedEntry,
 )
+from dragoman.message import MessageMeta
 from dragoman.request import AgentConfig
 from dragoman.testing import ScriptedModel
 from dragoman.usage import TokenUsage
@@ -58,7 +61,7 @@ def said(text: str, *parts: Any) -> ModelOutputEntry:
 
 
 def goes_on() -> ModelInputEntry:
-    return ModelInputEntry.of("Go on.", metadata={CONTINUES_KEY: True})
+    return ModelInputEntry.of("Go on.", metadata={"continues": True})  # as stores keep it
 
 
 def texts(*entries: HistoryEntry, run_id: str = "r") -> str | None:
@@ -354,7 +357,7 @@ def test_a_run_that_was_stopped_by_its_time_says_which_limit_that_was() -> None:
         result = await Agent(ScriptedModel("One.", between=Gate(1)), config=config).run("go")  # never opened
         assert result.error is not None
         assert result.error.code is ErrorCode.LIMIT_REACHED
-        assert result.error.message in ("a run may take 0.05 seconds", "the time of the run is over")
+        assert result.error.message == "a run may take 0.05 seconds"
 
     run(use())
 
@@ -378,3 +381,43 @@ def test_a_context_that_fits_needs_no_update_unless_it_was_refused_as_too_long()
         assert (await contexts.update(model, entries, (), overflow=True)).entries
 
     run(use())
+
+
+def test_a_run_that_ended_well_and_a_call_that_was_repaired_have_their_form() -> None:
+    ended = json.loads(event_to_json(FinishedEvent("r", 0, 1, AgentStatus.COMPLETED)))
+    assert ended["payload"] == {"status": "completed"}
+    call = ToolCall("c", "f", {"a": 1}, parse_warning="a comma was missing")
+    started = json.loads(event_to_json(ToolStartedEvent("r", 0, 1, call)))
+    assert started["payload"]["call"]["parseWarning"] == "a comma was missing"
+    broken = ToolCall("c", "f", None, raw_args_text="{", parse_error="it ends too soon")
+    asked = json.loads(event_to_json(ApprovalAskedEvent("r", 0, 1, broken)))
+    assert asked["payload"]["call"] == {
+        "toolName": "f",
+        "toolCallId": "c",
+        "rawArguments": "{",
+        "parseError": "it ends too soon",
+    }
+
+
+def test_a_model_that_refused_what_only_its_maker_reads_gets_messages_that_no_model_made() -> None:
+    async def use() -> None:
+        model, reader = ScriptedModel(), MediaReader(RuntimeConfig())
+        made = msgspec.structs.replace(says("one"), meta=MessageMeta(invocation=model.invocation))
+        given = (Message.user("hi"), made)
+        sent, unshown = await reader.fit(given, model)
+        assert sent is given
+        assert unshown == []
+        assert reader.give_up("opaque", model)
+        (first, second), _ = await reader.fit(given, model)
+        assert first is given[0]
+        assert second.meta is not None
+        assert second.meta.invocation is None
+        assert not reader.give_up("opaque", model), "it cannot be left out twice"
+
+    run(use())
+
+
+def test_a_medium_is_known_by_its_bytes_or_else_by_its_address() -> None:
+    assert _key(FileRef(file_id="f1", mime_type="text/plain")) == "f1"
+    assert _key(Image("image/png", url="https://a.test/b.png")) == "https://a.test/b.png"
+    assert _key(Image("image/png", b"x")) == hashlib.sha256(b"x").hexdigest()

@@ -215,7 +215,7 @@ def test_what_reads_a_file_cannot_change_it(tmp_path: Path) -> None:
         async with SQLiteStore(tmp_path / "s.db") as store:
             await store.create("s")
             with pytest.raises(StoreError):
-                await store._read(lambda database: database.execute("DELETE FROM sessions"))
+                await store._read(lambda database: database.execute("CREATE TABLE extra (name)"))
             assert (await store.info("s")).session_id == "s"
 
     run(use())

@@ -13,8 +13,19 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import SpanKind
 
-from dragoman import AgentConfig, ErrorCode, InvalidValue, ModelConfig, ModelError, TokenUsage, model
+from dragoman import (
+    AgentConfig,
+    ErrorCode,
+    InvalidValue,
+    ModelConfig,
+    ModelError,
+    ObservabilityConfig,
+    TokenUsage,
+    model,
+)
 from dragoman.agent import Agent, Hooks, TelemetryHooks
+from dragoman.agent.logs import LogHooks
+from dragoman.agent.observing import observers
 from dragoman.router import ProviderRouter
 from dragoman.telemetry import Telemetry, conventions
 from dragoman.testing import ReplayedResponse, ReplayTransport
@@ -164,6 +175,27 @@ def test_nothing_is_current_after_a_run() -> None:
 
     run(main())
     assert receiver.tree() == ["invoke_agent", ["chat actor"], "invoke_agent"]
+
+
+def test_a_model_call_is_not_current_after_its_end() -> None:
+    names: list[str] = []
+
+    class Looks(Hooks):
+        async def before_model(self, call: Any) -> None:
+            names.append(_name(trace.get_current_span()))
+
+        async def after_model(self, call: Any, assembly: Any) -> None:
+            names.append(_name(trace.get_current_span()))
+
+    receiver = Receiver()
+    run(receiver.agent("Hi.", hooks=[Looks()]).run("go"))
+    inside, after = names
+    assert inside.startswith("chat ")
+    assert after.startswith("invoke_agent")
+
+
+def _name(span: trace.Span) -> str:
+    return span.name if isinstance(span, ReadableSpan) else ""
 
 
 # ---------------------------------------------------------------- attributes
@@ -417,6 +449,20 @@ def test_traces_and_metrics_are_turned_on_apart(traces: bool, metrics: bool) -> 
     receiver = Receiver(traces=traces, metrics=metrics)
     say_everything(receiver)
     assert (len(receiver.spans) > 0, len(receiver.points("gen_ai.client.token.usage")) > 0) == (traces, metrics)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds"),
+    [
+        ({"log_level": "off"}, []),
+        ({"log_level": "info"}, [LogHooks]),
+        ({"log_level": "off", "traces": True}, [TelemetryHooks]),
+        ({"log_level": "off", "metrics": True}, [TelemetryHooks]),
+        ({"log_level": "info", "traces": True, "metrics": True}, [LogHooks, TelemetryHooks]),
+    ],
+)
+def test_the_settings_turn_on_what_they_name_and_nothing_else(settings: dict[str, Any], kinds: list[type]) -> None:
+    assert [type(each) for each in observers(ObservabilityConfig(**settings))] == kinds
 
 
 def test_only_settings_are_settings() -> None:
