@@ -44,8 +44,10 @@ def home(server: Parrot, tmp_path: Path) -> Path:
 def run(home: Path) -> Run:
     """Run `dragoman chat` in that home, without a terminal."""
 
-    def started(*arguments: str, stdin: str | None = "", **variables: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-W", "error", "-m", "dragoman", "chat", *arguments]
+    def started(
+        *arguments: str, stdin: str | None = "", name: str = "chat", **variables: str
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-W", "error", "-m", "dragoman", name, *arguments]
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         return subprocess.run(
             command,
@@ -78,6 +80,21 @@ def test_a_pipe_is_the_prompt(run: Run, server: Parrot) -> None:
 def test_what_is_piped_goes_along_with_a_prompt(run: Run, server: Parrot) -> None:
     run("-p", "Sum this up:", stdin="a long text\n")
     assert server.requests[-1]["messages"][-1]["content"] == "Sum this up:\n\na long text"
+
+
+def test_ask_answers_its_words_and_a_pipe(run: Run, server: Parrot) -> None:
+    done = run("how", "are you?", stdin=None, name="ask")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "You said: how are you?\n", "")
+    assert run(name="ask", stdin="from a pipe\n").stdout == "You said: from a pipe\n"
+    run("Sum this up:", name="ask", stdin="a long text\n")
+    assert server.requests[-1]["messages"][-1]["content"] == "Sum this up:\n\na long text"
+
+
+def test_ask_without_a_question_says_how_to_ask(run: Run, server: Parrot) -> None:
+    done = run(name="ask", stdin="")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == 'dragoman: what is the question? Give it: dragoman ask "…", or pipe it in\n'
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("stdin", ["", " \n", None], ids=["empty", "blank", "no device"])

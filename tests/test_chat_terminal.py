@@ -259,6 +259,8 @@ def test_a_session_goes_on_in_a_new_process(chat: Open, server: Parrot) -> None:
         assert screen.end() == 0
     with chat("-c") as screen:
         screen.expect("going on with trip")
+        screen.expect("> remember the boat")
+        screen.expect("< You said: remember the boat")
         screen.say("which boat?")
         screen.expect("You said: which boat?")
     assert sent(server)[0] == ("user", "remember the boat")

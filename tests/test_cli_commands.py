@@ -444,3 +444,12 @@ def test_a_model_is_served_until_it_is_interrupted(user: User) -> None:
     assert process.stdout.read().endswith("ended\n")
     process.stdout.close()
     assert process.wait() == 0
+
+
+def test_dragoman_alone_shows_first_steps_at_a_terminal(
+    user: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert user.run().status == 2
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert main([]) == 0
+    assert 'dragoman ask "What is the capital of France?"' in capsys.readouterr().out

@@ -285,3 +285,13 @@ def test_times_do_not_matter_for_what_is_rendered(user: User) -> None:
     file = user.write("c.json", WEATHER)
     one, other = (user.run("render", "--file", file, "--model", "groq:a", "--json").json for _ in range(2))
     assert one == other
+
+
+def test_a_session_is_rendered_for_its_own_model(user: User) -> None:
+    from tests.interop_cases import SAMPLES
+
+    user.write_config('model = "openai:gpt-5"\n')
+    assert user.run("sessions", "import", str(SAMPLES / "claude_code.jsonl")).status == 0
+    assert user.run("render", "@", "--json").json[0]["model"] == "anthropic:claude-sonnet-4-5"
+    user.imported()
+    assert user.run("render", "@", "--json").json[0]["model"] == "openai:gpt-5"

@@ -287,6 +287,17 @@ def test_on_a_terminal_the_answer_counts(user: User, answer: str, is_left: bool)
     assert (process.returncode, bool(user.run("sessions", "list", "--json").json)) == (int(is_left), is_left)
 
 
+def test_forks_of_chats_are_told_apart_and_found_by_the_ends_of_their_ids(user: User) -> None:
+    keep(user)
+    first, second = "chat-20260102-030405-aaaa", "chat-20260102-030406-bbbb"
+    user.imported(WEATHER, "--id", first)
+    assert user.run("sessions", "fork", "aaaa", "--id", second).out == f"{second}\n"
+    assert "(from …405-aaaa at 5)" in user.run("sessions", "list").out
+    assert user.run("sessions", "show", "…406-bbbb").out.startswith(f"session {second}")
+    user.imported(WEATHER, "--id", "other-aaaa")
+    require_words(user.run("sessions", "show", "aaaa"), f"several sessions end with 'aaaa': {first}, other-aaaa")
+
+
 # ---------------------------------------------------------------- export and import
 
 

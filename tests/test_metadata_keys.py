@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dragoman import AgentConfig, FinishReason, LoopConfig
 from dragoman.agent import Agent
-from dragoman.cli.chat.talk import MODEL_KEY
+from dragoman.cli.modelchoice import MODEL_KEY
 from dragoman.history import AgentState, HistoryEntry
 from dragoman.interop import append_imported, import_agent_log
 from dragoman.store import SQLiteStore

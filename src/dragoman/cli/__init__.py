@@ -29,6 +29,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "ask": Command("ask one question and print the answer; a pipe's text goes along", "asking"),
     "chat": Command("talk to a model, or get one answer for a script", "chat.main"),
     "sessions": Command("list, show, fork, verify, export, import and erase sessions", "sessions"),
     "render": Command("print the exact request that a model would get, or compare those of several", "rendering"),
@@ -42,6 +43,18 @@ COMMANDS: dict[str, Command] = {
 }
 
 
+# What `dragoman` alone prints at a terminal.
+FIRST_STEPS = """\
+One conversation record that any model can carry on. To begin:
+
+  dragoman ask "What is the capital of France?"    one answer; without a key, from a small model on this machine
+  dragoman chat                                    talk to a model
+  dragoman sessions import ~/.claude/projects      take over what was said elsewhere
+  dragoman doctor                                  which keys, extras and stores are there
+  dragoman --help                                  all commands
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, or 1 with one or two lines on standard error.
 
@@ -49,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     _make_forgiving()
+    if not given and sys.stdout.isatty():
+        sys.stdout.write(FIRST_STEPS)
+        return 0
     is_debugging = "--debug" in given
     try:
         chosen = _parser(given).parse_args(given)

@@ -20,7 +20,7 @@ __all__ = [
 Run: TypeAlias = Callable[[argparse.Namespace], int | None]
 Tasks: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-SESSION_HELP = "an id, the beginning of one, or @ for the session that was used last"
+SESSION_HELP = "an id, its beginning or its end, or @ for the session that was used last"
 STORE_HELP = "a SQLite file, or postgresql://… (better in DRAGOMAN_STORE: others can read a command line)"
 
 

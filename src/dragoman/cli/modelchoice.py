@@ -7,11 +7,15 @@ from ..errors import DragomanError, ErrorCode
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..history import HistoryEntry
     from ..models import Model
 
-__all__ = ["LOCAL", "open_model", "unsent_model"]
+__all__ = ["LOCAL", "MODEL_KEY", "open_model", "own_model", "unsent_model"]
 
 LOCAL = "local"
+MODEL_KEY = "chat_model"  # in the metadata of what was said in a chat: the model that was asked
 # Placeholder in a rendered request for what only a sent request has.
 HIDDEN = "(not shown)"
 
@@ -54,6 +58,21 @@ def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
     known = settings.providers.get(provider)
     headers = dict.fromkeys(known.headers, HIDDEN) if known is not None else {}
     return model(name, headers=headers, **{**endpoint, **config})
+
+
+def own_model(entries: "Sequence[HistoryEntry]") -> str | None:
+    """Return the model of a session: the one that was asked last in a chat, else the one that answered last."""
+    from ..history import ModelInputEntry, ModelOutputEntry
+    from ..wire import PROVIDERS
+
+    for entry in reversed(entries):
+        if isinstance(entry, ModelInputEntry) and isinstance(entry.metadata.get(MODEL_KEY), str):
+            return str(entry.metadata[MODEL_KEY])
+    for entry in reversed(entries):
+        meta = entry.message.meta if isinstance(entry, ModelOutputEntry) else None
+        if meta is not None and meta.invocation is not None and meta.invocation.provider in PROVIDERS:
+            return f"{meta.invocation.provider}:{meta.invocation.model}"
+    return None
 
 
 def _endpoint(settings: Settings, name: str) -> dict[str, str]:

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="models",
         metavar="PROVIDER:NAME",
-        help="a model; give it again for a comparison (the one in the settings)",
+        help="a model; give it again for a comparison (the session's own, else the one in the settings)",
     )
     parser.add_argument("-p", "--prompt", help="what is said next, before the request")
     parser.add_argument("--tools", metavar="FILE", help="a JSON list of tools: name, description, parameterSchema")
@@ -68,13 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def render(chosen: argparse.Namespace) -> None:
     """Print the requests, or how they differ."""
+    from .modelchoice import own_model
+
     settings = configured(chosen)
-    names = chosen.models or ([settings.model] if settings.model else [])
-    if not names:
-        raise InvalidValue("for which model? Give --model provider:name, or set one in the settings")
     if (chosen.session is None) == (chosen.file is None):
         raise InvalidValue("give a session, or a file of messages with --file")
     state = _state_of_session(settings, chosen.session) if chosen.file is None else _state_of_file(chosen.file)
+    own = own_model(state.entries) or settings.model
+    names = chosen.models or ([own] if own else [])
+    if not names:
+        raise InvalidValue("for which model? Give --model provider:name, or set one in the settings")
     if chosen.prompt:
         state.append_model_input(chosen.prompt)
     tools = _read_tools(chosen.tools)
@@ -128,9 +131,9 @@ def _state_of_session(settings: "Settings", typed: str) -> "AgentState":
 
 
 def _state_of_file(name: str) -> "AgentState":
-    from .conversations import read_conversations, read_source
+    from .conversations import read_path
 
-    conversations = read_conversations(read_source(name))
+    conversations = read_path(name)
     if len(conversations) != 1:
         raise InvalidValue(f"there are {len(conversations)} conversations in {name}: import them, then name one")
     for warning in conversations[0].warnings:

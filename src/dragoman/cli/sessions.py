@@ -125,13 +125,18 @@ def _write_list(output: Output, found: list[dict[str, Any]]) -> None:
             rows.append((each["id"], "", "", "(damaged: dragoman sessions verify says how)"))
             continue
         parent = each.get("forkedFrom")
-        fork = f"(from {parent['id'][:8]} at {parent['serial']}) " if parent else ""
+        fork = f"(from {_told_apart(parent['id'])} at {parent['serial']}) " if parent else ""
         when = local_time(datetime.fromisoformat(each["updatedAt"]), seconds=False)
         rows.append((short[each["id"]], when, str(each["entries"]), f"{fork}{each['title']}"))
     if output.is_narrow:
         write_table(output, ("SESSION", "USED", "BEGINS WITH"), [(row[0], row[1][:10], row[3]) for row in rows])
     else:
         write_table(output, ("SESSION", "USED", "ENTRIES", "BEGINS WITH"), rows, right=frozenset({2}))
+
+
+def _told_apart(session_id: str) -> str:
+    """Return an id in little room. Ids of chats begin with the day: only their ends differ."""
+    return session_id if len(session_id) <= 12 else f"…{session_id[-8:]}"
 
 
 def show_session(chosen: argparse.Namespace) -> None:

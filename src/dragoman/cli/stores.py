@@ -75,9 +75,9 @@ async def each_session(store: "SessionStore", *, forks_of: str | None = None) ->
 
 
 async def find_session(store: "SessionStore", typed: str) -> str:
-    """Return the one session that is meant: its id, the beginning of it if no other begins so, or `@`.
+    """Return the one session that is meant: its id, the beginning or the end of it if no other has that, or `@`.
 
-    A damaged session is found too. Raises StoreError (`not_found`), or InvalidValue where several begin so.
+    A damaged session is found too. Raises StoreError (`not_found`), or InvalidValue where several are meant.
     """
     if typed == LATEST:
         return (await find_latest(store)).session_id
@@ -93,10 +93,14 @@ async def find_session(store: "SessionStore", typed: str) -> str:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         missing = error
-    found = sorted({each async for each in _ids(store) if each.startswith(typed)})
+    known = sorted({each async for each in _ids(store)})
+    end = typed.removeprefix("…")
+    found, where = [each for each in known if each.startswith(typed)], "begin"
+    if not found and end:
+        found, where = [each for each in known if each.endswith(end)], "end"
     if len(found) > 1:
         listed = ", ".join(found[:5]) + (" and more" if len(found) > 5 else "")
-        raise InvalidValue(f"several sessions begin with {typed!r}: {listed}")
+        raise InvalidValue(f"several sessions {where} with {typed!r}: {listed}")
     if found:
         return found[0]
     if isinstance(missing, InvalidValue) or await store.tombstone(typed) is not None:

@@ -9,10 +9,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidValue, StoreError
-from ..arguments import add_common, add_model, add_store, natural, real
+from ..arguments import add_common
 from ..config import configured
-from ..output import Output, wants_color, warn
+from ..output import Output, one_line, wants_color, warn
 from ..settings import Settings
+from .options import APPROVALS, add_talk_options
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -23,43 +24,21 @@ if TYPE_CHECKING:
     from .loop import Chat
     from .talk import Talk
 
-__all__ = ["FIRST_QUESTION", "add_arguments"]
+__all__ = ["FIRST_QUESTION", "add_arguments", "chat", "read_piped"]
 
 # What is asked if the user asks nothing: standard input is at its end. The README promises an answer to it.
 FIRST_QUESTION = "What is the capital of France?"
 
 LARGEST_INPUT = 16 * 1024 * 1024
+LAST_WORDS = 200  # characters of what was said last, when a session goes on
 HISTORY_FILE = "chat_history"
-EFFORTS = ("off", "minimal", "low", "medium", "high", "max")
-APPROVALS = {"as-declared": "as_declared", "always": "always", "never": "never"}
-ALL_TOOLS = ""  # --tools without a folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give the command its arguments."""
     add_common(parser, chat)
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="print one answer and end; a pipe's text goes along")
-    parser.add_argument("-c", "--continue", dest="goes_on", action="store_true", help="go on with the last session")
-    parser.add_argument("-s", "--session", metavar="ID", help="go on with this session, or begin it; @ as -c")
-    parser.add_argument(
-        "--json", action="store_true", help="print the events of the run as JSON Lines; with -p or a pipe"
-    )
-    add_model(parser)
-    add_store(parser)
-    parser.add_argument("--system", metavar="TEXT", help="the system instruction")
-    parser.add_argument("--think", choices=EFFORTS, help="how much the model thinks first, if it can")
-    parser.add_argument("--temperature", type=real, metavar="NUMBER", help="how much chance there is")
-    parser.add_argument("--max-tokens", type=natural, metavar="COUNT", help="how long an answer may get")
-    folder = "a calculator, the time, and reading the files of this folder (without one, not that)"
-    parser.add_argument("--tools", nargs="?", const=ALL_TOOLS, metavar="FOLDER", help=f"let the model use {folder}")
-    server = "an MCP server: its name in the settings, its URL, or the command that starts it; may be repeated"
-    parser.add_argument("--mcp", action="append", metavar="SERVER", help=server)
-    parser.add_argument("--no-mcp", action="store_true", help="start none of the settings' MCP servers")
-    parser.add_argument(
-        "--approve", choices=APPROVALS, default="as-declared", help="which calls to ask about (%(default)s)"
-    )
-    waiting = "with -p or a pipe: wait so long for another process that runs the session (%(default)s)"
-    parser.add_argument("--wait", type=real, default=0.0, metavar="SECONDS", help=waiting)
+    add_talk_options(parser)
     parser.add_argument("--plain", action="store_true", help="draw nothing: plain lines, as on a dumb terminal")
 
 
@@ -84,11 +63,11 @@ def read_prompt(given: str | None) -> str | None:
     None at a terminal without the option: there a person types.
     """
     if given is not None:
-        piped = _piped() if _is_pipe() else ""
+        piped = read_piped() if _is_pipe() else ""
         return f"{given}\n\n{piped}".strip() if piped.strip() else _required(given)
     if sys.stdin is not None and sys.stdin.isatty():
         return None
-    piped = _piped()
+    piped = read_piped()
     if piped.strip():
         return piped.strip()
     sys.stderr.write(f"> {FIRST_QUESTION}\n")
@@ -112,7 +91,8 @@ def _is_pipe() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-def _piped() -> str:
+def read_piped() -> str:
+    """Return what is piped in; raise InvalidValue where that is too long."""
     if sys.stdin is None:
         return ""
     data = sys.stdin.buffer.read(LARGEST_INPUT + 1)
@@ -307,6 +287,8 @@ def _greet(talk: "Talk", output: Output, why: str) -> None:
     output.line(f" · {talk.model_name}{f' ({why})' if why else ''}")
     if talk.session is not None:
         output.line(f"going on with {talk.session.session_id}, {talk.session.state.next_serial} entries", "dim")
+        for mark, said in talk.last_exchange():
+            output.line(f"{mark} {one_line(said)[:LAST_WORDS]}", "dim")
     if talk.tools and not talk.can_use_tools:
         output.line(f"{talk.model_name} takes no tools: they are of no use here", "yellow")
     output.line("/help lists the commands, Ctrl-D leaves", "dim")

@@ -31,12 +31,10 @@ from ...tools import ToolDefinition
 from ...toolspec import ToolSpec
 from ...usage import TokenUsage
 from ..entrytext import title_of
+from ..modelchoice import MODEL_KEY
 from .models import ChatModels
 
-__all__ = ["MODEL_KEY", "Spent", "Talk", "TalkOptions", "last_model"]
-
-# Where an input notes which model was asked, by the name that a person had typed.
-MODEL_KEY = "chat_model"
+__all__ = ["Spent", "Talk", "TalkOptions", "last_model"]
 
 
 class TalkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +202,18 @@ class Talk:
                 if thoughts:
                     return "\n\n".join(thoughts)
         return ""
+
+    def last_exchange(self) -> list[tuple[str, str]]:
+        """Return what the person and the model said last, each with a mark of who it was."""
+        said: dict[str, str] = {}
+        for entry in self.session.entries if self.session is not None else ():
+            parts = entry.message.parts if isinstance(entry, ModelOutputEntry) else ()
+            if isinstance(entry, ModelInputEntry) and _is_said(entry):
+                parts, said = entry.parts, {}
+            text = " ".join(part.text for part in parts if isinstance(part, Text)).strip()
+            if text:
+                said[">" if isinstance(entry, ModelInputEntry) else "<"] = text
+        return list(said.items())
 
     # ------------------------------------------------------------ steps
 
