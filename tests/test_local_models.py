@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, InvalidValue, Message, ModelError, model, render_request, tool
+from dragoman.cli.chat.models import ChatModels
+from dragoman.cli.settings import Settings
 from dragoman.local import KNOWN_WEIGHTS
 from dragoman.local.gguf import read_facts
 from dragoman.models.local import OWN_OUTPUT, WINDOW
@@ -135,6 +137,25 @@ def test_a_transport_of_the_users_own_carries_the_requests(stage: Stage, tmp_pat
 def test_what_a_local_model_cannot_take_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(InvalidValue, match=f"local:smollm2 takes no {next(iter(given))}"):
         model("local:smollm2", **given)  # type: ignore[arg-type]  # one of three, each of its own type
+
+
+def test_a_chat_says_that_a_server_is_still_starting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.cli.chat.models.SIGN_SECONDS", 0.01)
+    os.mkfifo(stage.folder / "loading")
+    told: list[str] = []
+
+    def tell(step: str, _done: int, _whole: int) -> None:
+        if not told:
+            (stage.folder / "loading").write_text("go on")
+        told.append(step)
+
+    async def use() -> None:
+        models = ChatModels(Settings(store="s"), on_progress=tell)
+        await models.open("local:smollm2")
+        await models.close()
+
+    asyncio.run(use())
+    assert set(told) == {"starting smollm2"}
 
 
 # ---------------------------------------------------------------- its end

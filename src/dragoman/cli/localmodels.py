@@ -57,7 +57,7 @@ def show_progress(step: str, done: int, whole: int) -> None:
     else:
         line = f"{step}: {done / 1e6:.0f} MB" if done else step
     sys.stderr.write(f"\r{line}\x1b[K")  # over what is left of a longer line
-    if (done >= whole) is bool(whole):  # at the end, or where nothing is measured yet
+    if done >= whole if whole else not done:  # at the end, or where nothing is measured
         sys.stderr.write("\n")
     sys.stderr.flush()
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["EMBEDDED", "ChatModels", "choose_model"]
 
 EMBEDDED = "local:smollm2"
+SIGN_SECONDS = 2.0  # how often the chat says that a server is still starting
 # Whose key is looked for if the user names no model, in this order, and the model that is asked then.
 DEFAULTS: dict[str, str] = {
     "anthropic": "claude-sonnet-5-5",
@@ -109,8 +110,10 @@ class ChatModels:
         if known is not None and not known.is_here:
             self._tell(f"fetching {known.name} ({known.size / 1e6:.0f} MB, once)")
             await asyncio.to_thread(pull_weights, known.name, on_progress=self._on_progress)
-            self._tell(f"starting {known.name}")
-        server = await asyncio.to_thread(choice.serve)
+        starting = asyncio.ensure_future(asyncio.to_thread(choice.serve))
+        while not (await asyncio.wait((starting,), timeout=SIGN_SECONDS))[0]:
+            self._on_progress(f"starting {choice.model_id}", 0, 0)
+        server = starting.result()
         if self._server not in (None, server):  # only now: if the new one does not start, the chat keeps the old one
             await self.close()
         self._server = server
