@@ -277,3 +277,15 @@ def test_every_kind_is_mapped(kind: str) -> None:
 )
 def test_the_check_of_names_knows_what_exists(name: str, there: bool) -> None:
     assert exists(name) is there
+
+
+def test_the_site_shows_every_document_and_every_public_module() -> None:
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    shown = set(re.findall(r"[\w./-]+\.md", site))
+    public = (ROOT / "tests" / "public_names.txt").read_text(encoding="utf-8").split()
+    modules = {name.partition(":")[0] for name in public} - {"dragoman.cli"}  # that one is a command
+    wanted = {path.name for path in DOCUMENTS[1:]} | {f"reference/{module}.md" for module in modules}
+    assert shown == wanted
+    for module in modules:
+        page = (ROOT / "docs" / "reference" / f"{module}.md").read_text(encoding="utf-8")
+        assert page == f"# {module}\n\n::: {module}\n"
