@@ -37,6 +37,7 @@ COMMANDS: dict[str, Command] = {
     "decode": Command("turn a captured answer of a provider into deltas, or into the message", "decoding"),
     "models": Command("list known models: what they can do, their windows, their prices", "catalogue"),
     "local": Command("fetch, list and serve models that run on this machine", "localmodels"),
+    "keys": Command("keep keys of providers in the system's keyring", "keys"),
     "config": Command("show the settings, where they come from, and trust a project's", "configuring"),
     "doctor": Command("say what is there: keys, extras, versions, stores, settings", "doctor"),
     "schema": Command("print the JSON Schema of messages, deltas and entries", "schematext"),

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, ErrorCode
+from .keys import stored_key
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ def open_model(settings: Settings, name: str, **config: Any) -> "Model":
 
     provider = settings.providers.get(name.partition(":")[0])
     if provider is None:
-        return model(_known(name), **config)
-    key: str | None = None
-    if provider.key_variable is not None:
-        key = os.environ.get(provider.key_variable)
+        return model(_known(name), api_key=_kept_key(name), **config)
+    if provider.key_variable is None:
+        key = _kept_key(name)
+    else:
+        key = os.environ.get(provider.key_variable) or stored_key((provider.key_variable,))
         if not key:
             raise DragomanError(
                 f"no key for {name.partition(':')[0]}: the settings say that it is in {provider.key_variable}, "
@@ -41,6 +43,15 @@ def open_model(settings: Settings, name: str, **config: Any) -> "Model":
                 code=ErrorCode.AUTHENTICATION,
             )
     return model(_known(name), api_key=key, headers=provider.headers, **{**_endpoint(settings, name), **config})
+
+
+def _kept_key(name: str) -> str | None:
+    """The key in the keyring for a model whose provider has none in the environment."""
+    from ..wire import find_dialect
+
+    provider, _, model_id = _known(name).partition(":")
+    variables = find_dialect(provider, model_id).key_variables
+    return None if any(os.environ.get(variable) for variable in variables) else stored_key(variables)
 
 
 def unsent_model(settings: Settings, name: str, **config: Any) -> "Model":
