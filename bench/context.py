@@ -43,7 +43,18 @@ def simulate(
     """Return the simulator's figures, a row per policy and budget; ours is the policy `projector`."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
-        command = [sys.executable, str(simulator), "--data", str(data), "--projector", PROJECTOR, "--json", str(out)]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.context_baselines",
+            str(simulator),
+            "--data",
+            str(data),
+            "--projector",
+            PROJECTOR,
+            "--json",
+            str(out),
+        ]
         command += ["--budgets", ",".join(map(str, budgets)), "--limit", str(limit), "--jobs", str(jobs)]
         command += ["--policies", policies] if policies else []
         subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=sys.stderr)

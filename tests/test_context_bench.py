@@ -172,6 +172,23 @@ def test_the_measured_table_has_ours_first_and_says_if_it_is_a_sample() -> None:
     assert "sample" not in script["measured_section"](rows)
 
 
+def test_rows_that_were_not_measured_stay_in_the_table() -> None:
+    script = measuring()
+    zeros, ones = (dict.fromkeys((key for _, key, _ in script["COLUMNS"]), figure) for figure in (0.0, 1.0))
+    row = {"budget": 16_000, "conversations": 3, "turns": 2_000}
+    before = script["measured_section"]([{**row, "policy": name, **zeros} for name in ("full", "a|b", "projector")])
+    assert script["measured_section"]([], before=before) == before
+    table = script["measured_section"]([{**row, "policy": name, **ones} for name in ("a|b", "new")], before=before)
+    rows = [line.split(" | ")[:2] for line in table.splitlines() if line.startswith("|")][2:]
+    assert rows == [["| **dragoman**", "**0.00**"], ["| full", "0.00"], ["| a\\|b", "1.00"], ["| new", "1.00"]]
+
+
+def test_the_tables_of_the_document_are_what_their_script_writes() -> None:
+    script = measuring()
+    section = script["split_document"]((ROOT / "docs" / "context.md").read_text(encoding="utf-8"))[1]
+    assert script["measured_section"]([], before=section) == section
+
+
 @needs_conversations
 @pytest.mark.parametrize("name", CHOSEN)
 def test_the_same_conversation_gives_the_same_requests(name: str) -> None:
