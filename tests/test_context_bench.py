@@ -189,6 +189,15 @@ def test_the_tables_of_the_document_are_what_their_script_writes() -> None:
     assert script["measured_section"]([], before=section) == section
 
 
+@pytest.mark.parametrize("name", ["context-cost.svg", "context-reader.svg"])
+def test_the_pictures_of_the_document_are_drawn_from_its_tables(name: str) -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "plot_context.py"))
+    document = (ROOT / "docs" / "context.md").read_text(encoding="utf-8")
+    assert f"](images/{name})" in document
+    drawn = script["PICTURES"][name](document)
+    assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == drawn, "run scripts/plot_context.py"
+
+
 @needs_conversations
 @pytest.mark.parametrize("name", CHOSEN)
 def test_the_same_conversation_gives_the_same_requests(name: str) -> None:
