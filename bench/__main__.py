@@ -16,12 +16,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import context, core, footprint, growth, loop, sessions, stream
+from bench import context, context_reader, core, footprint, growth, loop, sessions, stream
 from bench.clients import missing_peers
 from bench.measuring import Figure, Part, Skipped, show
 from bench.plotting import draw
 
 PARTS = [*stream.PARTS, *core.PARTS, *loop.PARTS, *growth.PARTS, *sessions.PARTS, *footprint.PARTS, *context.PARTS]
+PARTS += context_reader.PARTS
 
 
 def measure(parts: list[Part], *, quick: bool, peers: bool) -> Iterator[Figure | Skipped]:

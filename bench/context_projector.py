@@ -82,13 +82,30 @@ def _result(part: Record) -> HistoryToolCallResult:
     return HistoryToolCallResult.of_result(result, part["name"])
 
 
-class Projector:
-    """One conversation under a budget, as the simulator drives it."""
+class ReaderCounter:
+    """The tokens of the model that reads contexts, as the reader trial counts them; each text is counted once."""
 
-    def __init__(self, budget: int) -> None:
+    name = "reader"
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._known: dict[str, int] = {}
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a text has."""
+        if text not in self._known:
+            self._known[text] = self._reader.count(text)
+        return self._known[text]
+
+
+class Projector:
+    """One conversation under a budget, as the simulator drives it. `counter` is the reader trial's, if there is one."""
+
+    def __init__(self, budget: int, counter: Any = None) -> None:
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
         self._state = AgentState.create_default(session_id="bench", clock=lambda: self._now, widgets=())
-        self._manager = ContextManager(ContextConfig(budget_tokens=budget, recall=False), counter=EstimateCounter(4))
+        counting = EstimateCounter(4) if counter is None else ReaderCounter(counter)
+        self._manager = ContextManager(ContextConfig(budget_tokens=budget, recall=False), counter=counting)
         self._anchors: tuple[int, ...] = ()
 
     def append(self, message: Record) -> None:
