@@ -1,13 +1,15 @@
 """The text of a run as it comes, with and without an event loop, and what becomes of a run whose text is not read."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import aclosing
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -272,30 +274,99 @@ def test_a_tool_that_waits_for_its_own_run_is_refused() -> None:
     assert any("cannot wait" in str(entry) for entry in kept(agent).entries)
 
 
+@pytest.mark.parametrize("in_task", [True, False])
+def test_an_iterator_that_the_garbage_collector_closes_in_the_thread_of_the_run_aborts_it(in_task: bool) -> None:
+    forgotten = threading.Event()
+
+    async def between(number: int) -> None:
+        if number == 3:
+            await asyncio.to_thread(forgotten.wait, PATIENCE)
+            if in_task:
+                gc.collect()
+            else:
+                asyncio.get_running_loop().call_soon(gc.collect, context=Context())
+            await asyncio.Event().wait()
+
+    class Cycle:
+        def __init__(self, text: Iterator[str]) -> None:
+            self.text, self.itself = text, self
+            next(text)
+
+    agent = Agent(ScriptedModel(ANSWER, between=between))
+    stream = agent.stream_sync("x")
+    gc.disable()
+    try:
+        Cycle(stream.text())
+        forgotten.set()
+        assert stream.result().status is AgentStatus.ABORTED
+    finally:
+        gc.enable()
+
+
+def test_after_an_interrupted_wait_the_next_run_waits_for_the_end_of_the_first() -> None:
+    agent = hanging(ANSWER)
+    stream = agent.stream_sync("x")
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream._wait_for(interrupt)
+    with agent.override(model=ScriptedModel("Again.")):
+        assert agent.run_sync("y").output == "Again."
+    assert stream.result().status is AgentStatus.ABORTED
+
+
 PROGRAM = """
-import asyncio, os, signal, sys, threading
+import asyncio, signal, sys, threading
 from dragoman import Agent
 from dragoman.testing import ScriptedModel
 
+what = sys.argv[1]
+reached = threading.Event()  # by the main thread: where it shall be interrupted, or what it does after that
+
+def interrupt():
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
 async def between(number):
     if number == 3:
-        if sys.argv[1] == "interrupt":
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        if what == "interrupt":
+            await asyncio.to_thread(reached.wait)
+            interrupt()
         await asyncio.Event().wait()
 
+class Prompt(list):
+    def __iter__(self):  # the thread of the run reads it, before there is a run
+        if what == "interrupt the start":
+            interrupt()
+            reached.wait()
+        return super().__iter__()
+
 agent = Agent(ScriptedModel("It rains in Rome, as it did yesterday.", between=between))
-text = agent.stream_sync("x").text()
-if sys.argv[1] == "interrupt":
-    try:
-        list(text)
-    except KeyboardInterrupt:
-        print("interrupted", agent.session.state.status)
-else:
-    print(next(text))
+try:
+    text = agent.stream_sync(Prompt(["x"])).text()
+    if what == "forget":
+        print(next(text))
+    else:
+        for piece in text:
+            reached.set()
+except KeyboardInterrupt:
+    reached.set()
+    for thread in threading.enumerate():
+        if thread.name == "dragoman-run":
+            thread.join()
+    print("interrupted", agent.session.state.status)
 """
 
 
-@pytest.mark.parametrize(("what", "printed"), [("forget", "It rains in "), ("interrupt", "interrupted aborted")])
+@pytest.mark.parametrize(
+    ("what", "printed"),
+    [
+        ("forget", "It rains in "),
+        ("interrupt", "interrupted aborted"),
+        ("interrupt the start", "interrupted aborted"),
+    ],
+)
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_program_ends_although_a_run_hangs(what: str, printed: str, tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT)

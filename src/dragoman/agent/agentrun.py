@@ -125,8 +125,11 @@ class AgentRun(Generic[OutputT]):
         self._reader = weakref.ref(followed, self._leave)
         return followed
 
-    def _leave(self, _reader: object) -> None:
-        """Abort the run, whose reader is gone. asyncio closes the iterator too, but after the reader's next lines."""
+    def _leave(self, _reader: object = None) -> None:
+        """Abort the run, whose reader is gone, in any thread. The agent's next run waits for its end.
+
+        asyncio closes the iterator too, but after the reader's next lines.
+        """
         if not self.is_done:
             self._is_aborted = self.is_left = True
             with suppress(RuntimeError):  # its event loop is closed

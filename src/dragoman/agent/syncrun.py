@@ -4,7 +4,6 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from contextvars import copy_context
 from typing import Generic, TypeVar
 
@@ -24,7 +23,8 @@ class SyncRun(Generic[OutputT]):
     """A run under way: iterate it for its events, call `result()` for its end. It goes on without a reader.
 
     Leaving a `with` block aborts it if it has not ended. An exception while a caller waits, such as KeyboardInterrupt,
-    aborts it too. At the end of the program it stops as in a crash: the session can be carried on.
+    aborts it too: the agent's next run waits for its end. At the end of the program it stops as in a crash: the session
+    can be carried on.
     """
 
     def __init__(self, start: Callable[[], AgentRun[OutputT]], output: OutputReader[OutputT]) -> None:
@@ -33,11 +33,17 @@ class SyncRun(Generic[OutputT]):
         self._news = threading.Condition()
         self._events: list[RunEvent] = []
         self._run: AgentRun[OutputT] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopped = False  # perhaps before there is a run
         self._result: RunResult[OutputT] | None = None
         self._error: BaseException | None = None
-        threading.Thread(target=copy_context().run, args=(self._work,), name="dragoman-run", daemon=True).start()
-        self._wait_for(lambda: self._run is not None or self.is_done)
+        context = copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._work,), name="dragoman-run", daemon=True)
+        try:
+            self._thread.start()  # waits for the thread, so that an interrupt may come here too
+            self._wait_for(lambda: self._run is not None or self.is_done)
+        except BaseException:
+            self._stop()
+            raise
         if self._run is None:
             self.result()  # raises why
 
@@ -51,7 +57,7 @@ class SyncRun(Generic[OutputT]):
 
     def result(self) -> RunResult[OutputT]:
         """Return how it ended; raise what `Agent.run` raises."""
-        if self._run in INSIDE.get():
+        if self._run in INSIDE.get() or threading.current_thread() is self._thread:
             raise InvalidValue("a tool or hook of a run cannot wait for the end of that run")
         self._wait_for(lambda: self.is_done)
         if self._result is None:
@@ -110,6 +116,7 @@ class SyncRun(Generic[OutputT]):
         self.result()
 
     def _followed(self, follower: Follower[_Told]) -> Generator[_Told, None, None]:
+        reader = threading.current_thread()
         try:
             for event in self._follow_events(0):
                 yield from follower.feed(event)
@@ -117,7 +124,10 @@ class SyncRun(Generic[OutputT]):
         finally:
             # At the end of the program the run's thread is stopped, and would never say that the run has ended.
             if not self.is_done and not sys.is_finalizing():
-                self.abort()
+                self._stop()
+                # The garbage collector closes an iterator in any thread, also in one that the run waits for.
+                if threading.current_thread() is reader and self._run not in INSIDE.get():
+                    self._wait_for(lambda: self.is_done)
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         try:
@@ -128,9 +138,9 @@ class SyncRun(Generic[OutputT]):
             raise
 
     def _stop(self) -> None:
-        if self._run is not None and self._loop is not None:
-            with suppress(RuntimeError):  # its event loop is closed: the run has ended
-                self._loop.call_soon_threadsafe(self._run._abort)
+        self._is_stopped = True
+        if self._run is not None:
+            self._run._leave()
 
     def _work(self) -> None:
         try:
@@ -143,8 +153,10 @@ class SyncRun(Generic[OutputT]):
     async def _carry_out(self) -> None:
         run = self._start()
         with self._news:
-            self._run, self._loop = run, asyncio.get_running_loop()
+            self._run = run
             self._news.notify_all()
+        if self._is_stopped:
+            run._leave()
         async for event in run:
             with self._news:
                 self._events.append(event)
