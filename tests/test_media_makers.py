@@ -1,5 +1,6 @@
 """Pictures and files from paths, bytes and URLs, with the media type found out."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,38 @@ def test_a_path_that_cannot_be_read_is_told(maker: Callable[[Any], object], tmp_
             maker(path)
     with pytest.raises(InvalidValue, match="the path of a file"):
         maker(3)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
+@pytest.mark.parametrize("maker", [Image.from_path, FileRef.from_path])
+def test_a_pipe_or_device_is_refused_before_it_is_opened(maker: Callable[[Any], object], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path / "pipe.png", Path(os.devnull)):
+        with pytest.raises(InvalidValue, match="is a pipe or a device, and no file"):
+            maker(path)
+
+
+def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(PNG)
+    (tmp_path / "link").symlink_to("a.png")
+    assert Image.from_path(tmp_path / "link") == Image("image/png", PNG)
+
+
+@pytest.mark.parametrize("name", ["photo.php", "v2.1", "a.unknown"])
+def test_a_picture_at_a_url_whose_ending_is_unknown_has_an_open_type(name: str) -> None:
+    assert Image.from_url(f"https://x.org/{name}?id=3") == Image(url=f"https://x.org/{name}?id=3")
+
+
+@pytest.mark.parametrize("url", ["data:application/x-own;base64,U0VDUkVU", "https://x.org/get/?U0VDUkVU"])
+def test_an_error_does_not_quote_a_url(url: str) -> None:
+    with pytest.raises(InvalidValue, match="the media type of the file at this URL") as raised:
+        FileRef.from_url(url)
+    assert "U0VDUkVU" not in str(raised.value)
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="name must be text"):
+        FileRef.from_bytes(b"x", name=3)  # type: ignore[arg-type]  # the mistake
 
 
 def test_a_url_says_its_type_by_its_name() -> None:

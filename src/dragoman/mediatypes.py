@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 
 from .errors import InvalidValue, UnreadableData
 from .files import read_stream, require_path
@@ -129,6 +130,8 @@ def find_type(given: str | None, data: bytes | None, name: str | None, what: str
         return media_type("mime_type", given)
     if data is not None and type(data) is not bytes:
         raise InvalidValue.of_content("data", data, "bytes")
+    if name is not None and type(name) is not str:
+        raise InvalidValue.of("name", name, "text")
     found = None if data is None else _by_bytes(data)
     if found is None or found in _CONTAINERS:
         found = _by_name(name) or found
@@ -140,6 +143,12 @@ def find_type(given: str | None, data: bytes | None, name: str | None, what: str
     return found
 
 
+def find_linked_picture_type(given: str | None, url: str) -> str | None:
+    """Return the type of a picture at a URL; None if its name does not tell it. Raise InvalidValue for another file."""
+    name = name_in_url(url)
+    return find_picture_type(given, None, name, repr(name)) if given is not None or _by_name(name) else None
+
+
 def find_picture_type(given: str | None, data: bytes | None, name: str | None, what: str) -> str:
     """Return the same for a picture; raise InvalidValue for a file that is none."""
     found = find_type(given, data, name, what)
@@ -149,9 +158,17 @@ def find_picture_type(given: str | None, data: bytes | None, name: str | None, w
 
 
 def read_medium(path: str | os.PathLike[str]) -> tuple[bytes, str]:
-    """Return the bytes of a file, and its name; raise InvalidValue for one that cannot be read, or is empty."""
+    """Return the bytes of a file, and its name; raise InvalidValue for one that cannot be read, or is empty.
+
+    Pipes and devices are refused before they are opened: a pipe without a writer would wait without end.
+    """
     text = require_path("path", path)
     try:
+        mode = os.stat(text).st_mode  # noqa: PTH116  # of text
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise InvalidValue(
+                f"{text!r} is a pipe or a device, and no file: read it, and give its bytes to from_bytes"
+            )
         with open(text, "rb") as file:  # noqa: PTH123  # a Path of the same name adds nothing
             data = read_stream(file, text)
     except OSError as error:

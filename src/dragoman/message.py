@@ -17,6 +17,7 @@ from ._frozen import frozen
 from ._jsontext import encode_json, freeze_object, join_surrogates, parse_arguments, says_arguments
 from .errors import InvalidValue
 from .mediatypes import (
+    find_linked_picture_type,
     find_picture_type,
     find_type,
     media_type,
@@ -210,10 +211,8 @@ class Image(_ModelPart, frozen=True):
 
     @classmethod
     def from_url(cls, url: str, *, mime_type: str | None = None) -> "Image":
-        """Return the picture at a URL, which the provider fetches. Its type is left open where its name has none."""
-        name = name_in_url(url)
-        kind = find_picture_type(mime_type, None, name, repr(name)) if mime_type or "." in name else None
-        return cls(kind, url=url)
+        """Return the picture at a URL, which the provider fetches. Its name tells its type, or none does."""
+        return cls(find_linked_picture_type(mime_type, url), url=url)
 
 
 class FileRef(_ModelPart, frozen=True):
@@ -269,7 +268,8 @@ class FileRef(_ModelPart, frozen=True):
     def from_url(cls, url: str, *, name: str | None = None, mime_type: str | None = None) -> "FileRef":
         """Return the file at a URL, which the provider fetches. Its type is that of its name."""
         name = name or name_in_url(url) or None
-        return cls(url=url, mime_type=find_type(mime_type, None, name, repr(url)), name=name)
+        what = repr(name) if name else "the file at this URL"  # a URL may hold a key or, as a data: address, the file
+        return cls(url=url, mime_type=find_type(mime_type, None, name, what), name=name)
 
 
 class ProviderItem(_ModelPart, frozen=True):
