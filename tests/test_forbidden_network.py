@@ -4,6 +4,7 @@ import asyncio
 import socket
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ async def open_stream(host: str) -> None:
 WAYS: list[Callable[[str], object]] = [
     lambda host: socket.getaddrinfo(host, 9),
     lambda host: socket.gethostbyname(host),
+    lambda host: socket.gethostbyaddr(host),
     lambda host: urllib.request.urlopen(f"http://{host}:9/", timeout=1),
     lambda host: asyncio.run(open_stream(host)),
 ]
@@ -65,6 +67,16 @@ def test_after_the_block_and_after_an_inner_one_all_is_as_before() -> None:
     with forbid_network():
         with forbid_network():
             pass
+        with pytest.raises(InvalidValue):
+            socket.getaddrinfo(FAR, 9, flags=socket.AI_NUMERICHOST)
+    assert socket.getaddrinfo(FAR, 9, flags=socket.AI_NUMERICHOST)  # asks nobody
+
+
+def test_a_block_that_ends_leaves_one_that_began_later_alone() -> None:
+    first, second = forbid_network(), forbid_network()  # as in two threads, or in two tasks
+    with ExitStack() as later:
+        with first:
+            later.enter_context(second)
         with pytest.raises(InvalidValue):
             socket.getaddrinfo(FAR, 9, flags=socket.AI_NUMERICHOST)
     assert socket.getaddrinfo(FAR, 9, flags=socket.AI_NUMERICHOST)  # asks nobody

@@ -13,7 +13,7 @@ from ..transport.protocol import NETWORK
 __all__ = ["forbid_network"]
 
 _CONNECTING = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
-_RESOLVING = frozenset({"socket.getaddrinfo", "socket.gethostbyname"})
+_RESOLVING = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"})
 
 
 @contextmanager
@@ -25,12 +25,8 @@ def forbid_network() -> Iterator[None]:
     Unix sockets. Programs that the block starts, such as MCP servers, are not held back.
     """
     _watch_sockets()
-    before = NETWORK.is_forbidden
-    NETWORK.is_forbidden = True
-    try:
+    with NETWORK.forbidden():
         yield
-    finally:
-        NETWORK.is_forbidden = before
 
 
 @cache  # Python cannot remove an audit hook: one is enough

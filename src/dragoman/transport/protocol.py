@@ -5,7 +5,9 @@ A transport moves bytes. It knows no provider, follows no redirect, and shows no
 
 import math
 import re
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -135,7 +137,25 @@ class Transport(Protocol):
 class Network:
     """Whether transports may reach it. Tests forbid it by `dragoman.testing.forbid_network`."""
 
-    is_forbidden = False
+    def __init__(self) -> None:
+        self._forbidding = 0  # blocks under way, which may overlap in tasks and threads
+        self._counting = threading.Lock()
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether a block that forbids it is under way."""
+        return self._forbidding > 0
+
+    @contextmanager
+    def forbidden(self) -> Iterator[None]:
+        """Forbid it until the block ends, in the whole process."""
+        with self._counting:
+            self._forbidding += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._forbidding -= 1
 
     def require_allowed(self) -> None:
         """Raise ModelError where requests are forbidden."""
