@@ -1,9 +1,10 @@
 """What objects show of themselves: enough to tell them apart, no key, no prompt."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
-from dragoman import Agent, MemoryStore, PostgresStore, ProviderRouter, SQLiteStore, model, start_session
+from dragoman import Agent, MemoryStore, PostgresStore, ProviderRouter, SQLiteStore, ToolContext, model, start_session
 from dragoman.testing import ReplayTransport, ScriptedModel
 from tests.agent_cases import ROME, weather
 
@@ -76,3 +77,15 @@ def test_a_run_shows_what_it_does() -> None:
     sync = Agent(ScriptedModel("It rains.")).stream_sync(PROMPT)
     sync.result()
     assert repr(sync).startswith("<SyncRun of <AgentRun '")
+
+
+def test_a_tool_context_shows_its_call_and_neither_runtime_nor_options() -> None:
+    @dataclass
+    class Desk:
+        key: str
+
+    context = ToolContext(
+        session_id="s", run_id="r", tool_call_id="c", tool_name="sum", runtime=Desk(KEY), options={"key": KEY}
+    )
+    assert repr(context) == "<ToolContext 'sum', call 'c', session 's', run 'r', runtime of Desk>"
+    assert repr(ToolContext()) == "<ToolContext session '', run '', runtime of NoneType>"

@@ -37,3 +37,8 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT_co], frozen=True, kw_only=Tru
 
     def __post_init__(self) -> None:
         require_field_types(self)
+
+    def __repr__(self) -> str:  # runtime and options may hold keys, and error reporters show local variables
+        where = f"session {self.session_id!r}, run {self.run_id!r}"
+        call = f"{self.tool_name!r}, call {self.tool_call_id!r}, " if self.tool_name else ""
+        return f"<ToolContext {call}{where}, runtime of {type(self.runtime).__name__}>"
