@@ -135,3 +135,11 @@ def test_a_run_can_be_aborted_while_its_instructions_are_written() -> None:
 def test_instructions_that_are_neither_text_nor_a_function_are_refused() -> None:
     with pytest.raises(InvalidValue, match="instructions must be text, or a function of a ToolContext"):
         Agent(ScriptedModel(), instructions=3)  # type: ignore[call-overload]  # what is tested
+
+
+@pytest.mark.parametrize("given", ["Be brief\ud83d.", lambda context: "Be brief\ud83d."])
+def test_instructions_with_half_a_character_are_recorded_once(given: Any) -> None:
+    agent = Agent(ScriptedModel("Hi.", repeats=True), instructions=given)
+    agent.run_sync("Hi.")
+    agent.run_sync("Hi.")
+    assert texts(agent) == ["Be brief\N{REPLACEMENT CHARACTER}."]

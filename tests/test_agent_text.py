@@ -86,6 +86,12 @@ def test_halves_of_a_character_are_joined(pieces: Any) -> None:
     assert "".join(pieces(forecaster(text))) == "twelve char\N{ROCKET} and on"
 
 
+def test_half_a_character_at_the_end_of_an_answer_is_told_as_it_is_recorded(pieces: Any) -> None:
+    agent = forecaster(asks(Call("weather", {"city": "Rome"}), text="I look.\ud83d"), "\ude80 It rains.\ud83d")
+    assert "".join(pieces(agent)) == "I look.\N{REPLACEMENT CHARACTER}\n\n" + kept(agent).messages[-1].text
+    assert kept(agent).messages[-1].text.endswith("rains.\N{REPLACEMENT CHARACTER}")
+
+
 def test_a_run_that_fails_raises_why_after_its_text(pieces: Any) -> None:
     error = ModelError("no more", code=ErrorCode.QUOTA_EXCEEDED, provider_message="pay first")
     with pytest.raises(RunFailed, match="no more") as raised:

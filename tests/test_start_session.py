@@ -135,3 +135,13 @@ def test_another_error_than_a_conflict_is_raised() -> None:
 
     with pytest.raises(StoreError, match="full"):
         run(start_session(Full(), "sums", exist_ok=True))
+
+
+def test_an_instruction_with_half_a_character_is_recorded_once(opened: Callable[[], SessionStore]) -> None:
+    async def twice() -> int:
+        async with closing(opened()) as store:
+            await start_session(store, "sums", system_instruction="Be brief\ud83d.", exist_ok=True)
+            session = await start_session(store, "sums", system_instruction="Be brief\ud83d.", exist_ok=True)
+            return len(session.entries)
+
+    assert run(twice()) == 1

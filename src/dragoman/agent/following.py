@@ -44,16 +44,23 @@ class TextFollower:
         delta = event.delta
         if isinstance(delta, TextDelta):
             return self._pieces(delta.text_delta)
-        if isinstance(delta, StartDelta) and self._has_text and not self._continues:
-            self._separator = BETWEEN_ANSWERS
-        elif isinstance(delta, DoneDelta):
+        if isinstance(delta, StartDelta) and not self._continues:
+            return self._end_answer()
+        if isinstance(delta, DoneDelta):
             self._continues = delta.finish_reason is FinishReason.LENGTH  # if another answer comes, it goes on
         return ()
 
     def end(self, result: RunResult[Any]) -> Iterable[str]:
-        """Return nothing; raise RunFailed if the run did not complete."""
+        """Yield what is left of the text; raise RunFailed if the run did not complete."""
+        yield from self._end_answer()
         result.unwrap()
-        return ()
+
+    def _end_answer(self) -> Iterable[str]:
+        """The half of a character that the answer ends with, as the record has it. What comes then is separated."""
+        half, self._half = self._half, ""
+        pieces = self._pieces(join_surrogates(half))
+        self._separator = BETWEEN_ANSWERS if self._has_text else ""
+        return pieces
 
     def _pieces(self, text: str) -> Iterable[str]:
         text, self._half = self._half + text, ""

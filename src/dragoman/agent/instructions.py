@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
+from .._jsontext import join_surrogates
 from ..errors import DragomanError, ErrorCode, InvalidValue, type_name
 from ..message import require_text
 from ..store import Session
@@ -32,7 +33,7 @@ async def record_instructions(wanted: Instructions[Any] | None, context: ToolCon
     """
     if wanted is None or (session.run_id and not isinstance(wanted, str)):
         return
-    written = wanted if isinstance(wanted, str) else await _written(wanted, context)
+    written = join_surrogates(wanted if isinstance(wanted, str) else await _written(wanted, context))
     if written != (session.state.system_instruction or ""):
         await session.set_system_instruction(written)
 

@@ -431,8 +431,9 @@ async def _started(
 
 async def _instruct(session: Session, system_instruction: str) -> None:
     """Record the instruction, unless it is recorded already, by another process perhaps."""
+    recorded = SystemInstructionEntry(system_instruction).instruction  # without halves of characters
     for tries in range(APPEND_TRIES, -1, -1):
-        if session.state.system_instruction == system_instruction:
+        if session.state.system_instruction == recorded:
             return
         try:
             await session.set_system_instruction(system_instruction)
