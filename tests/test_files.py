@@ -137,7 +137,7 @@ def test_an_import_of_an_endless_file_is_refused(user: User) -> None:
 
 
 def test_an_import_of_what_is_no_file_is_told_in_words(user: User, tmp_path: Path) -> None:
-    require_words(user.run("sessions", "import", str(tmp_path)), "Is a directory")
+    require_words(user.run("sessions", "import", str(tmp_path)), "holds no session files")
     (tmp_path / "link.json").symlink_to(tmp_path / "gone.json")
     require_words(user.run("sessions", "import", str(tmp_path / "link.json")), "No such file")
 
