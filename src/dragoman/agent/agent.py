@@ -17,7 +17,6 @@ from ..errors import (
     IllegalAppend,
     InvalidValue,
     StoreError,
-    ToolError,
     report_raised,
     running_loop,
     type_name,
@@ -27,7 +26,6 @@ from ..history import (
     ApprovalAnsweredEntry,
     MemoryNotebookWidget,
     ModelInputEntry,
-    ToolStartedEntry,
 )
 from ..message import FinishReason, Message, require_text
 from ..request import AgentConfig
@@ -66,6 +64,7 @@ from .results import OutputT, RunResult
 from .routes import Routes
 from .runner import Runner
 from .scope import Scope
+from .subagents import make_task_tool
 from .syncrun import SyncRun
 from .tooling import ToolRunner, recall_tool, widget_tool
 
@@ -339,33 +338,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         What it uses counts for the limits of the run that it is called in. A task has no limit of time but those of
         the two agents; `timeout_ms` sets one, and None is that of the other agent's tools.
         """
-
-        async def execute(arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
-            child = self._copy()
-            around = context.agent._budget if isinstance(context.agent, Agent) else None
-            result = await child._start(arguments["task"], "", keeps_events=False, around=around).result()
-            if result.status is not AgentStatus.COMPLETED:
-                why = result.error.message if result.error else f"it is {result.status}"
-                entries = child._session.entries if child._session is not None else ()
-                has_acted = any(isinstance(entry, ToolStartedEntry) for entry in entries)
-                effect = ". The tools that it ran before may have taken effect." if has_acted else ""
-                raise ToolError(f"{name} did not finish: {why}{effect}", code=ErrorCode.TOOL_FAILED)
-            return result.output
-
-        schema = {
-            "type": "object",
-            "properties": {"task": {"type": "string", "description": "What to do, with everything one must know."}},
-            "required": ["task"],
-            "additionalProperties": False,
-        }
-        return ToolDefinition(
-            name=name,
-            description=description,
-            parameter_schema=schema,
-            execute=execute,
-            requires_agent=True,
-            timeout_ms=timeout_ms,
-        )
+        return make_task_tool(self, name, description, timeout_ms)
 
     def _copy(self) -> "Agent[RuntimeT, OutputT]":
         """An agent like this one, with a session of its own."""
