@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 
-from dragoman import ErrorCode, InvalidValue, MemoryStore, SessionStore, SQLiteStore, StoreError, start_session
+from dragoman import (
+    Agent,
+    ErrorCode,
+    InvalidValue,
+    MemoryStore,
+    SessionBusy,
+    SessionStore,
+    SQLiteStore,
+    StoreError,
+    start_session,
+)
 from dragoman.store import SessionInfo
-from tests.agent_cases import run
+from dragoman.testing import ScriptedModel
+from tests.agent_cases import Gate, run
 
 PROCESSES = 4
 
@@ -145,3 +156,19 @@ def test_an_instruction_with_half_a_character_is_recorded_once(opened: Callable[
             return len(session.entries)
 
     assert run(twice()) == 1
+
+
+def test_another_instruction_is_refused_while_a_run_is_under_way_and_the_same_one_is_not() -> None:
+    async def meanwhile() -> None:
+        store, gate = MemoryStore(), Gate(2)
+        session = await start_session(store, "sums", system_instruction="Be brief.")
+        running = Agent(ScriptedModel("Three.", between=gate), session=session).stream("1 + 2?")
+        await gate.reached.wait()
+        same = await start_session(store, "sums", system_instruction="Be brief.", exist_ok=True)
+        assert same.run_id == running.run_id
+        with pytest.raises(SessionBusy):
+            await start_session(store, "sums", system_instruction="Be long.", exist_ok=True)
+        gate.opened.set()
+        assert (await running.result()).output == "Three."
+
+    run(meanwhile())

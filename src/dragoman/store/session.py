@@ -391,7 +391,8 @@ async def start_session(
 
     Raises StoreError, `conflict`, if the id is taken. With `exist_ok` it opens the session of that id instead, and two
     processes that start it at once get the same one. Its metadata stay as they are; a `system_instruction` that differs
-    from the recorded one is recorded. The id of an erased session stays taken.
+    from the recorded one is recorded, which raises SessionBusy while a run is under way. The id of an erased session
+    stays taken.
     """
     if not exist_ok:
         info = await store.create(session_id, metadata=metadata)
