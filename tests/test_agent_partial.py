@@ -186,3 +186,18 @@ def test_a_run_without_output_raises_why() -> None:
     refusal = Turn(text="No.", finish_reason=FinishReason.REFUSAL)
     with pytest.raises(RunFailed, match="refused"):
         list(Agent(ScriptedModel(refusal), output_type=list[int]).stream_sync("x").partial())
+
+
+def test_what_a_type_raises_for_a_part_of_the_output_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    @dataclass
+    class Ranked:
+        names: list[str] = field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.first = self.names[0]  # IndexError until the first name has come
+
+    agent = Agent(ScriptedModel('{"names":  [ "Ada", "Bob"]}'), output_type=Ranked)
+    stream = agent.stream_sync("x")
+    assert list(stream.partial())[-1] == Ranked(["Ada", "Bob"])
+    assert not [record for record in caplog.records if "raised" in record.getMessage()]
+    assert stream.result().raised == ()

@@ -8,6 +8,7 @@ from ..errors import InvalidValue, UnreadableData
 from ..message import Message
 from ..router import AnyModel
 from ..tools import TypeSchema
+from ..tools.nodes import trial
 from .jsonprefix import JsonPrefix
 
 __all__ = ["OutputReader", "PartialReader"]
@@ -57,9 +58,10 @@ class OutputReader(Generic[OutputT]):
         return self._typed(self._json(message.text))
 
     def find(self, text: str) -> tuple[OutputT, ...]:
-        """Return the value of a JSON text; nothing if it is not of the type."""
+        """Return the value of a JSON text; nothing if it is not of the type. What the type raises is not reported."""
         try:
-            return (self._typed(decode_json(text)),)
+            with trial():
+                return (self._typed(decode_json(text)),)
         except (UnreadableData, InvalidValue):
             return ()
 

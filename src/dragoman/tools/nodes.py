@@ -5,6 +5,8 @@ a `Mismatch`. Knows no annotations (`reading` reads these) and no functions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -42,6 +44,7 @@ __all__ = [
     "is_hashable",
     "report_refusal",
     "schema_of",
+    "trial",
 ]
 
 # What unions have made of values already, so that an ambiguous recursive type is not tried exponentially often.
@@ -439,11 +442,24 @@ def is_hashable(value: object) -> bool:
     return True
 
 
+_IS_TRIAL: ContextVar[bool] = ContextVar("dragoman_trial", default=False)
+
+
+@contextmanager
+def trial() -> Iterator[None]:
+    """Report no exception of a user's type in the block: it is given a part of a value, which need not fit it."""
+    token = _IS_TRIAL.set(True)
+    try:
+        yield
+    finally:
+        _IS_TRIAL.reset(token)
+
+
 def report_refusal(error: BaseException) -> None:
     """Report an exception of a user's type, unless its class says that a value is wrong."""
     if is_interrupt(error):
         raise error
-    if not isinstance(error, (ValueError, TypeError, AssertionError)):
+    if not (_IS_TRIAL.get() or isinstance(error, (ValueError, TypeError, AssertionError))):
         report_raised(error, "a type of a tool's arguments or of an output")
 
 
