@@ -232,7 +232,8 @@ def test_a_second_run_of_an_agent_is_refused_or_waits() -> None:
         gate = Gate(0)
         agent = Agent(ScriptedModel("Hello.", "Hello again.", between=gate))
         first = agent.stream("Hi.")
-        with pytest.raises(SessionBusy):
+        says = "^this agent has a run under way: await it first, or pass wait_seconds=$"
+        with pytest.raises(SessionBusy, match=says):
             await agent.run("Me too.")
         with pytest.raises(SessionBusy):
             agent.stream("Me too.")

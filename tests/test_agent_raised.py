@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from dragoman import ErrorCode, ToolError, ToolSpec
-from dragoman.agent import Agent, ApprovalRequest, Hooks, ModelCall, Raised, RunResult
+from dragoman import AgentConfig, ErrorCode, ObservabilityConfig, ToolError, ToolSpec
+from dragoman.agent import Agent, ApprovalRequest, Hooks, ModelCall, Raised, RunFailed, RunResult
 from dragoman.history import (
     AgentStatus,
     HistoryToolCallResult,
@@ -409,3 +410,84 @@ def test_an_event_loop_that_ends_in_the_middle_of_user_code_hears_nothing_of_it(
 
     asyncio.run(main())  # cancels what is left
     assert "raised" not in caplog.text
+
+
+# ---------------------------------------------------------------- what the programmer gets to see
+
+
+PRIVATE = "the patient is called Ada"
+
+
+def shouts(*_: Any) -> Any:
+    raise LookupError(f"{PRIVATE}, key {SECRET}")
+
+
+class Router(ProviderRouter):
+    """A router that raises."""
+
+    def __init__(self) -> None:
+        super().__init__(choose=shouts)
+
+
+@pytest.mark.parametrize("place", ["instructions", "router", "policy"])
+def test_the_exception_of_code_that_ended_a_run_is_the_cause_of_the_failure(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Agent(
+        Router() if place == "router" else ScriptedModel(ROME),
+        instructions=shouts if place == "instructions" else None,
+        tools=[tool(weather.function, requires_approval=True)],
+        approval=shouts,
+        hooks=[Loud(KeyError)],
+    )
+    result = agent.run_sync("Rome?")
+    with pytest.raises(RunFailed) as caught:
+        result.unwrap()
+    assert isinstance(caught.value.__cause__, LookupError)
+    assert not isinstance(caught.value.__cause__, KeyError)  # of the hook, which changes nothing
+    assert PRIVATE in str(caught.value.__cause__)
+    assert PRIVATE not in str(caught.value)
+    assert PRIVATE not in caplog.text
+    assert PRIVATE not in str(kept(agent).entries)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (copied.__cause__, copied.result.cause) == (None, result.cause)
+
+
+def test_a_store_that_raises_before_the_run_is_the_cause_too() -> None:
+    class Shaky(MemoryStore):
+        async def _acquire_lease(self, *_given: Any, **_more: Any) -> Any:
+            shouts()
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel("Yes."), session=await start_session(Shaky()))
+        with pytest.raises(RunFailed, match="before the run") as caught:
+            (await agent.run("Rome?")).unwrap()
+        assert isinstance(caught.value.__cause__, LookupError)
+
+    run(main())
+
+
+def test_text_raises_with_the_cause() -> None:
+    async def main() -> None:
+        with pytest.raises(RunFailed) as caught:
+            async for _ in Agent(ScriptedModel("Yes."), instructions=shouts).stream("Rome?").text():
+                pass
+        assert isinstance(caught.value.__cause__, LookupError)
+
+    run(main())
+
+
+def test_each_exception_is_with_the_result_while_it_is_in_memory() -> None:
+    agent = Agent(ScriptedModel(ROME, "No."), tools=[broken(KeyError(PRIVATE), is_async=True)])
+    result = agent.run_sync("Rome?")
+    assert result.cause is None
+    assert [str(raised.error) for raised in result.raised] == [repr(PRIVATE)]
+
+
+def test_a_run_that_records_content_has_the_words_in_the_log_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    config = AgentConfig(observability=ObservabilityConfig(record_content=True))
+    Agent(ScriptedModel("Yes."), instructions=shouts, config=config, hooks=[Loud(Mute)]).run_sync("Rome?")
+    (record,) = [each for each in caplog.records if each.getMessage().startswith("the instructions raised")]
+    assert f"the instructions raised LookupError: {PRIVATE}, key [redacted]" in record.getMessage()
+    assert record.dragoman["error"] == f"{PRIVATE}, key [redacted]"  # type: ignore[attr-defined]
+    assert SECRET not in caplog.text

@@ -407,15 +407,31 @@ class StoreError(DragomanError):
 # ---------------------------------------------------------------- exceptions of the user's code
 
 
-class Raised(NamedTuple):
-    """An exception that code of the user raised in a run: where, and its type. The log has its traceback."""
-
+class _RaisedFields(NamedTuple):
     where: str
     error_type: str
 
 
+class Raised(_RaisedFields):
+    """An exception that code of the user raised in a run: where, and its type. The log has its traceback.
+
+    `error` is the exception itself. Copies in other processes have None there.
+    """
+
+    error: BaseException | None = None
+
+    def __reduce__(self) -> tuple[type["Raised"], tuple[str, ...]]:
+        return type(self), tuple(self)
+
+
+class RaisedList(list[Raised]):
+    """What was raised in one run. With `shows_words` the log has the words of the exceptions too."""
+
+    shows_words = False
+
+
 # What was raised in the run that this context belongs to; None outside of a run.
-RAISED: ContextVar[list[Raised] | None] = ContextVar("dragoman_raised", default=None)
+RAISED: ContextVar[RaisedList | None] = ContextVar("dragoman_raised", default=None)
 _MOST_FRAMES = 40  # the innermost ones of a traceback
 
 
@@ -425,16 +441,24 @@ def type_name(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def report_raised(error: BaseException, where: str) -> None:
-    """Log where it happened, not what it said: its text may hold a prompt or a key. Tell the run around it, too."""
+def report_raised(error: BaseException, where: str) -> Raised:
+    """Log where it happened; tell the run around it, too. Return what the run is told.
+
+    The exception's words may hold a prompt: only a run that records content has them in its log, without secrets.
+    """
     import logging
 
-    found = Raised(where, type_name(error))
+    found, raised = Raised(where, type_name(error)), RAISED.get()
+    found.error = error
     fields = {"event": "code raised", **found._asdict()}
-    logging.getLogger("dragoman").error("%s raised %s\n%s", *found, _trace(error), extra={"dragoman": fields})
-    raised = RAISED.get()
+    said = ""
+    if raised is not None and raised.shows_words:
+        fields["error"] = _words(error)
+        said = f": {fields['error']}"
+    logging.getLogger("dragoman").error("%s raised %s%s\n%s", *found, said, _trace(error), extra={"dragoman": fields})
     if raised is not None:
         raised.append(found)
+    return found
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -449,6 +473,13 @@ def is_interrupt(error: BaseException) -> bool:
 
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return redact_provider_message(str(error))
+    except Exception:
+        return ""  # an exception that cannot say what it is
 
 
 def _trace(error: BaseException) -> str:

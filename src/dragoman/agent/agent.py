@@ -2,11 +2,9 @@
 
 import asyncio
 import copy
-import os
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, AsyncExitStack
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from .._loops import SharedLock
@@ -16,6 +14,7 @@ from ..errors import (
     ErrorCode,
     IllegalAppend,
     InvalidValue,
+    Raised,
     StoreError,
     report_raised,
     running_loop,
@@ -29,8 +28,7 @@ from ..history import (
 )
 from ..message import FinishReason, Message, require_text
 from ..request import AgentConfig
-from ..store import Lease, Session, SessionBusy, SessionHold
-from ..store.leases import session_busy, this_process
+from ..store import Session, SessionBusy, SessionHold
 from ..store.refusals import require_seconds
 from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
 from ..tools.batches import ClassLocks
@@ -38,7 +36,7 @@ from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .actions import Ending, RunError
-from .agentrun import INSIDE, AgentRun, Prompt, as_input
+from .agentrun import INSIDE, AgentRun, Prompt, agent_busy, as_input, new_run_id
 from .answers import finish_of, last_message
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
@@ -368,7 +366,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         session = self._session
         if session is None and entry is None and self._conversation is None:
             raise InvalidValue("there is nothing to carry on: give a prompt")
-        run_id = (session.run_id if session is not None else "") or _new_run_id()
+        run_id = (session.run_id if session is not None else "") or new_run_id()
         run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
         if self._run is not None and self._run.is_done:
             self._run._note_end()  # its event loop may have been closed before it could say so
@@ -377,7 +375,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         if self._turn.take():
             self._run, run._turn = run, self._turn
         elif wait_seconds <= 0:
-            raise session_busy(self._own_lease())
+            raise agent_busy(self._session)
         run._task = asyncio.ensure_future(self._execute(run, entry, strategy, wait_seconds, around))
         run._task.add_done_callback(run._note_end)
         return run
@@ -415,7 +413,7 @@ class Agent(Generic[RuntimeT, OutputT]):
                 if entry is not None and session.state.derived.abort_request is not None:
                     await self._end_open_run(session)  # the open run was asked to end: a new run takes this input
                 if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
-                    run.run_id = session.run_id or _new_run_id()
+                    run.run_id = session.run_id or new_run_id()
                 self._require_sense(session, entry)
                 if entry is not None:
                     entry = await self._admitted(entry, strategy)
@@ -431,9 +429,9 @@ class Agent(Generic[RuntimeT, OutputT]):
         except BaseException as error:  # such as an error of a foreign store
             if must_pass(error, task):
                 raise
-            report_raised(error, "the start of the run")
+            cause = report_raised(error, "the start of the run")
             failure = RunError(ErrorCode.INTERNAL, f"{type_name(error)} before the run: see the log")
-            return self._ended(run, Ending(AgentStatus.FAILED, failure))
+            return self._ended(run, Ending(AgentStatus.FAILED, failure), cause)
         finally:
             run._begun.set()
             if run._log is not None:
@@ -448,19 +446,27 @@ class Agent(Generic[RuntimeT, OutputT]):
         if has_turn is None:
             return None
         if not has_turn:
-            raise session_busy(self._own_lease())
+            raise agent_busy(self._session)
         self._run = run
-        run.run_id = (self._session.run_id if self._session is not None else "") or _new_run_id()
+        run.run_id = (self._session.run_id if self._session is not None else "") or new_run_id()
         return max(0.0, wait_seconds - (time.monotonic() - begin))
 
-    def _ended(self, run: AgentRun[OutputT], ending: Ending) -> RunResult[OutputT]:
+    def _ended(self, run: AgentRun[OutputT], ending: Ending, cause: Raised | None = None) -> RunResult[OutputT]:
         """The result of a run that could not begin, told to its readers too."""
         session_id = self._session.session_id if self._session is not None else ""
         if run._log is not None and run._runner is None:
             if ending.error is not None:
                 run._log.add(ErrorEvent, run.run_id, 0, ending.error)
             run._log.add(FinishedEvent, run.run_id, 0, ending.status, ending.error)
-        return RunResult(session_id=session_id, run_id=run.run_id, status=ending.status, error=ending.error)
+        raised = () if cause is None else (cause,)
+        return RunResult(
+            session_id=session_id,
+            run_id=run.run_id,
+            status=ending.status,
+            error=ending.error,
+            raised=raised,
+            cause=cause,
+        )
 
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
@@ -521,8 +527,8 @@ class Agent(Generic[RuntimeT, OutputT]):
             locks=self._class_locks,
         )
         check = None if self._output.is_text else self._output.read
-        compacts = self._contexts.compactor is not None
-        return Runner(scope, caller, tools, self._budget, compacts=compacts, check=check)
+        compacts, records = self._contexts.compactor is not None, config.observability.record_content
+        return Runner(scope, caller, tools, self._budget, compacts=compacts, check=check, records_content=records)
 
     def _all_tools(self, session: Session) -> tuple[tuple[ToolSpec, ...], ToolRegistry]:
         """The tools that the agent offers, and those that it can run: contexts offer `recall`. Made once a session."""
@@ -554,20 +560,9 @@ class Agent(Generic[RuntimeT, OutputT]):
             error=ending.error,
             approvals=tuple(waiting),
             raised=tuple(runner.raised),
+            cause=runner.cause,
         )
-
-    def _own_lease(self) -> Lease:
-        """The lease of the run that is under way, or the one that it is about to acquire."""
-        hold = self._session.held if self._session is not None else None
-        if hold is not None and hold.lease is not None:
-            return hold.lease
-        session_id = self._session.session_id if self._session is not None else ""
-        return Lease(session_id=session_id, token="", owner=this_process(), acquired_at=datetime.now(UTC), seconds=0.0)
 
     def _require_idle(self) -> None:
         if self._run is not None and not self._run.is_done:
             raise InvalidValue("a run is under way: await it, steer it or abort it first")
-
-
-def _new_run_id() -> str:
-    return os.urandom(8).hex()

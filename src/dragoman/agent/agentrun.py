@@ -1,11 +1,13 @@
 """A run under way, as its caller sees it. The agent makes it."""
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from .._finishing import finish
@@ -13,7 +15,8 @@ from .._loops import SharedLock, Signal
 from ..errors import InvalidValue, StoreError
 from ..history import AgentStatus, ModelInputEntry, SteeringEntry
 from ..message import Part
-from ..store import SessionBusy, SessionHold
+from ..store import Lease, Session, SessionBusy, SessionHold
+from ..store.leases import this_process
 from .events import EventLog, RunEvent
 from .following import Follower, OutputFollower, TextFollower
 from .results import OutputT, RunResult
@@ -22,7 +25,7 @@ from .runner import Runner
 if TYPE_CHECKING:
     from .agent import Agent
 
-__all__ = ["INSIDE", "AgentRun", "Prompt", "as_input"]
+__all__ = ["INSIDE", "AgentRun", "Prompt", "agent_busy", "as_input", "new_run_id"]
 
 _Got = TypeVar("_Got")
 
@@ -258,6 +261,21 @@ class AgentRun(Generic[OutputT]):
     def _stop_lost(self, error: StoreError) -> None:
         if self._runner is not None:
             self._runner.stop_lost(error)
+
+
+def agent_busy(session: Session | None) -> SessionBusy:
+    """Return the error for an agent whose run is under way: its lease, or the one that it is about to acquire."""
+    hold = session.held if session is not None else None
+    lease = hold.lease if hold is not None else None
+    if lease is None:
+        session_id = session.session_id if session is not None else ""
+        lease = Lease(session_id=session_id, token="", owner=this_process(), acquired_at=datetime.now(UTC), seconds=0.0)
+    return SessionBusy("this agent has a run under way: await it first, or pass wait_seconds=", lease=lease)
+
+
+def new_run_id() -> str:
+    """Return the id of a run that no other run has."""
+    return os.urandom(8).hex()
 
 
 def as_input(prompt: Prompt) -> ModelInputEntry:

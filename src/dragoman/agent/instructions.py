@@ -46,7 +46,7 @@ async def _written(write: Callable[[ToolContext[Any]], str | Awaitable[str]], co
             text = await text
     if contained.error is not None:
         why = f"{type_name(contained.error)} in the instructions: the log has its traceback"
-        raise DragomanError(why, code=ErrorCode.INTERNAL)
+        raise DragomanError(why, code=ErrorCode.INTERNAL) from contained.error
     if not isinstance(text, str):
         raise InvalidValue.of("what the instructions return", text, "text")
     return text

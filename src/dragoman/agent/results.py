@@ -33,7 +33,8 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     An answer that was cut and went on is one message. A refusal completes a run: `finish_reason` tells it, and an
     output of another type than text is None.
 
-    `raised` is what code of yours raised: tools, hooks, widgets, policies, types. The log has the tracebacks.
+    `raised` is what code of yours raised: tools, hooks, widgets, policies, types. The log has the tracebacks, and
+    `error` of each is the exception. `cause` is the one of them that ended the run, or left a call to a person.
     With the status `awaiting_human`, `approvals` are the calls that a person must decide about before the run goes on.
     """
 
@@ -46,6 +47,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     error: RunError | None = None
     approvals: tuple[ToolCall, ...] = ()
     raised: tuple[Raised, ...] = ()
+    cause: Raised | None = None
 
     def __repr__(self) -> str:
         said = [f"output {redact(_SHORT.repr(self.output))}"] if self.output is not None else []
@@ -72,7 +74,8 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
 class RunFailed(DragomanError):
     """A run has no output: `code` and the message say why, `provider_message` is what the provider said of it.
 
-    `result` is the whole result: usage, the calls that wait for a decision, what code of yours raised.
+    `result` is the whole result: usage, the calls that wait for a decision, what code of yours raised. If code of
+    yours ended the run, its exception is the `__cause__`: tracebacks show it.
     """
 
     def __init__(self, result: RunResult[Any]) -> None:
@@ -85,6 +88,7 @@ class RunFailed(DragomanError):
             provider_message=why.provider_message,
         )
         self.result = result
+        self.__cause__ = result.cause.error if result.cause is not None else None
 
     def __reduce__(self) -> tuple[type["RunFailed"], tuple[RunResult[Any]]]:
         return type(self), (self.result,)

@@ -5,7 +5,17 @@ import random
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any
 
-from ..errors import RAISED, DragomanError, ErrorCode, InvalidValue, Raised, StoreError, report_raised, type_name
+from ..errors import (
+    RAISED,
+    DragomanError,
+    ErrorCode,
+    InvalidValue,
+    Raised,
+    RaisedList,
+    StoreError,
+    report_raised,
+    type_name,
+)
 from ..history import AgentStatus, ModelInputEntry
 from ..message import Message, Role
 from ..store import Session
@@ -38,6 +48,8 @@ from .tooling import ToolRunner
 
 __all__ = ["Runner"]
 
+_DECIDING = ("the approval policy", "requires_approval of")  # where code is asked whether a call may run
+
 
 class Runner:
     """One run under way. `check` raises InvalidValue for a final message that is not what was asked for."""
@@ -52,6 +64,7 @@ class Runner:
         compacts: bool = False,
         check: Callable[[Message], object] | None = None,
         output_attempts: int = 2,
+        records_content: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._scope = scope
@@ -73,7 +86,9 @@ class Runner:
             tell_status=self._tell_status,
         )
         self._told: AgentStatus | None = None
-        self.raised: list[Raised] = []  # what code of the user raised in it
+        self.raised = RaisedList()  # what code of the user raised in it
+        self.raised.shows_words = records_content
+        self.cause: Raised | None = None  # which of them ended the run, or left a call to a person
         self.output: Any = None  # what the last check has read
         self._perform: dict[type, Callable[[Any], Coroutine[Any, Any, Outcome]]] = {
             Append: self._append,
@@ -148,10 +163,14 @@ class Runner:
             ending = await self._carry_out(steps)
         except DragomanError as error:
             ending = Ending(AgentStatus.FAILED, RunError.of(error))
+            self._note_cause(error.__cause__)
         except BaseException as error:  # a mistake of ours, or of code that the run was given: the caller is told
             if must_pass(error, task):
                 raise
             ending = await self._fail(error)
+        if ending.status is AgentStatus.AWAITING_HUMAN:
+            undecided = [raised for raised in self.raised if raised.where.startswith(_DECIDING)]
+            self.cause = undecided[-1] if undecided else None
         if ending.error is not None:
             scope.tell(ErrorEvent, ending.error)
         self._tell_status(ending.status)
@@ -162,10 +181,14 @@ class Runner:
     async def _fail(self, error: BaseException) -> Ending:
         """Report what was raised, and end the run in the record too, if that can be done."""
         report_raised(error, "the run")
+        self._note_cause(error)
         why = RunError(ErrorCode.INTERNAL, f"{type_name(error)} in the run: the log has its traceback")
         with Containing("the end of the run"):
             return await self._carry_out(self._loop.fail(self._scope.state, why))
         return Ending(AgentStatus.FAILED, why)
+
+    def _note_cause(self, error: BaseException | None) -> None:
+        self.cause = next((raised for raised in self.raised if raised.error is error), None)
 
     async def _carry_out(self, steps: Generator[Action, Outcome, Ending]) -> Ending:
         try:
