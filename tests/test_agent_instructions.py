@@ -1,6 +1,7 @@
 """Agent: instructions that a function writes at the start of each run."""
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -143,3 +144,34 @@ def test_instructions_with_half_a_character_are_recorded_once(given: Any) -> Non
     agent.run_sync("Hi.")
     agent.run_sync("Hi.")
     assert texts(agent) == ["Be brief\N{REPLACEMENT CHARACTER}."]
+
+
+def test_a_function_that_takes_no_context_is_refused_where_the_agent_is_made() -> None:
+    with pytest.raises(InvalidValue, match=r"with one argument: def instructions\(context: ToolContext\) -> str"):
+        Agent(ScriptedModel(), instructions=lambda: "hi")  # type: ignore[call-overload,misc]  # what is tested
+
+
+class Till:
+    """An object that can be called, with a runtime that it is written for."""
+
+    def __call__(self, context: ToolContext[Shop]) -> str:
+        return context.runtime.name
+
+
+@pytest.mark.parametrize("write", [greet, greet_later, Till(), Till().__call__, functools.partial(greet)])
+def test_instructions_of_another_runtime_are_refused_where_the_agent_is_made(write: Any) -> None:
+    with pytest.raises(
+        InvalidValue, match="the instructions need a runtime of the type Shop, but the agent has one of"
+    ):
+        Agent(ScriptedModel(), instructions=write, runtime="s")
+    with pytest.raises(InvalidValue, match="the instructions need a runtime of the type Shop, but there is none"):
+        Agent(ScriptedModel(), instructions=write)
+    Agent(ScriptedModel(), instructions=write, runtime=Shop())
+
+
+def test_instructions_whose_types_cannot_be_read_are_taken() -> None:
+    def write(context: "ToolContext[NotThere]") -> str:  # type: ignore[name-defined]  # noqa: F821
+        return "hi"
+
+    assert Agent(ScriptedModel("Yes."), instructions=write, runtime="s").run_sync("Hi.").output == "Yes."
+    Agent(ScriptedModel(), instructions=str)

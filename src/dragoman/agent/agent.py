@@ -157,7 +157,7 @@ class Agent(Generic[RuntimeT, OutputT]):
     ) -> None:
         hooks = as_hooks(hooks)
         require_kinds(config, session, name=name)
-        require_instructions(instructions)
+        require_instructions(instructions, runtime)
         self._conversation = as_conversation(messages, session)
         if approval is not None and not callable(approval):
             raise InvalidValue.of("approval", approval, "a function that decides about a call")

@@ -10,6 +10,7 @@ from ..message import require_text
 from ..store import Session
 from ..tools import ToolContext
 from ..tools.containing import Containing
+from ..tools.signature import find_unfit_runtime, require_runtime
 
 __all__ = ["Instructions", "record_instructions", "require_instructions"]
 
@@ -18,12 +19,24 @@ _D = TypeVar("_D")
 Instructions: TypeAlias = str | Callable[[ToolContext[_D]], str | Awaitable[str]]
 
 
-def require_instructions(given: object) -> None:
-    """Raise InvalidValue unless it is a text, a function or None."""
+_ALLOWED = "text, or a function of a ToolContext that returns text"
+
+
+def require_instructions(given: object, runtime: object) -> None:
+    """Raise InvalidValue unless it is a text, a function of one argument that may have this runtime, or None."""
     if isinstance(given, str):
         require_text("instructions", given)
-    elif given is not None and not callable(given):
-        raise InvalidValue.of("instructions", given, "text, or a function of a ToolContext that returns text")
+    elif callable(given):
+        try:
+            inspect.signature(given).bind(None)
+        except ValueError:  # a function of C, whose signature Python does not know
+            return
+        except TypeError:
+            taken = "def instructions(context: ToolContext) -> str"
+            raise InvalidValue(f"instructions must be {_ALLOWED}, with one argument: {taken}") from None
+        require_runtime("the instructions need", find_unfit_runtime(given, runtime), runtime)
+    elif given is not None:
+        raise InvalidValue.of("instructions", given, _ALLOWED)
 
 
 async def record_instructions(wanted: Instructions[Any] | None, context: ToolContext[Any], session: Session) -> None:

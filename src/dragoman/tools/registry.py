@@ -6,6 +6,7 @@ from typing import TypeAlias
 from ..errors import InvalidValue
 from ..toolspec import ToolSpec
 from .definition import FunctionTool, NeedT_contra, PlainFunction, ToolDefinition, make_tool
+from .signature import require_runtime
 
 __all__ = ["ToolLike", "ToolRegistry"]
 
@@ -66,9 +67,7 @@ class ToolRegistry:
                 raise InvalidValue(f"{what} must be given: {', '.join(needing)} cannot do without")
         for tool in self:
             wanted = tool.parameters.find_unfit(runtime) if isinstance(tool, FunctionTool) else None
-            if wanted is not None:
-                seen = "there is none" if runtime is None else f"the agent has one of {type(runtime).__name__}"
-                raise InvalidValue(f"tool {tool.name!r} needs a runtime of the type {wanted}, but {seen}")
+            require_runtime(f"tool {tool.name!r} needs", wanted, runtime)
 
 
 def _origin(definition: ToolDefinition) -> str:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from .pydantic_types import is_pydantic_field
 from .reading import TypeReader
 from .toolcontext import ToolContext
 
-__all__ = ["Parameters", "read_signature"]
+__all__ = ["Parameters", "find_unfit_runtime", "read_signature", "require_runtime"]
 
 
 class Parameters:
@@ -73,14 +73,7 @@ class Parameters:
 
     def find_unfit(self, runtime: object) -> str | None:
         """Return the type of `ToolContext[…]` that this runtime is not of; None if it fits or cannot be checked."""
-        for annotation in self._contexts.values():
-            for wanted in _runtime_types(annotation):
-                try:
-                    if not isinstance(runtime, wanted):
-                        return getattr(wanted, "__name__", str(wanted))
-                except TypeError:  # a protocol or a generic type, which Python cannot check
-                    continue
-        return None
+        return _find_unfit(self._contexts.values(), runtime)
 
     @functools.cached_property
     def _checker(self) -> SchemaChecker:
@@ -90,6 +83,37 @@ class Parameters:
         """Raise ToolError (invalid_arguments) unless the arguments fit the schema."""
         if problems := self._checker.problems(arguments):
             raise ToolError("\n".join(problems), code=ErrorCode.INVALID_ARGUMENTS)
+
+
+def require_runtime(needing: str, wanted: str | None, runtime: object) -> None:
+    """Raise InvalidValue if there is a type that the runtime is not of. `needing` is what needs it, with its verb."""
+    if wanted is not None:
+        seen = "there is none" if runtime is None else f"the agent has one of {type(runtime).__name__}"
+        raise InvalidValue(f"{needing} a runtime of the type {wanted}, but {seen}")
+
+
+def find_unfit_runtime(function: Callable[..., Any], runtime: object) -> str | None:
+    """Return the type of `ToolContext[…]` that a function takes and this runtime is not of; None if it fits.
+
+    None too where the types cannot be read.
+    """
+    annotated = _annotated_function(function)
+    try:
+        hints = read_hints(annotated, "the function", _closure(inspect.unwrap(annotated)))
+    except InvalidValue:
+        return None
+    return _find_unfit((hint for name, hint in hints.items() if name != "return"), runtime)
+
+
+def _find_unfit(annotations: Iterable[Any], runtime: object) -> str | None:
+    for annotation in annotations:
+        for wanted in _runtime_types(annotation):
+            try:
+                if not isinstance(runtime, wanted):
+                    return getattr(wanted, "__name__", str(wanted))
+            except TypeError:  # a protocol or a generic type, which Python cannot check
+                continue
+    return None
 
 
 def read_signature(function: Callable[..., Any], name: str, namespace: Mapping[str, Any] | None) -> Parameters:
