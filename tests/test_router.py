@@ -217,3 +217,12 @@ def test_use_takes_a_router_and_a_name() -> None:
 def test_a_scripted_model_can_be_routed_to() -> None:
     assert isinstance(PLANNER, AnyModel)
     assert not isinstance(Message.user("Hi."), AnyModel)
+
+
+def test_a_strategy_is_refused_by_an_agent_that_has_no_routes() -> None:
+    agent = Agent(ScriptedModel("Hi."))
+    with pytest.raises(InvalidValue, match="there is no strategy 'fast': this agent's model has no routes"):
+        agent.run_sync("Hi.", strategy="fast")
+    routed_agent = Agent(ProviderRouter({"fast": PLANNER}))
+    with routed_agent.override(model=ScriptedModel("Hi.")):  # what the agent's own router knows is no mistake
+        assert routed_agent.run_sync("Hi.", strategy="fast").output == "Hi."

@@ -26,7 +26,7 @@ from ..history import (
     MemoryNotebookWidget,
     ModelInputEntry,
 )
-from ..message import FinishReason, Message, require_text
+from ..message import FinishReason, Message
 from ..request import AgentConfig
 from ..store import Session, SessionBusy, SessionHold
 from ..store.refusals import require_seconds
@@ -360,7 +360,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         around: Budget | None = None,
     ) -> AgentRun[OutputT]:
         running_loop()  # before anything is made that would have to be awaited
-        require_text("strategy", strategy)
+        self._routes.require(strategy)
         require_seconds(wait_seconds, "wait_seconds", 0.0)
         entry = None if prompt is None else as_input(prompt)
         session = self._session

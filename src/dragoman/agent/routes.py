@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from ..errors import InvalidValue
+from ..message import require_text
 from ..router import ProviderRouter
 
 __all__ = ["Routes"]
@@ -14,6 +16,15 @@ class Routes:
 
     def __init__(self, own: ProviderRouter) -> None:
         self.own = own
+
+    def require(self, strategy: object) -> None:
+        """Raise InvalidValue for a strategy where no router of the agent could tell it from another."""
+        require_text("strategy", strategy)
+        if strategy and not any(each.strategies or each.looks_at_context for each in (self.own, self.current)):
+            raise InvalidValue(
+                f"there is no strategy {strategy!r}: this agent's model has no routes."
+                " Give it ProviderRouter({strategy: model, ...})"
+            )
 
     @property
     def current(self) -> ProviderRouter:
