@@ -148,7 +148,7 @@ def test_instructions_with_half_a_character_are_recorded_once(given: Any) -> Non
 
 def test_a_function_that_takes_no_context_is_refused_where_the_agent_is_made() -> None:
     with pytest.raises(InvalidValue, match=r"with one argument: def instructions\(context: ToolContext\) -> str"):
-        Agent(ScriptedModel(), instructions=lambda: "hi")  # type: ignore[call-overload,misc]  # what is tested
+        Agent(ScriptedModel(), instructions=lambda: "hi")  # type: ignore[arg-type,misc]  # what is tested
 
 
 class Till:

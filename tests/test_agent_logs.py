@@ -11,9 +11,11 @@ from dragoman import (
     AgentConfig,
     ErrorCode,
     FinishReason,
+    InvalidValue,
     LoopConfig,
     ModelError,
     ObservabilityConfig,
+    RetryTool,
     TokenUsage,
     ToolCall,
 )
@@ -368,3 +370,20 @@ def test_every_record_has_the_fields_that_tell_its_run_call_and_tool(
     found = {record["event"]: record.keys() - usage for record in records}
     more = CONTENT if with_content else {}
     assert found == {event: names | more.get(event, set()) for event, names in FIELDS.items()}
+
+
+def test_a_tool_that_asks_for_another_try_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(name="weather")
+    def picky(city: str) -> str:
+        """Ask again."""
+        raise RetryTool("Name the country too.")
+
+    Agent(ScriptedModel(ROME, "No."), tools=[picky], config=told("info")).run_sync("Rome?")
+    assert [level for level, event in events(caplog) if event == "tool failed"] == ["INFO"]
+    (failed,) = [fields(record) for record in caplog.records if fields(record)["event"] == "tool failed"]
+    assert failed["seconds"] == round(failed["seconds"], 6)
+
+
+def test_the_reason_for_another_try_must_be_text() -> None:
+    with pytest.raises(InvalidValue, match="the message of RetryTool must be text, got 3"):
+        RetryTool(3)  # type: ignore[arg-type]  # what is tested

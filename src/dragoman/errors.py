@@ -300,6 +300,8 @@ class DragomanError(Exception):
         request_id: str | None = None,
         provider_message: str | None = None,
     ) -> None:
+        if not isinstance(message, str):
+            raise InvalidValue.of(f"the message of {type(self).__name__}", message, "text")
         super().__init__(redact(message))
         self.code = code or self.default_code
         self.retryable = self.code in RETRYABLE_CODES if retryable is None else retryable
@@ -478,7 +480,7 @@ def is_interrupt(error: BaseException) -> bool:
 def _words(error: BaseException) -> str:
     try:
         return redact_provider_message(str(error))
-    except Exception:
+    except Exception:  # noqa: BLE001
         return ""  # an exception that cannot say what it is
 
 

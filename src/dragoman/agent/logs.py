@@ -1,7 +1,7 @@
 """What a run tells the standard `logging`: records with fields, no secrets, and no content unless it is asked for.
 
     DEBUG    run started, model call started, tool started
-    INFO     model call answered, tool finished, run ended
+    INFO     model call answered, tool finished, tool failed with RetryTool, run ended
     WARNING  model call failed, model call answered with what is not whole, tool failed
     ERROR    run failed
 
@@ -21,6 +21,7 @@ from ..request import ObservabilityConfig
 from ..stream import Assembly
 from ..telemetry.conventions import error_words
 from ..tools import ToolContext
+from ..tools.executor import RETRY_TYPE
 from .actions import Ending
 from .hooks import Hooks, ModelCall
 
@@ -91,10 +92,12 @@ class LogHooks(Hooks):
     async def after_tool(self, call: ToolCall, context: ToolContext[Any], result: HistoryToolCallResult) -> None:
         """Log how the call ended."""
         is_success = result.status is ToolExecutionStatus.SUCCESS
-        level = logging.INFO if is_success else logging.WARNING
+        is_usual = is_success or result.error_type == RETRY_TYPE  # the model is asked for another try
+        level = logging.INFO if is_usual else logging.WARNING
         if not self._takes(level):
             return
-        fields = _tool_fields(call, context) | {"status": result.status.value, "seconds": result.elapsed_seconds}
+        seconds = None if result.elapsed_seconds is None else round(result.elapsed_seconds, 6)
+        fields = _tool_fields(call, context) | {"status": result.status.value, "seconds": seconds}
         if result.error_code is not None:
             fields |= {"error_code": result.error_code.value, "error_type": result.error_type}
         if self._with_content:
