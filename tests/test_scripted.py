@@ -198,3 +198,39 @@ def test_requests_are_allowed_again_after_a_failure() -> None:
     with pytest.raises(RuntimeError), forbid_network():
         raise RuntimeError
     assert not NETWORK.is_forbidden
+
+
+@pytest.mark.parametrize("given", [3, None, b"a", ["a", "b"]])
+def test_a_script_that_cannot_be_played_is_refused_where_it_is_made(given: Any) -> None:
+    with pytest.raises(InvalidValue, match="turn 2 of the script must be text, a Turn, a ModelError, a list of deltas"):
+        ScriptedModel("a", given)
+
+
+def test_a_list_of_texts_is_refused_with_what_to_write() -> None:
+    with pytest.raises(InvalidValue, match=r'several turns are arguments: ScriptedModel\("a", "b"\)'):
+        ScriptedModel(["a", "b"])  # type: ignore[list-item]  # what is tested
+
+
+def test_a_function_of_the_script_that_returns_no_turn_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="what a function of the script returns must be text"):
+        ScriptedModel(lambda _request: 3).stream(HELLO)  # type: ignore[arg-type,return-value]  # what is tested
+
+
+def test_a_script_that_is_too_short_says_why_it_was_asked_again() -> None:
+    result = Agent(ScriptedModel("9"), output_type=int).run_sync("How many?")
+    assert result.error is not None
+    assert "no turn for request 2; its last message (user) is: The answer must be a JSON object" in result.error.message
+    model = ScriptedModel("One.")
+    run(ask(model))
+    with pytest.raises(InvalidValue) as caught:
+        model.stream([Message.user("long " * 500)])
+    assert len(str(caught.value)) < 400
+
+
+def test_an_output_that_stays_wrong_fails_without_the_words_for_the_model() -> None:
+    model = ScriptedModel('{"value": "nine"}', repeats=True)
+    result = Agent(model, output_type=int).run_sync("How many?")
+    assert result.error is not None
+    assert result.error.message.startswith("The answer is not a valid int:")
+    assert "Answer again" not in result.error.message
+    assert model.requests[1].prompt.endswith("\nAnswer again, with JSON alone.")

@@ -274,7 +274,8 @@ class AgentLoop:
         if self._output_attempts == 0:
             return (yield from self._end(_S.FAILED, RunError(ErrorCode.INVALID_OUTPUT, checked.problem)))
         self._output_attempts -= 1
-        yield from self._append(ModelInputEntry.of(checked.problem, metadata={INJECTED_KEY: True}))
+        said = f"{checked.problem}\nAnswer again, with JSON alone."
+        yield from self._append(ModelInputEntry.of(said, metadata={INJECTED_KEY: True}))
         return None
 
     def _continue_or_fail(self, error: RunError) -> Steps:

@@ -74,7 +74,7 @@ class OutputReader(Generic[OutputT]):
         output, problems = self._schema.read(value)
         if problems:
             listed = "\n".join(f"- {problem}" for problem in problems)
-            raise InvalidValue(f"The answer is not a valid {self._name}:\n{listed}\nAnswer again, with JSON alone.")
+            raise InvalidValue(f"The answer is not a valid {self._name}:\n{listed}")
         return output  # type: ignore[return-value]  # without problems it is of the type
 
     def _json(self, text: str) -> Any:

@@ -26,6 +26,7 @@ from ..usage import TokenUsage
 
 __all__ = ["Call", "ScriptedModel", "ScriptedRequest", "Turn"]
 
+WORDS_LIMIT = 300  # characters of a message in an error
 PIECE = 12  # characters of text in a delta
 ACTOR = ModelInvocationDescriptor("scripted", "script", "actor")
 NO_RULES = TargetRules()
@@ -98,6 +99,8 @@ class ScriptedModel:
         info: ModelInfo | None = None,
         rules: TargetRules = NO_RULES,
     ) -> None:
+        for number, turn in enumerate(script, 1):
+            _require_turn(turn, f"turn {number} of the script")
         self.script = list(script)
         self.requests: list[ScriptedRequest] = []
         self.invocation = invocation
@@ -137,10 +140,12 @@ class ScriptedModel:
         )
         self.requests.append(request)
         if not self.script:
-            raise InvalidValue(f"the script has no turn for request {len(self.requests)}")
+            why = _last_words(request)
+            raise InvalidValue(f"the script has no turn for request {len(self.requests)}{why}")
         turn = self.script[0] if self._repeats and len(self.script) == 1 else self.script.pop(0)
         while not isinstance(turn, (str, Turn, ModelError, Sequence)):
             turn = turn(request)
+            _require_turn(turn, "what a function of the script returns")
         run_id = (request_metadata or {}).get("run_id", "")
         deltas = _deltas(turn, run_id, len(self.requests)) if isinstance(turn, (str, Turn, ModelError)) else list(turn)
         return ModelStream(self._play(deltas, run_id), request=_NO_REQUEST, invocation=self.invocation, rewrite={})
@@ -158,6 +163,28 @@ class ScriptedModel:
         closing = guard.close(now=datetime.now(UTC))
         if closing is not None:
             yield [closing]
+
+
+def _require_turn(turn: object, field: str) -> None:
+    """Raise InvalidValue for what is no turn: such a script would fail only when it is played."""
+    if isinstance(turn, (str, Turn, ModelError)) or callable(turn):
+        return
+    allowed = "text, a Turn, a ModelError, a list of deltas or a function of the request"
+    if isinstance(turn, Sequence) and not isinstance(turn, bytes):
+        if all(isinstance(delta, MessageDelta) for delta in turn):
+            return
+        raise InvalidValue(f'{field} must be {allowed}; several turns are arguments: ScriptedModel("a", "b")')
+    raise InvalidValue.of(field, turn, allowed)
+
+
+def _last_words(request: ScriptedRequest) -> str:
+    """The last message of a request, shortened: it says why the request was made."""
+    if not request.messages:
+        return ""
+    message = request.messages[-1]
+    said = message.text or ", ".join(str(result.content) for result in message.tool_results)
+    said = said if len(said) <= WORDS_LIMIT else f"{said[:WORDS_LIMIT]}…"
+    return f"; its last message ({message.role.value}) is: {said}"
 
 
 _NO_REQUEST = WireRequest(path="/", body=b"")
