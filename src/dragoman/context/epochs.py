@@ -381,9 +381,8 @@ class _Epoch:
             chosen = choose(
                 self._index, self._judge, candidates, shown, listed_names=names, rates=self._rates, room=limit
             )
-            inside = [self._index.block_at(pick.serial, pick.place) in results for pick in chosen.picks]
-            picks = tuple(pick for pick, is_inside in zip(chosen.picks, inside, strict=True) if is_inside)
-            told = tuple(pick for pick, is_inside in zip(chosen.picks, inside, strict=True) if not is_inside)
+            inside = {pick for pick in chosen.picks if self._index.block_at(pick.serial, pick.place) in results}
+            picks, told = _parted(chosen.picks, inside)
             zone = msgspec.structs.replace(chosen, picks=told)
             is_empty = not told and not zone.names and not zone.gists
             text = None
@@ -429,6 +428,11 @@ class _Epoch:
         """The numbers of the blocks that entries became."""
         ranges = (self._index.blocks_of.get(entry.serial, (0, 0)) for entry in entries)
         return [number for first, last in ranges for number in range(first, last)]
+
+
+def _parted(picks: Sequence[Pick], inside: set[Pick]) -> tuple[tuple[Pick, ...], tuple[Pick, ...]]:
+    """Those of the picks that are inside, and the others, each in their order."""
+    return tuple(pick for pick in picks if pick in inside), tuple(pick for pick in picks if pick not in inside)
 
 
 def _less(limit: float, room: float, used: float) -> float:

@@ -129,13 +129,9 @@ def read_projection(timeline: Timeline, epoch: EpochEntry) -> Projection:
     turns_from, live_from = (timeline.find_unit(serial, epoch) for serial in (turns_serial, live_serial))
     index = timeline.indexed()
     spoken = {timeline.serials[place] for place in timeline.asked if place < live_from}
-    results = {entry.serial for unit in timeline.units[turns_from:live_from] for entry in results_of(unit)}
     if turns_from > live_from or not spoken.issuperset({*asked, first_asked} - {None}):
         raise UnreadableData(f"epoch {epoch.serial}: its levels are in disorder")
-    for pick in picks:
-        picked_block(index, pick)  # there is one, and it has such lines
-        if pick.serial not in results:
-            raise UnreadableData(f"epoch {epoch.serial}: lines of what is no result of a turn")
+    _require_results(timeline.units[turns_from:live_from], picks, index, epoch)
     if any(name not in index.names for zone in zones for name in zone.names):
         raise UnreadableData(f"epoch {epoch.serial}: a name that no entry holds")
     texts = tuple(zone_text(timeline, index, zone, cuts, is_first=place == 0) for place, zone in enumerate(zones))
@@ -145,6 +141,15 @@ def read_projection(timeline: Timeline, epoch: EpochEntry) -> Projection:
     )
     first = writer.first()
     return Projection(turns_from, live_from, first_asked, asked, picks, cuts, stable, low, limit, first, texts, turns)
+
+
+def _require_results(turns: Sequence[Unit], picks: Sequence[Pick], index: HistoryIndex, epoch: EpochEntry) -> None:
+    """Raise UnreadableData unless every pick has lines of a result of these turns."""
+    results = {entry.serial for unit in turns for entry in results_of(unit)}
+    for pick in picks:
+        picked_block(index, pick)  # there is one, and it has such lines
+        if pick.serial not in results:
+            raise UnreadableData(f"epoch {epoch.serial}: lines of what is no result of a turn")
 
 
 def _whole(value: Any) -> int:

@@ -196,20 +196,8 @@ def error_from_words(
     retry_after: float | None = None,
 ) -> ModelError:
     """Return the error for a provider's own words about it, from a response or from inside a stream."""
-    if status is None:
-        status = _status_in(words)
-    code = STATUS_CODES.get(status) if status is not None else None
-    if code is None:
-        code = _code_of_class(status)
-    if code is not ErrorCode.RATE_LIMITED or any(word.lower() == "insufficient_quota" for word in words):
-        code = next((ERROR_WORDS[word.lower()] for word in words if word.lower() in ERROR_WORDS), code)
-    # A 429 is never an overflow, whatever it says.
-    if code in _OVERFLOW_CODES and status != 429 and message and _OVERFLOW.search(message):
-        code = ErrorCode.CONTEXT_OVERFLOW
-    elif code in _VAGUE_CODES and message and _UNSUPPORTED.search(message):
-        code = ErrorCode.UNSUPPORTED
-    elif status == 413 and message and _REFUSED["these media"].search(message):
-        code = ErrorCode.INVALID_REQUEST  # one picture is too large: a shorter conversation would not help
+    status = _status_in(words) if status is None else status
+    code = _code_of(words, message, status)
     where = f"HTTP {status}" if status is not None else "an error inside the stream"
     advice = _PROXY_ADVICE if status == 407 else _ADVICE.get(code, "")
     return ModelError(
@@ -219,6 +207,24 @@ def error_from_words(
         request_id=request_id,
         provider_message=message,
     )
+
+
+def _code_of(words: list[str], message: str | None, status: int | None) -> ErrorCode:
+    """The code for a provider's status and words: its words count more, but for a limit of rates."""
+    code = STATUS_CODES.get(status) if status is not None else None
+    code = _code_of_class(status) if code is None else code
+    if code is not ErrorCode.RATE_LIMITED or any(word.lower() == "insufficient_quota" for word in words):
+        code = next((ERROR_WORDS[word.lower()] for word in words if word.lower() in ERROR_WORDS), code)
+    if not message:
+        return code
+    # A 429 is never an overflow, whatever it says.
+    if code in _OVERFLOW_CODES and status != 429 and _OVERFLOW.search(message):
+        return ErrorCode.CONTEXT_OVERFLOW
+    if code in _VAGUE_CODES and _UNSUPPORTED.search(message):
+        return ErrorCode.UNSUPPORTED
+    if status == 413 and _REFUSED["these media"].search(message):
+        return ErrorCode.INVALID_REQUEST  # one picture is too large: a shorter conversation would not help
+    return code
 
 
 def refused_content(code: ErrorCode, message: str) -> str | None:

@@ -223,29 +223,32 @@ def _encode_result(result: ToolResult, dialect: AnthropicDialect) -> dict[str, A
 def _encode_media(part: Image | FileRef) -> dict[str, Any]:
     mime_type = "image/jpeg" if part.mime_type == "image/jpg" else part.mime_type
     is_image = isinstance(part, Image) or (mime_type or "").startswith("image/")
-    is_text = (mime_type or "").startswith("text/")
-    source: dict[str, Any]
     if isinstance(part, FileRef) and part.file_id is not None:
         if mime_type is not None and not is_image and mime_type not in ("application/pdf", "text/plain"):
             return {"type": "container_upload", "file_id": part.file_id}
         source = {"type": "file", "file_id": part.file_id}
-    elif part.url is not None:
-        if not is_image and mime_type not in (None, "application/pdf"):
-            raise unsupported(f"the Messages API cannot take media of type {mime_type!r} by an address: give the bytes")
-        source = {"type": "url", "url": part.url}
-    elif part.data is None:
-        raise unsupported(UNREAD_FILE)
-    elif is_text and not is_image:
-        source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
-    elif mime_type in IMAGE_TYPES or mime_type == "application/pdf":
-        source = {"type": "base64", "media_type": mime_type, "data": base64_text(part.data)}
     else:
-        what = f"media of type {mime_type!r}: it takes jpeg, png, gif, webp, pdf and text"
-        raise unsupported(f"the Messages API cannot take {what}")
+        source = _media_source(part, mime_type, is_image=is_image)
     encoded: dict[str, Any] = {"type": "image" if is_image else "document", "source": source}
     if isinstance(part, FileRef) and part.name and not is_image:
         encoded["title"] = part.name
     return encoded
+
+
+def _media_source(part: Image | FileRef, mime_type: str | None, *, is_image: bool) -> dict[str, Any]:
+    """Where the media are: at an address, or in the request."""
+    if part.url is not None:
+        if not is_image and mime_type not in (None, "application/pdf"):
+            raise unsupported(f"the Messages API cannot take media of type {mime_type!r} by an address: give the bytes")
+        return {"type": "url", "url": part.url}
+    if part.data is None:
+        raise unsupported(UNREAD_FILE)
+    if (mime_type or "").startswith("text/") and not is_image:
+        return {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
+    if mime_type in IMAGE_TYPES or mime_type == "application/pdf":
+        return {"type": "base64", "media_type": mime_type, "data": base64_text(part.data)}
+    what = f"media of type {mime_type!r}: it takes jpeg, png, gif, webp, pdf and text"
+    raise unsupported(f"the Messages API cannot take {what}")
 
 
 # ---------------------------------------------------------------- cache
