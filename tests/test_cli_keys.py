@@ -41,8 +41,8 @@ class _Pipe:
     def isatty(self) -> bool:
         return False
 
-    def readline(self) -> str:
-        return self._text
+    def read(self, size: int) -> str:
+        return self._text[:size]
 
 
 @pytest.mark.parametrize("name", ["openai", "OPENAI_API_KEY"])
@@ -62,7 +62,7 @@ def test_a_key_is_kept_listed_by_name_and_forgotten(
     assert "no key is kept as OPENAI_API_KEY" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("key", ["", " \n", "two\x00words", "schlüssel"])
+@pytest.mark.parametrize("key", ["", " \n", "two\x00words", "schlüssel", "two\nlines", "k" * 16_385])
 def test_what_is_no_key_is_refused_and_not_kept(
     key: str, kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +87,29 @@ def test_a_keyring_that_is_locked_says_what_to_do_instead(
     error = capsys.readouterr().err
     assert "export OPENAI_API_KEY=" in error
     assert SECRET not in error
+
+
+class BrokenKeyring(FileKeyring):
+    """Fails in a way of its own, with the key in its words."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        raise RuntimeError("broken")
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise OSError(5, f"cannot store {password!r}")
+
+
+def test_a_keyring_that_breaks_neither_shows_the_key_nor_stops_a_command(
+    user: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert user.folder.is_dir()
+    set_keyring(BrokenKeyring())
+    monkeypatch.setattr(sys, "stdin", _Pipe(f"{SECRET}\n"))
+    assert main(["keys", "set", "openai"]) == 1
+    error = capsys.readouterr().err
+    assert "cannot be used (OSError)" in error
+    assert SECRET not in error
+    assert open_model(Settings(store="sessions.db"), "openai:gpt-5").client._api_key is None
 
 
 def test_commands_use_a_kept_key_unless_the_environment_has_one(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "stored_key"]
 
 SERVICE = "dragoman"
+LONGEST_KEY = 16_384  # as a header takes it
 NAME_HELP = "a provider, or the environment variable of its key: openai, OPENAI_API_KEY"
 
 
@@ -80,7 +81,7 @@ def stored_key(variables: Iterable[str]) -> str | None:
     for variable in variables:
         try:
             key = keyring.get_password(SERVICE, variable)
-        except keyring.errors.KeyringError:  # none on this machine, or locked: as if there were no key
+        except Exception:  # noqa: BLE001  # another's code: none on this machine, locked, broken: as if it had no key
             return None
         if key:
             return key
@@ -117,11 +118,9 @@ def _keyring(variable: str) -> "ModuleType":
 
 def _ask(action: Any, variable: str, *key: str) -> Any:
     """What the keyring does; raise DragomanError without a character of the key where it cannot."""
-    from keyring.errors import KeyringError
-
     try:
         return action(SERVICE, variable, *key)
-    except KeyringError as error:
+    except Exception as error:  # noqa: BLE001  # another's code, whose words may hold the key
         raise DragomanError(
             f"this machine's keyring cannot be used ({type(error).__name__}): export {variable}=… instead",
             code=ErrorCode.UNSUPPORTED,
@@ -132,8 +131,10 @@ def _read_key(variable: str) -> str:
     """The key that a person types, unseen, or that a pipe holds."""
     from getpass import getpass
 
-    key = getpass(f"{variable}: ") if sys.stdin.isatty() else sys.stdin.readline()
+    key = getpass(f"{variable}: ") if sys.stdin.isatty() else sys.stdin.read(LONGEST_KEY + 2)
     key = key.strip()
-    if not key or not key.isprintable() or not key.isascii():
-        raise InvalidValue("a key is one line of printable ASCII, and must not be empty")
+    if not key or not key.isprintable() or not key.isascii() or len(key) > LONGEST_KEY:
+        raise InvalidValue(
+            f"a key is one line of printable ASCII, of at most {LONGEST_KEY:,} characters, and not empty"
+        )
     return key
