@@ -222,7 +222,7 @@ def test_unwrap_raises_why_a_run_failed_with_the_providers_words_and_the_result(
     with pytest.raises(RunFailed) as raised:
         result.unwrap()
     error = raised.value
-    assert str(error) == "the run failed: the key is wrong"
+    assert str(error) == "the run failed: the key is wrong; provider_message has the provider's words"
     assert (error.code, error.provider_message) == (ErrorCode.AUTHENTICATION, "bad key, see the console")
     assert error.result is result
     again = pickle.loads(pickle.dumps(error))

@@ -70,6 +70,7 @@ _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
 # Formats that others are built on: the name says which one it is.
 _CONTAINERS = frozenset({"application/zip", "video/mp4", "audio/ogg", "video/webm"})
 _LONGEST_BEGINNING = 4_096
+_SCHEMES = ("https", "http", "data", "gs", "s3")
 
 # A media type as RFC 9110 writes it: two tokens, then parameters. Nothing else may reach a `data:` address.
 _WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
@@ -152,6 +153,8 @@ def find_linked_picture_type(given: str | None, url: str) -> str | None:
 def find_picture_type(given: str | None, data: bytes | None, name: str | None, what: str) -> str:
     """Return the same for a picture; raise InvalidValue for a file that is none."""
     found = find_type(given, data, name, what)
+    if given is None and data is not None and _by_bytes(data) is None and _is_text(data):  # whatever its name is
+        found = found if found == "image/svg+xml" else "text/plain"
     if not found.startswith("image/"):
         raise InvalidValue(f"{what} is {found}, and no picture: use FileRef for it")
     return found
@@ -189,6 +192,9 @@ def name_in_url(url: object) -> str:
 
     if not isinstance(url, str) or not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", url):
         raise InvalidValue.of("url", url, "a URL; a file on this machine is given to from_path")
+    scheme = url.partition(":")[0].lower()
+    if scheme not in _SCHEMES:
+        raise InvalidValue(f"url must begin with {', '.join(_SCHEMES)}, which providers can fetch, got {scheme}:")
     if url[:5].lower() == "data:":
         kind = re.split("[;,]", url[5:], maxsplit=1)[0].lower()
         return next((f"data.{ending}" for ending, known in _ENDINGS.items() if known == kind), "")

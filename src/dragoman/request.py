@@ -43,8 +43,11 @@ class _SettingsMeta(msgspec.StructMeta):
         def __call__(self, *given: object, **named: object) -> object:
             known = self.__struct_fields__
             if unknown := named.keys() - set(known):
-                hint = nearest(min(unknown), known, f"there are {', '.join(known)}")
-                raise InvalidValue(f"{self.__name__} has no setting {min(unknown)!r}: {hint}")
+                typed = min(unknown)
+                begun = [name for name in known if name.startswith(f"{typed}_")]  # `stop` is stop_sequences
+                hint = nearest(typed, known, f"there are {', '.join(known)}")
+                hint = f"did you mean {begun[0]!r}?" if begun else hint
+                raise InvalidValue(f"{self.__name__} has no setting {typed!r}: {hint}")
             return super().__call__(*given, **named)
 
 
@@ -125,7 +128,7 @@ class ModelConfig(_Settings, frozen=True, rename="camel", omit_defaults=True):
         if self.cache_config is not None and not isinstance(self.cache_config, CacheConfig):
             raise InvalidValue.of("cacheConfig", self.cache_config, "a CacheConfig")
         if self.reasoning is not None and not isinstance(self.reasoning, Reasoning):
-            raise InvalidValue.of("reasoning", self.reasoning, "a Reasoning")
+            raise InvalidValue.of("reasoning", self.reasoning, 'a Reasoning, such as Reasoning(effort="high")')
         if self.output_schema is not None:
             require_json_object(self.output_schema, "outputSchema")
         is_sequence = isinstance(self.hosted_tools, (tuple, list))

@@ -14,7 +14,7 @@ from .._finishing import finish
 from .._loops import SharedLock, Signal
 from ..errors import InvalidValue, StoreError
 from ..history import AgentStatus, ModelInputEntry, SteeringEntry
-from ..message import Part
+from ..message import Message, Part
 from ..store import Lease, Session, SessionBusy, SessionHold
 from ..store.leases import this_process
 from .events import EventLog, RunEvent
@@ -284,5 +284,12 @@ def as_input(prompt: Prompt) -> ModelInputEntry:
         if prompt.serial != -1:
             raise InvalidValue(f"this input is recorded already, at serial {prompt.serial}: say it in a new one")
         return prompt
+    if isinstance(prompt, (bytes, bytearray)):
+        raise InvalidValue("a prompt must be text or parts, got bytes: decode() them, or give FileRef.from_bytes(...)")
+    if isinstance(prompt, Message):
+        raise InvalidValue(
+            "a prompt must be text or parts, got a Message: give message.text or message.parts."
+            " Messages that were said before are given to Agent(messages=[...])"
+        )
     parts = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else (prompt,)
     return ModelInputEntry.of(*parts)

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..context import RECALL_TOOL
@@ -82,12 +82,17 @@ async def begin_session(conversation: "Imported | None") -> Session:
 def as_router(model: AnyRoute, config: AgentConfig) -> ProviderRouter:
     """Return the router to the model; settings for a model that it never asks are a mistake."""
     router = model
+    if not isinstance(router, (str, AnyModel, ProviderRouter, Sequence)):
+        allowed = "a model, a name such as anthropic:claude-opus-4-5, or a ProviderRouter"
+        raise InvalidValue.of("model", router, allowed)
     if not isinstance(router, ProviderRouter):
         router = ProviderRouter(default=named_model(router) if isinstance(router, str) else router)
     wanted, asked = config.model, [each.invocation.model for each in router.models]
     if wanted is not None and wanted.model_id not in asked and not router.looks_at_context:
         known = ", ".join(dict.fromkeys(asked))
-        raise InvalidValue(f"the settings are for the model {wanted.model_id!r}, but the agent asks {known}")
+        bare = wanted.model_id.partition(":")[2]
+        hint = f": give the name without its provider, ModelConfig({bare!r})" if bare in asked else ""
+        raise InvalidValue(f"the settings are for the model {wanted.model_id!r}, but the agent asks {known}{hint}")
     return router
 
 

@@ -25,6 +25,8 @@ class OutputReader(Generic[OutputT]):
     """Reads messages as values of a type; text is read as it is."""
 
     def __init__(self, output_type: type[OutputT]) -> None:
+        if output_type is None:
+            raise InvalidValue("output_type must be a type, such as int, got None: leave it out for text")
         if isinstance(output_type, str):
             raise InvalidValue.of("output_type", output_type, "a type, such as str, and not its name")
         self.is_text = output_type is str

@@ -97,6 +97,8 @@ class RunFailed(DragomanError):
 def _why(result: RunResult[Any]) -> RunError:
     if result.error is not None:
         words = f"the run {result.status}: {result.error.message or result.error.code}"
+        if result.error.provider_message:  # it may quote the prompt: `str` only names it
+            words += "; provider_message has the provider's words"
         return msgspec.structs.replace(result.error, message=words)
     match result.status:
         case AgentStatus.ABORTED:

@@ -125,7 +125,10 @@ def fork_conflict(session_id: str, serial: int, head: Head) -> AppendConflict:
 def name_taken(session_id: str, tombstone: Tombstone | None) -> StoreError:
     """Return the error for a new session whose id is not free."""
     if tombstone is None:
-        return StoreError(f"there is a session {session_id!r} already", code=ErrorCode.CONFLICT)
+        return StoreError(
+            f"there is a session {session_id!r} already: start_session(..., exist_ok=True) opens it",
+            code=ErrorCode.CONFLICT,
+        )
     message = f"a session {session_id!r} was erased, and its id stays taken"
     return StoreError(message, code=ErrorCode.CONFLICT)
 
