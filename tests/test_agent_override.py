@@ -124,7 +124,7 @@ def test_settings_for_the_agents_own_model_do_not_stop_the_other_one() -> None:
 def test_what_is_no_model_is_refused_and_missing_tools_are_told() -> None:
     agent = Agent(ScriptedModel(), tools=[weather])
     wrong: Any = 5
-    with pytest.raises(InvalidValue, match="default must be a model"):
+    with pytest.raises(InvalidValue, match="model must be a model, a name such as"):
         agent.override(model=wrong)
     plain = ModelInfo(provider=ACTOR.provider, model_id=ACTOR.model, abilities=frozenset({"streaming"}))
     with pytest.warns(UserWarning, match="cannot use tools"):
