@@ -523,7 +523,10 @@ def test_what_is_not_carried_over_is_said(user: User) -> None:
     name = user.write("c.json", [*WEATHER[:3]])
     ended = user.run("sessions", "import", name)
     assert ended.status == 0
-    assert "interrupted" in user.run("sessions", "show", "@").out
+    assert "it may or may not have taken effect" in ended.err
+    shown = user.run("sessions", "show", "@").out
+    assert "← get_weather: interrupted  [call_0]" in shown
+    assert "it may or may not have taken effect" in shown
 
 
 def test_standard_input_and_packed_files_are_read(user: User) -> None:

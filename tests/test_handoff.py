@@ -131,7 +131,9 @@ def test_a_provider_item_goes_home_whole_and_elsewhere_as_its_text() -> None:
 def test_a_call_without_a_result_is_answered_as_interrupted() -> None:
     handed = fit(Message.user("go"), by(HERE, call("c1"), call("c2")), answer("c2"), Message.user("and?"))
     first, second = handed.messages[2].parts[0], handed.messages[3].parts[0]
-    assert first == ToolResult("c1", "[interrupted: this call has no result]", True)
+    assert first == ToolResult(
+        "c1", "[interrupted: this call has no result; it may or may not have taken effect]", True
+    )
     assert second == ToolResult("c2", "found")
 
 

@@ -94,7 +94,11 @@ def test_a_call_without_a_result_is_interrupted_and_told() -> None:
     (result,) = results(state)
     assert (result.status, result.error_code) == ("skipped", ErrorCode.TOOL_INTERRUPTED)
     assert "tool_started" not in kinds(state.entries)
-    assert warnings == ("message 1: a call without a result is recorded as interrupted",)
+    assert result.text() == "[interrupted: this call has no result; it may or may not have taken effect]"
+    (warning,) = warnings
+    assert (
+        warning == "message 1: a call without a result is recorded as interrupted: it may or may not have taken effect"
+    )
 
 
 def test_of_two_calls_the_one_without_a_result_is_interrupted() -> None:

@@ -26,6 +26,7 @@ from ..history import (
     ToolResultsEntry,
 )
 from ..history.derived import AnswerEnd
+from ..history.toolresults import UNKNOWN_OUTCOME
 from ..message import FinishReason, Message
 from .actions import (
     Aborted,
@@ -394,7 +395,7 @@ def _interruption(error: RunError, partial: Message | None) -> InterruptionEntry
 
 def interrupted_result(call: OpenCall, why: str = "the run ended") -> HistoryToolCallResult:
     """Return the result of a call that has none: it was not run, or it is unknown whether it took effect."""
-    said = f"It was started, and {why} before its result was there: it may or may not have taken effect."
+    said = f"It was started, and {why} before its result was there: {UNKNOWN_OUTCOME}."
     if call.started is None:
         said = f"It was not run: {why} before."
     return HistoryToolCallResult.of_text(call.request, said, error_code=ErrorCode.TOOL_INTERRUPTED)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, assert_never
 
+from ..errors import ErrorCode
 from ..history import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
@@ -225,9 +226,11 @@ def _message_pieces(message: Message) -> Iterator[tuple[str, str]]:
 
 def _result_pieces(result: HistoryToolCallResult, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
     took = f" in {result.elapsed_seconds:.2f} s" if result.elapsed_seconds is not None else ""
-    code = f" ({result.error_code})" if result.error_code else ""
+    ended = f"{result.status} ({result.error_code})" if result.error_code else str(result.status)
+    if result.error_code is ErrorCode.TOOL_INTERRUPTED:
+        ended = "interrupted"  # it may have run: the text says what is known
     style = "green" if result.error_code is None else "red"
-    yield f"← {result.tool_name}: {result.status}{code}{took}  [{result.tool_call_id}]", style
+    yield f"← {result.tool_name}: {ended}{took}  [{result.tool_call_id}]", style
     yield result.text(level), ""
     if level is LevelOfDetail.LIVE:
         yield from ((part_text(part), "") for part in result.attachments)

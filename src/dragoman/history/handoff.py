@@ -32,10 +32,11 @@ from ..message import (
 from ..target import NameRule, TargetRules
 from ..toolspec import ToolSpec
 from .media import DAMAGED, describe_medium, fit_answered_image, fit_medium, not_shown, unreadable
+from .toolresults import UNKNOWN_OUTCOME
 
 __all__ = ["HandedOff", "Handoff", "hand_off"]
 
-INTERRUPTED = "[interrupted: this call has no result]"
+INTERRUPTED = f"[interrupted: this call has no result; {UNKNOWN_OUTCOME}]"
 BLANK = "."
 CUT_OFF = "[cut off: this answer broke off here]"
 GO_ON = "Continue."

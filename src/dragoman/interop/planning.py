@@ -29,7 +29,7 @@ from ..history.callids import with_new_call_ids
 from ..history.growing import GrowingIds
 from ..history.handoff import INTERRUPTED
 from ..history.rules import NEEDS_START
-from ..history.toolresults import STATUS_CODES
+from ..history.toolresults import STATUS_CODES, UNKNOWN_OUTCOME
 from ..message import Message, Role, Text, ToolCall, ToolResult
 from ..wire.drafts import ERROR_CODE_KEY, Imported
 from ..wire.reading import Notes
@@ -52,9 +52,9 @@ class PlannedImport(msgspec.Struct, frozen=True):
 def append_imported(state: AgentState, imported: Imported, *, leave_open: bool = False) -> tuple[str, ...]:
     """Append an imported conversation as the entries that it would have been; return all warnings.
 
-    A call without a result gets one that says it was interrupted. With `leave_open`, the calls of a last turn that has
-    no result at all stay open for the next run. All or nothing is appended: raises IllegalAppend where the
-    state has open calls that the import does not answer, and what the sink raises.
+    A call without a result gets one that says it may or may not have taken effect. With `leave_open`, the calls of a
+    last turn that has no result at all stay open for the next run. All or nothing is appended: raises IllegalAppend
+    where the state has open calls that the import does not answer, and what the sink raises.
     """
     planned = plan_import(state, imported, leave_open=leave_open)
     state.append_all(planned.entries)
@@ -203,7 +203,7 @@ class _Planner:
             for request, answer in zip(requests, answers, strict=True)
         ]
         if not all(answers):
-            self.notes.add(_path(index), "a call without a result is recorded as interrupted")
+            self.notes.add(_path(index), f"a call without a result is recorded as interrupted: {UNKNOWN_OUTCOME}")
         self._add_results(results, requests, answers)
 
     def _add_results(

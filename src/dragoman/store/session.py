@@ -38,6 +38,7 @@ from ..history import (
 from ..history.appending import EntryAppender
 from ..history.growing import GrowingList
 from ..history.metadata import NO_METADATA
+from ..history.toolresults import UNKNOWN_OUTCOME
 from ..message import Message, Part, Text, ToolCall
 from .chain import follow
 from .lazy import LazyEntries
@@ -364,10 +365,7 @@ async def _starts_after(store: SessionStore, point: ForkPoint) -> dict[str, Tool
 
 
 def _unknown_outcome(call: ToolCall, point: ForkPoint) -> HistoryToolCallResult:
-    said = (
-        f"It was started in the session {point.session_id!r}, which this one was forked from: "
-        "it may or may not have taken effect."
-    )
+    said = f"It was started in the session {point.session_id!r}, which this one was forked from: {UNKNOWN_OUTCOME}."
     return HistoryToolCallResult.of_text(call, said, error_code=ErrorCode.TOOL_INTERRUPTED)
 
 
