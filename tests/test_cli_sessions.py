@@ -430,25 +430,64 @@ def test_a_folder_of_sessions_is_imported_at_once_and_again_only_what_is_new(use
     first = user.run("sessions", "import", "projects")
     assert len(first.out.split()) == 3
     assert "link.jsonl is a link: it is not read" in first.err
-    assert "quiet.jsonl: nothing was said in it" in first.err
+    assert "1 of 4 files hold no conversation: projects/quiet.jsonl" in first.err
     shutil.copy(SAMPLES / "pi.jsonl", folder / "pi.jsonl")
     again = user.run("sessions", "import", "projects")
     assert again.out.split() == ["01a1e597-1073-7e1f-a07f-1bd7b5bcec9c"]
     assert again.err.count("is there already: it is left as it is") == 3
 
 
-def test_one_broken_file_of_a_folder_is_named_and_nothing_is_kept(user: User) -> None:
+def test_a_broken_file_of_a_folder_is_named_and_the_others_are_imported(user: User) -> None:
     folder = user.folder / "projects"
     folder.mkdir()
     shutil.copy(SAMPLES / "codex.jsonl", folder / "a.jsonl")
-    whole = (SAMPLES / "pi.jsonl").read_bytes()
-    (folder / "b.jsonl").write_bytes(whole[:-40])
-    require_words(user.run("sessions", "import", "projects"), "projects/b.jsonl: line 31: not readable as JSON")
-    require_words(user.run("sessions", "import", "projects/b.jsonl"), "projects/b.jsonl: line 31")
-    assert not user.store.exists()
-    (folder / "a.jsonl").unlink()
-    (folder / "b.jsonl").unlink()
+    first, second, *others = (SAMPLES / "pi.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "b.jsonl").write_bytes(b"".join([first, second[:20] + b"\n", *others]))
+    shutil.copy(SAMPLES / "codex.jsonl", folder / "copy.jsonl")
+    (folder / "d.db").write_bytes(b"no database at all, though it is long enough to look like one" * 20)
+    ended = user.run("sessions", "import", "projects")
+    assert (ended.status, ended.out.split()) == (1, ["01a1e597-0834-7da3-8d80-2d9ad9fd167a"])
+    broken, copied, database, count = ended.err.splitlines()[-4:]
+    assert "projects/b.jsonl: line 2: not readable as JSON" in broken
+    assert "projects/copy.jsonl: has the same id as projects/a.jsonl" in copied
+    assert "projects/d.db: d.db is no readable SQLite database" in database
+    assert count == "dragoman: 3 of 4 files were not imported"
+    require_words(user.run("sessions", "import", "projects/b.jsonl", "--store", "other.db"), "projects/b.jsonl: line 2")
+    assert not (user.folder / "other.db").exists()
+
+
+def test_a_folder_without_session_files_is_an_error(user: User) -> None:
+    (user.folder / "projects").mkdir()
     require_words(user.run("sessions", "import", "projects"), "projects holds no session files")
+    assert not user.store.exists()
+
+
+def test_files_of_a_folder_without_a_conversation_are_passed_over_and_counted(user: User) -> None:
+    (user.folder / "projects").mkdir()
+    shutil.copy(SAMPLES / "codex.jsonl", user.folder / "projects" / "a.jsonl")
+    for name in ("empty.jsonl", "empty.db"):
+        (user.folder / "projects" / name).touch()
+    snapshot = {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}, "isSnapshotUpdate": False}
+    user.write("projects/snapshot.jsonl", snapshot)
+    prompts = [{"session_id": "s", "ts": 1, "text": text} for text in ("Hi.", "Bye.")]
+    user.write("projects/history.jsonl", "".join(f"{json.dumps(each)}\n" for each in prompts))
+    ended = user.run("sessions", "import", "projects")
+    assert (ended.status, ended.out.split()) == (0, ["01a1e597-0834-7da3-8d80-2d9ad9fd167a"])
+    assert "4 of 5 files hold no conversation" in ended.err
+
+
+@pytest.mark.parametrize("name", ["claude_code", "codex", "pi"])
+def test_a_last_line_that_is_still_being_written_is_left_out(user: User, name: str) -> None:
+    whole = (SAMPLES / f"{name}.jsonl").read_bytes()
+    (user.folder / "live.jsonl").write_bytes(whole + b'{"type": "user", "mess\xc3')
+    ended = user.run("sessions", "import", "live.jsonl")
+    assert (ended.status, ended.out.strip()) == (0, TRANSCRIPT_FORMATS[name][1])
+    number = len(whole.splitlines()) + 1
+    assert f"line {number}: this last line is cut off" in ended.err
+    plain = user.run("sessions", "import", str(SAMPLES / f"{name}.jsonl"), "--id", "whole")
+    assert len(ended.err.splitlines()) == len(plain.err.splitlines()) + 1
+    shown = [user.run("sessions", "show", each, "--json").json_lines for each in (ended.out.strip(), "whole")]
+    assert len(shown[0]) == len(shown[1])
 
 
 def test_a_database_of_another_program_is_named_and_nothing_is_kept(user: User) -> None:

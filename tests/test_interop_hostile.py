@@ -170,13 +170,11 @@ def test_a_field_that_nobody_knows_is_kept_or_told(form: str) -> None:
     assert unsaid == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - TRANSCRIPTS))
 def test_json_that_is_cut_anywhere_is_refused(form: str) -> None:
     read = FORMS[form][0]
     whole = written(form).encode()
     for cut in range(0, len(whole), 7):
-        if form in TRANSCRIPTS and whole[cut - 1 : cut + 1].count(b"\n"):
-            continue  # whole lines are a shorter conversation
         with pytest.raises(
             UnreadableData, match=r"^(messages|items|record|line \d+): (not readable as JSON|there is no)"
         ):

@@ -402,7 +402,7 @@ def test_a_chain_of_messages_that_is_a_circle_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b'{"type":"user","uuid":"a"}\n{"type":"us', "line 2: not readable as JSON"),
+        (b'{"type":"user","uuid":"a"}\n{"type":"us\n', "line 2: not readable as JSON"),
         ('{"type":"user"}'.encode("utf-16"), "line 1: not readable as JSON"),
         (b'{"type":"\xff"}', "line 1: not readable as JSON"),
         (b"[" * 100_000, "line 1"),

@@ -35,7 +35,7 @@ from ..interop import (
 from ..interop.databases import open_database
 from ..interop.llm import list_llm
 from ..interop.openai_agents import list_openai_agents
-from ..interop.transcripts import NOTHING_SAID
+from ..interop.transcripts import NoConversation
 from ..jsonform import from_json
 from ..message import Message, Role
 
@@ -47,13 +47,14 @@ __all__ = [
     "read_conversations",
     "read_path",
     "read_source",
-    "says_nothing",
 ]
 
 _WITH_MAKER = ("openai", "openai-responses", "anthropic", "openai-agents")
 _SESSION_FILES = (".jsonl", ".jsonl.gz", ".db")
 _SQLITE = b"SQLite format 3\0"
 _ID_LENGTH = 200
+# The fields of `history.jsonl`, the prompts that Codex and Claude Code keep for the arrow keys.
+_PROMPT_LISTS = (frozenset({"session_id", "ts", "text"}), frozenset({"display", "timestamp", "project"}))
 _RESPONSE_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning"})
 _ANTHROPIC_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "document"})
 
@@ -97,16 +98,13 @@ def read_path(
     """Return the conversations of a file; every error names it. `-` is standard input."""
     try:
         if name != "-" and (format in _DATABASES or _is_database(name)):
+            if Path(name).is_file() and not Path(name).stat().st_size:
+                raise NoConversation("there is nothing in it")
             return _read_database(name, format, made_by, session_id)
         return read_conversations(read_source(name), format, made_by=made_by, session_id=session_id)
     except UnreadableData as error:
         shown = "standard input" if name == "-" else name
-        raise UnreadableData(str(error) if shown in str(error) else f"{shown}: {error}", code=error.code) from error
-
-
-def says_nothing(error: UnreadableData) -> bool:
-    """Whether a file is a session in which nobody has said anything yet."""
-    return str(error).endswith(NOTHING_SAID)
+        raise type(error)(str(error) if shown in str(error) else f"{shown}: {error}", code=error.code) from error
 
 
 def read_conversations(
@@ -121,7 +119,6 @@ def read_conversations(
     Our own format says which session it was; others get `session_id`, or a random one. Raises UnreadableData where it
     is in no known format, or not in the one that was named.
     """
-    lines = _json_lines(data)
     found = format or detect_format(data)
     if made_by is not None and found not in _WITH_MAKER:
         raise InvalidValue(f"made-by belongs to the formats {', '.join(_WITH_MAKER)}; this is {found}")
@@ -130,24 +127,31 @@ def read_conversations(
         state = AgentState.from_entries(read_jsonl(data), widgets=())
         own_id = session_id or state.session_id
         return [Conversation(format=found, session_id=own_id, entries=tuple(state.entries))]
-    value = _parsed(data, lines)
+    if found in _TRANSCRIPTS:
+        return [_conversation(found, _TRANSCRIPTS[found](data), session_id)]
+    value = _parsed(data, _json_lines(data))
     if found == "agent-log":
         records = value if isinstance(value, list) else [value]
         return [_conversation(found, import_agent_log(record), session_id) for record in records]
-    if found in _TRANSCRIPTS:
-        return [_conversation(found, _TRANSCRIPTS[found](data), session_id)]
     if found in _DATABASES:
         raise UnreadableData(f"{found} is read from a database, which this is not")
     return [_conversation(found, _READERS[found](value, made_by), session_id)]
 
 
 def detect_format(data: bytes) -> str:
-    """Return the name of the format that a file is in; raise UnreadableData if it is none of them."""
+    """Return the name of the format that a file is in; raise UnreadableData if it is none of them.
+
+    The last line of a coding agent's file may be cut off: the program may still be writing it.
+    """
     lines = _json_lines(data)
+    if lines is None and (found := _format_of_lines(_json_lines(data[: data.rfind(b"\n") + 1]) or [])) is not None:
+        return found
     value = _parsed(data, lines)
     if lines is not None and isinstance(lines[0], dict) and "serial" in lines[0] and "kind" in lines[0]:
         return "dragoman"
     found = _format_of_lines(lines or []) or _format_of(value)
+    if found is None and lines and any(lines[0].keys() >= fields for fields in _PROMPT_LISTS):
+        raise NoConversation("this is a list of prompts, without answers")
     if found is None:
         raise UnreadableData(f"this is in no format that is known: name it with --format ({', '.join(FORMATS)})")
     return found
@@ -169,6 +173,8 @@ def _is_database(name: str) -> bool:
     path = Path(name)
     if not path.is_file():
         return False
+    if path.suffix == ".db":
+        return True
     with path.open("rb") as file:
         return file.read(len(_SQLITE)) == _SQLITE
 
@@ -260,6 +266,8 @@ def _format_of_lines(lines: list[dict[str, Any]]) -> str | None:
     """Return the coding agent whose session file has such lines."""
     if any("parentUuid" in line or ("sessionId" in line and "type" in line) or "leafUuid" in line for line in lines):
         return "claude-code"
+    if lines and all(line.get("type") == "file-history-snapshot" for line in lines):
+        return "claude-code"
     if any(isinstance(line.get("payload"), dict) and "type" in line and "timestamp" in line for line in lines):
         return "codex"
     if lines and lines[0].keys() >= {"id", "timestamp", "instructions"}:
@@ -350,7 +358,7 @@ def _parsed(data: bytes, lines: list[Any] | None) -> Any:
     if lines is not None:
         return lines[0] if len(lines) == 1 and not _is_message(lines[0]) else lines
     if not data.strip():
-        raise UnreadableData("there is nothing in it")
+        raise NoConversation("there is nothing in it")
     try:
         return decode_json(data)
     except UnreadableData as error:

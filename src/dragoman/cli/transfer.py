@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["add_export", "add_import"]
 
 EXPORTS = ("jsonl", "openai", "openai-responses", "anthropic", "vercel", "langchain", "pydantic-ai", "markdown")
+_NAMED = 5  # paths that a warning has room for
 _EXPORTERS = {"openai": "openai_chat", "vercel": "vercel_ui"}
 # The names of `conversations.FORMATS`, which is loaded only when something is read.
 IMPORTS = (
@@ -111,67 +112,110 @@ def written(form: str, session_id: str, entries: "tuple[HistoryEntry, ...]") -> 
     yield json_text(export(messages), indent=2) + "\n"
 
 
-def import_session(chosen: argparse.Namespace) -> None:
-    """Read a file, or the files of a folder, into new sessions and print their ids. All of them are kept or none."""
+def import_session(chosen: argparse.Namespace) -> int:
+    """Read a file, or the files of a folder, into new sessions and print their ids; return the exit status.
+
+    Of a file that cannot be read nothing is kept. In a folder such a file is named, and the others are imported.
+    """
+    if Path(chosen.file).is_dir():
+        return _import_folder(chosen)
     from .conversations import read_path
     from .stores import with_store
 
     settings = configured(chosen)
-    is_folder = Path(chosen.file).is_dir()
-    if is_folder:
-        conversations = _read_folder(chosen)
-    else:
-        conversations = read_path(chosen.file, chosen.format, made_by=chosen.made_by, session_id=chosen.new_id)
+    conversations = read_path(chosen.file, chosen.format, made_by=chosen.made_by, session_id=chosen.new_id)
     if chosen.new_id is not None and len(conversations) != 1:
         raise InvalidValue(f"--id belongs to one session, and there are {len(conversations)} in the file")
 
-    async def keep(store: "SessionStore") -> list[str]:
-        known = [each.session_id for each in conversations if await _is_there(store, each.session_id)]
-        if known and not is_folder:
-            raise StoreError(
-                f"there is a session {known[0]!r} already: give this one another with --id", code=ErrorCode.CONFLICT
-            )
-        for each in known:
-            warn(f"{each} is there already: it is left as it is")
-        return [await _keep(store, each, chosen) for each in conversations if each.session_id not in known]
+    async def keep(store: "SessionStore") -> None:
+        for each in conversations:
+            if await _is_there(store, each.session_id):
+                known = f"there is a session {each.session_id!r} already: give this one another with --id"
+                raise StoreError(known, code=ErrorCode.CONFLICT)
+        for each in conversations:
+            await _keep(store, each, chosen)
 
-    ids = with_store(settings.store, keep, creates=True)
+    with_store(settings.store, keep, creates=True)
     output = Output()
     for conversation in conversations:
-        if conversation.session_id not in ids:
-            continue
         output.line(conversation.session_id)
-        if is_folder and conversation.warnings:
+        for warning in conversation.warnings:
+            warn(warning)
+    return 0
+
+
+def _import_folder(chosen: argparse.Namespace) -> int:
+    from .stores import with_store
+
+    if chosen.new_id is not None:
+        raise InvalidValue("--id belongs to one session, and this is a folder: import one file")
+    settings = configured(chosen)
+    conversations, failures, file_count = _read_folder(chosen)
+
+    async def keep(store: "SessionStore") -> "list[Conversation]":
+        kept: list[Conversation] = []
+        for path, each in conversations:
+            if await _is_there(store, each.session_id):
+                warn(f"{each.session_id} is there already: it is left as it is")
+                continue
+            try:
+                await _keep(store, each, chosen)
+            except StoreError as error:  # the session was erased: its id stays taken
+                if error.code is not ErrorCode.CONFLICT:
+                    raise
+                failures[path] = str(error)
+            else:
+                kept.append(each)
+        return kept
+
+    output = Output()
+    for conversation in with_store(settings.store, keep, creates=True) if conversations else ():
+        output.line(conversation.session_id)
+        if conversation.warnings:
             count = len(conversation.warnings)
             warn(f"{conversation.session_id}: {count} warnings; an import of its file alone prints them")
-        elif not is_folder:
-            for warning in conversation.warnings:
-                warn(warning)
+    for path, words in failures.items():
+        warn(words if str(path) in words else f"{path}: {words}")
+    if failures:
+        warn(f"{len(failures)} of {file_count} files were not imported")
+    return 1 if failures else 0
 
 
-def _read_folder(chosen: argparse.Namespace) -> "list[Conversation]":
-    """Return the conversations of the session files under a folder; a file in which nothing was said is passed over."""
-    from .conversations import find_files, read_path, says_nothing
+def _read_folder(chosen: argparse.Namespace) -> "tuple[list[tuple[Path, Conversation]], dict[Path, str], int]":
+    """Return the conversations of the session files under a folder, why others cannot be read, and how many there are.
 
-    files, warnings = find_files(Path(chosen.file))
-    found: dict[str, Conversation] = {}
+    Files without a conversation are counted in a warning.
+    """
+    from ..interop.transcripts import NoConversation
+    from .conversations import find_files, read_path
+
+    files, links = find_files(Path(chosen.file))
+    if not files:
+        raise UnreadableData(f"{chosen.file} holds no session files (*.jsonl, *.jsonl.gz, *.db)")
+    found: dict[str, tuple[Path, Conversation]] = {}
+    failures: dict[Path, str] = {}
+    empty: list[Path] = []
     for path in files:
         try:
-            read = read_path(str(path), chosen.format, made_by=chosen.made_by, session_id=chosen.new_id)
-        except UnreadableData as error:
-            if not says_nothing(error):
-                raise
-            warnings.append(f"{path}: nothing was said in it")
-            continue
-        for each in read:
-            if each.session_id in found:
-                raise UnreadableData(f"{path} has the same id as another file: {each.session_id}")
-            found[each.session_id] = each
-    if not found:
-        raise UnreadableData(f"{chosen.file} holds no session files (*.jsonl, *.jsonl.gz, *.db)")
-    for warning in warnings:
-        warn(warning)
-    return list(found.values())
+            read = read_path(str(path), chosen.format, made_by=chosen.made_by)
+        except NoConversation:
+            empty.append(path)
+        except DragomanError as error:
+            failures[path] = str(error)
+        except OSError as error:
+            failures[path] = error.strerror or type(error).__name__
+        else:
+            taken = next((each.session_id for each in read if each.session_id in found), None)
+            if taken is not None:
+                failures[path] = f"has the same id as {found[taken][0]}: {taken}"
+            else:
+                found.update((each.session_id, (path, each)) for each in read)
+    for link in links:
+        warn(link)
+    if empty:
+        named = ", ".join(map(str, empty[:_NAMED])) + (" and more" if len(empty) > _NAMED else "")
+        warn(f"{len(empty)} of {len(files)} files hold no conversation: {named}")
+    return list(found.values()), failures, len(files)
 
 
 async def _is_there(store: "SessionStore", session_id: str) -> bool:
@@ -184,11 +228,10 @@ async def _is_there(store: "SessionStore", session_id: str) -> bool:
     return True
 
 
-async def _keep(store: "SessionStore", conversation: "Conversation", chosen: argparse.Namespace) -> str:
+async def _keep(store: "SessionStore", conversation: "Conversation", chosen: argparse.Namespace) -> None:
     metadata = {"imported_from": conversation.format}
     if chosen.title:
         metadata["title"] = chosen.title
     await store.create(conversation.session_id, metadata=metadata)
     if conversation.entries:
         await store.append(conversation.session_id, conversation.entries, 0)
-    return conversation.session_id

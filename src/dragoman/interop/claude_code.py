@@ -34,8 +34,8 @@ def import_claude_code(source: TranscriptSource, *, sidechain: str | None = None
     What was said before a compaction is in the file, so the summary of it is left out. A subagent's lines in the same
     file are left out too: the warning names the id that `sidechain` takes to read them instead.
     """
-    lines = read_lines(source)
     draft = Draft("claude_code")
+    lines = read_lines(source, draft.notes)
     chains = _find_chains(lines)
     if sidechain is not None and sidechain not in chains:
         raise UnreadableData(f"{lines[0].where}: the file has no subagent {sidechain[:80]!r}")

@@ -32,8 +32,8 @@ def import_codex(source: TranscriptSource) -> Imported:
     What was said before a compaction is in the file, so the summary of it is left out. Turns that the person took back
     are left out too.
     """
-    lines = read_lines(source)
     rollout = _Rollout()
+    lines = read_lines(source, rollout.draft.notes)
     for line in lines:
         with reading(line.where):
             rollout.read(line)

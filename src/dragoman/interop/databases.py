@@ -65,7 +65,7 @@ def open_database(path: str | os.PathLike[str], *tables: str) -> Iterator[Databa
     except OSError as error:
         raise UnreadableData(f"{shown} cannot be read: {error.strerror}") from error
     except (sqlite3.Error, OverflowError) as error:
-        raise UnreadableData(f"{shown} is no SQLite file that can be read: {error}") from error
+        raise UnreadableData(f"{shown} is no readable SQLite database: {error}") from error
 
 
 def choose(known: Sequence[str], wanted: str | None, what: str, name: str) -> str:

@@ -51,8 +51,8 @@ def import_pi(source: TranscriptSource) -> Imported:
     What was said before a compaction is in the file, so the summary of it is left out. So are branches that the person
     gave up.
     """
-    lines = read_lines(source)
     draft = Draft("pi")
+    lines = read_lines(source, draft.notes)
     has_tree = any("parentId" in line.value for line in lines)
     chosen = find_path(lines, "id", "parentId") if has_tree else set(range(len(lines)))
     for index, line in enumerate(lines):

@@ -8,22 +8,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from .._jsontext import decode_json
 from ..errors import UnreadableData
 from ..files import read_file
 from ..wire.drafts import Draft
-from ..wire.reading import Node, take_json
+from ..wire.reading import Node, Notes, take_json
 
-__all__ = ["NOTHING_SAID", "TranscriptSource", "find_path", "no_conversation", "read_lines", "skip_line"]
+__all__ = ["NoConversation", "TranscriptSource", "find_path", "no_conversation", "read_lines", "skip_line"]
 
 # What an import of a session file takes: the path of the file, its text, or its lines as plain dicts.
 TranscriptSource: TypeAlias = os.PathLike[str] | bytes | str | Sequence[dict[str, Any]]
 
-NOTHING_SAID = "nothing was said in it"
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_lines(source: TranscriptSource) -> list[Node]:
-    """Return the object of each line; raise UnreadableData for the first line that is none."""
+class NoConversation(UnreadableData):
+    """A file that can be read and holds no conversation: it is empty, or nothing was said in it yet."""
+
+
+def read_lines(source: TranscriptSource, notes: Notes) -> list[Node]:
+    """Return the object of each line; raise UnreadableData for the first line that is none.
+
+    A program appends to its file while we read it. So a last line without its newline that is no JSON is left out, and
+    a warning is added to `notes`.
+    """
     name = ""
     if isinstance(source, os.PathLike):
         name = f"{Path(source).name} "
@@ -35,18 +43,31 @@ def read_lines(source: TranscriptSource) -> list[Node]:
         source = source.encode("utf-8", "surrogatepass")
     elif not isinstance(source, (bytes, Sequence)):
         raise UnreadableData("line 1: the source must be a Path, the text of the file, or its lines")
-    lines: Sequence[Any] = source.removeprefix(_BOM).split(b"\n") if isinstance(source, bytes) else source
+    lines: Sequence[Any] = source
+    if isinstance(source, bytes):
+        lines = source.removeprefix(_BOM).split(b"\n")
+        if len(lines) > 1 and _is_cut(lines[-1]):
+            notes.add(f"{name}line {len(lines)}", "this last line is cut off, as while it is written: it is left out")
+            lines = lines[:-1]
     nodes = [
         take_json(line, f"{name}line {number}")
         for number, line in enumerate(lines, 1)
         if not (isinstance(line, bytes) and not line.strip())
     ]
     if not nodes:
-        raise UnreadableData(f"{name}line 1: there is nothing in it")
+        raise NoConversation(f"{name}line 1: there is nothing in it")
     for node in nodes:
         if not isinstance(node.value, dict):
             raise node.wrong("an object")
     return nodes
+
+
+def _is_cut(line: bytes) -> bool:
+    try:
+        decode_json(line)
+    except UnreadableData:
+        return bool(line.strip())
+    return False
 
 
 def find_path(lines: Sequence[Node], id_name: str, parent_name: str, *, across: str = "") -> set[int]:
@@ -82,6 +103,6 @@ def skip_line(node: Node, draft: Draft, what: str) -> None:
     draft.notes.add(node.where, f"{what} is left out")
 
 
-def no_conversation(lines: Sequence[Node], kind: str) -> UnreadableData:
+def no_conversation(lines: Sequence[Node], kind: str) -> NoConversation:
     """Return the error for lines that hold no message."""
-    return UnreadableData(f"{lines[0].where}: this is no {kind}, or {NOTHING_SAID}")
+    return NoConversation(f"{lines[0].where}: this is no {kind}, or nothing was said in it")
