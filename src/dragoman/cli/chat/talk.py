@@ -169,9 +169,8 @@ class Talk:
 
     @property
     def tool_specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that an agent offers, those of the session's widgets included."""
-        own = tuple(tool.spec for tool in self.tools)
-        return own if self.session is None else (*own, *self.session.state.enumerate_widget_tools())
+        """The tools that the model is offered: those that the user asked for."""
+        return tuple(tool.spec for tool in self.tools)
 
     def context(self) -> ContextBuildResult | None:
         """Return what the model would be sent now; None while there is nothing to send."""
@@ -242,7 +241,7 @@ class Talk:
         given = {name: value for name, value in settings.items() if value is not None}
         return AgentConfig(
             model=ModelConfig(model.invocation.model, **given) if given else None,
-            tools=ToolsConfig(notebook=True, approval=options.approval),  # type: ignore[arg-type]  # it checks
+            tools=ToolsConfig(approval=options.approval),  # type: ignore[arg-type]  # it checks
             context=options.context,
             observability=ObservabilityConfig(log_level="off"),  # what went wrong is drawn
         )
