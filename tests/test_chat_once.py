@@ -71,6 +71,13 @@ def test_a_prompt_gives_the_answer_alone_on_standard_output(run: Run) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "You said: hello\n", "")
 
 
+@pytest.mark.parametrize("given", [("chat", "-p", "hello"), ("ask", "hello")])
+def test_no_tool_is_offered_unless_it_is_asked_for(run: Run, server: Parrot, given: tuple[str, ...]) -> None:
+    name, *words = given
+    run(*words, stdin=None, name=name)
+    assert "tools" not in server.requests[-1]
+
+
 def test_a_pipe_is_the_prompt(run: Run, server: Parrot) -> None:
     done = run(stdin="from a pipe\n")
     assert (done.returncode, done.stdout) == (0, "You said: from a pipe\n")
@@ -92,7 +99,7 @@ def test_ask_answers_its_words_and_a_pipe(run: Run, server: Parrot) -> None:
 
 def test_ask_without_a_question_says_how_to_ask(run: Run, server: Parrot) -> None:
     done = run(name="ask", stdin="")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == 'dragoman: what is the question? Give it: dragoman ask "…", or pipe it in\n'
     assert server.requests == []
 

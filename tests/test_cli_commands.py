@@ -95,7 +95,6 @@ def test_every_command_is_in_the_help(user: User) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nothing"],
         ["sessions"],
         ["sessions", "nothing"],
@@ -446,10 +445,19 @@ def test_a_model_is_served_until_it_is_interrupted(user: User) -> None:
     assert process.wait() == 0
 
 
-def test_dragoman_alone_shows_first_steps_at_a_terminal(
-    user: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_dragoman_alone_shows_first_steps(user: User) -> None:
+    ended = user.run()
+    assert (ended.status, ended.err) == (0, "")
+    assert 'dragoman ask "What is the capital of France?"' in ended.out
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(("aks", "hi"), "ask"), (("sessions", "lst"), "list"), (("ask", "hi", "--modle", "x"), "--model")],
+)
+def test_a_mistyped_command_or_option_is_answered_with_the_near_word(
+    user: User, typed: tuple[str, ...], meant: str
 ) -> None:
-    assert user.run().status == 2
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert main([]) == 0
-    assert 'dragoman ask "What is the capital of France?"' in capsys.readouterr().out
+    ended = user.run(*typed)
+    assert ended.status == 2
+    assert f"did you mean {meant!r}?" in ended.err

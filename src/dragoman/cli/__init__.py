@@ -7,7 +7,7 @@ arguments and, by `add_common`, the function that it runs; no module but the cho
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
@@ -44,7 +44,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-# What `dragoman` alone prints at a terminal.
+# What `dragoman` alone prints.
 FIRST_STEPS = """\
 One conversation record that any model can carry on. To begin:
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     _make_forgiving()
-    if not given and sys.stdout.isatty():
+    if not given:
         sys.stdout.write(FIRST_STEPS)
         return 0
     is_debugging = "--debug" in given
@@ -93,7 +93,29 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         from .output import printable
 
-        self.exit(USAGE_ERROR, f"dragoman: {printable(message)}\nsee {self.prog} --help\n")
+        meant = self._meant(message)
+        words = f"{message}: {meant}" if meant else message
+        self.exit(USAGE_ERROR, f"dragoman: {printable(words)}\nsee {self.prog} --help\n")
+
+    def _meant(self, message: str) -> str:
+        """Return which known word a mistyped command or option is like; nothing if it is like none."""
+        import re
+
+        from .._nearest import nearest
+
+        chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if chosen is not None:
+            return nearest(chosen[1], re.findall(r"[\w-]+", chosen[2]))
+        unknown = re.search(r"unrecognized arguments: .*?(--[\w-]+)", message)
+        return "" if unknown is None else nearest(unknown[1], self._all_options())
+
+    def _all_options(self) -> Iterator[str]:
+        """Yield the options of this parser, and of the commands that the command line may mean."""
+        for action in self._actions:
+            yield from action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    yield from parser._all_options()
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

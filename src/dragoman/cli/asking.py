@@ -3,11 +3,13 @@
 import argparse
 import sys
 
-from ..errors import InvalidValue
 from .arguments import add_common
 from .chat.options import add_talk_options
+from .output import warn
 
 __all__ = ["add_arguments"]
+
+USAGE_ERROR = 2  # as argparse ends
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,7 @@ def ask(chosen: argparse.Namespace) -> int:
     if not question.strip() and sys.stdin is not None and not sys.stdin.isatty():
         question = read_piped()
     if not question.strip():
-        raise InvalidValue('what is the question? Give it: dragoman ask "…", or pipe it in')
+        warn('what is the question? Give it: dragoman ask "…", or pipe it in')
+        return USAGE_ERROR
     chosen.prompt, chosen.plain = question.strip(), True
     return chat(chosen)
