@@ -423,6 +423,12 @@ def test_a_damaged_file_is_refused_with_its_name_and_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("read", [import_claude_code, import_codex, import_pi])
+def test_the_name_of_a_file_as_a_str_is_refused_with_what_to_give(read: Callable[[Any], Imported]) -> None:
+    with pytest.raises(UnreadableData, match="this is the name of one: give a Path"):
+        read("folder/t.jsonl")
+
+
 def test_parents_that_are_a_circle_are_refused() -> None:
     lines = [line("user", "a", "b", "Hello"), line("user", "b", "a", "Hi")]
     with pytest.raises(UnreadableData, match="line 2: the parents of this line are a circle"):

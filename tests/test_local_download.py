@@ -224,7 +224,7 @@ def test_a_busy_server_is_asked_again_and_a_dead_one_not_for_ever(host: Host, fe
     assert fetch().read_bytes() == OLD
     host.seen.clear()
     host.plan = [{"status": 500}]
-    with pytest.raises(DragomanError, match=rf"{TRIES} times \(status 500\).*the same command goes on") as failed:
+    with pytest.raises(DragomanError, match=rf"{TRIES} times \(status 500\)\.$") as failed:
         fetch()
     assert failed.value.code is ErrorCode.CONNECTION
     assert len(host.seen) == TRIES

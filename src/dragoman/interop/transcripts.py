@@ -40,6 +40,8 @@ def read_lines(source: TranscriptSource, notes: Notes) -> list[Node]:
         except OSError as error:
             raise UnreadableData(f"{name}cannot be read: {error.strerror}") from error
     if isinstance(source, str):
+        if "\n" not in source and source.endswith((".jsonl", ".jsonl.gz", ".db")):
+            raise UnreadableData("a str is the text of a file, and this is the name of one: give a Path")
         source = source.encode("utf-8", "surrogatepass")
     elif not isinstance(source, (bytes, Sequence)):
         raise UnreadableData("line 1: the source must be a Path, the text of the file, or its lines")

@@ -133,9 +133,9 @@ def fetch_file(
             except _Cut as cut:
                 idle = 0 if part.stat().st_size > before else idle + 1
                 if idle >= tries:
+                    kept = " What had come is kept: the same command goes on from there" if part.stat().st_size else ""
                     raise DragomanError(
-                        f"{fetching.host} could not be reached, or the connection broke, {tries} times ({cut})."
-                        " What had come is kept: the same command goes on from there",
+                        f"{fetching.host} could not be reached, or the connection broke, {tries} times ({cut}).{kept}",
                         code=ErrorCode.CONNECTION,
                     ) from cut.__cause__
                 pause(min(2.0**idle, 30.0))
