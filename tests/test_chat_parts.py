@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import io
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from dragoman import (
     AgentStatus,
     ContextConfig,
+    DragomanError,
     ErrorCode,
     FinishReason,
     InvalidValue,
@@ -206,6 +208,13 @@ def test_a_history_that_is_damaged_or_a_link_harms_nobody(tmp_path: Path) -> Non
 
 
 # ---------------------------------------------------------------- models
+
+
+def test_without_a_key_and_the_extra_local_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    words = r"no model was chosen, and no key is set: set ANTHROPIC_API_KEY .* --model, .*dragoman\[local\]"
+    with pytest.raises(DragomanError, match=words):
+        choose_model(SETTINGS, {})
 
 
 def test_without_a_key_the_embedded_model_is_chosen() -> None:

@@ -35,6 +35,11 @@ DEFAULTS: dict[str, str] = {
     "openrouter": "anthropic/claude-sonnet-5.5",
 }
 
+NOTHING_TO_ASK = (
+    "no model was chosen, and no key is set: set ANTHROPIC_API_KEY or OPENAI_API_KEY, name a model with --model, "
+    "or run a small one on this machine: pip install 'dragoman[local]'"
+)
+
 
 def choose_model(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
     """Return the model that is asked if the user names none, and why, if that is not obvious."""
@@ -46,6 +51,8 @@ def choose_model(settings: Settings, environment: Mapping[str, str] = os.environ
         for variable in named or find_dialect(provider, model_id).key_variables:
             if environment.get(variable):
                 return f"{provider}:{model_id}", f"{variable} is set"
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise DragomanError(NOTHING_TO_ASK, code=ErrorCode.AUTHENTICATION)
     return EMBEDDED, "no key is set, and it runs on this machine"
 
 
