@@ -418,6 +418,17 @@ def test_each_conversation_of_a_database_is_a_session(user: User, name: str, for
     assert {each["metadata"]["imported_from"] for each in user.run("sessions", "list", "--json").json} == {form}
 
 
+@pytest.mark.parametrize("wrong", ["@", "-"])
+def test_of_a_database_with_an_id_that_no_store_takes_nothing_is_kept(user: User, wrong: str) -> None:
+    path = make_database("openai_agents", user.folder)
+    with closing(sqlite3.connect(path)) as database, database:
+        (newest,) = database.execute("select max(session_id) from agent_sessions").fetchone()
+        for table in ("agent_sessions", "agent_messages"):
+            database.execute(f"update {table} set session_id = ? where session_id = ?", (wrong, newest))
+    require_words(user.run("sessions", "import", str(path)), str(path), "session_id must be")
+    assert user.run("sessions", "list", "--json").json == []
+
+
 def test_a_folder_of_sessions_is_imported_at_once_and_again_only_what_is_new(user: User) -> None:
     folder = user.folder / "projects"
     (folder / "deep").mkdir(parents=True)

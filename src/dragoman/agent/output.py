@@ -18,7 +18,7 @@ OutputT = TypeVar("OutputT")
 # Its end is searched for once, apart: one expression for both would try every line break for each opening.
 _FENCE = re.compile(r"```(?:json)?[^\S\n]*+\n")
 # A partial output is read again when the text has grown by this share, so that long texts take linear time.
-_GROWTH = 256
+_GROWTH = 64
 
 
 class OutputReader(Generic[OutputT]):

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,6 +126,7 @@ def import_session(chosen: argparse.Namespace) -> int:
     conversations = read_path(chosen.file, chosen.format, made_by=chosen.made_by, session_id=chosen.new_id)
     if chosen.new_id is not None and len(conversations) != 1:
         raise InvalidValue(f"--id belongs to one session, and there are {len(conversations)} in the file")
+    _require_ids(conversations, chosen.file)
 
     async def keep(store: "SessionStore") -> None:
         for each in conversations:
@@ -198,6 +199,7 @@ def _read_folder(chosen: argparse.Namespace) -> "tuple[list[tuple[Path, Conversa
     for path in files:
         try:
             read = read_path(str(path), chosen.format, made_by=chosen.made_by)
+            _require_ids(read, path)
         except NoConversation:
             empty.append(path)
         except DragomanError as error:
@@ -216,6 +218,21 @@ def _read_folder(chosen: argparse.Namespace) -> "tuple[list[tuple[Path, Conversa
         named = ", ".join(map(str, empty[:_NAMED])) + (" and more" if len(empty) > _NAMED else "")
         warn(f"{len(empty)} of {len(files)} files hold no conversation: {named}")
     return list(found.values()), failures, len(files)
+
+
+def _require_ids(conversations: "Sequence[Conversation]", path: str | Path) -> None:
+    """Raise UnreadableData unless a store takes the ids of a file's sessions, each once: else part of it would stay."""
+    from ..store.refusals import require_new_session_id
+
+    seen: set[str] = set()
+    for each in conversations:
+        try:
+            require_new_session_id(each.session_id)
+        except InvalidValue as error:
+            raise UnreadableData(f"{path}: {error}") from None
+        if each.session_id in seen:
+            raise UnreadableData(f"{path}: two sessions have the id {each.session_id!r}")
+        seen.add(each.session_id)
 
 
 async def _is_there(store: "SessionStore", session_id: str) -> bool:
