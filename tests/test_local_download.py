@@ -33,6 +33,7 @@ class Host:
 
     `cut=n` sends n bytes and closes; `status`, `redirect`; `size=False` sends no length, `chunked` sends chunks;
     `ranges=False` ignores ranges, `forced_range` goes on whatever the validator; `tag` is the entity tag.
+    `body` is sent as it is after `status` and `fields`, with its length unless they have one.
     """
 
     def __init__(self) -> None:
@@ -76,8 +77,11 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in {"Location": step.get("redirect"), **step.get("fields", {})}.items():
                 if value is not None:
                     self.send_header(name, value)
-            self.send_header("Content-Length", "0")
+            body = step.get("body", b"")
+            if "Content-Length" not in step.get("fields", {}):
+                self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
             return
         self._send(step, host.data, step.get("tag", host.tag))
 
@@ -228,6 +232,77 @@ def test_a_busy_server_is_asked_again_and_a_dead_one_not_for_ever(host: Host, fe
         fetch()
     assert failed.value.code is ErrorCode.CONNECTION
     assert len(host.seen) == TRIES
+
+
+def part(first: int, last: int, total: int | str, data: bytes = OLD, **fields: str) -> dict[str, Any]:
+    """A response with these bytes that names that size of the file."""
+    named = {"Content-Range": f"bytes {first}-{last}/{total}", **fields}
+    return {"status": 206, "fields": named, "body": data[first : last + 1]}
+
+
+def test_a_first_part_is_not_the_whole_file(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [part(0, 9, len(OLD))]
+    with pytest.raises(DragomanError, match=rf"{TRIES} times \(10 of {len(OLD)} bytes came\)"):
+        fetch()
+    host.seen.clear()
+    host.plan = [part(0, 9, len(OLD), ETag='"one"'), {}]
+    assert fetch().read_bytes() == OLD
+    assert host.ranges == [None, "bytes=10-"]
+
+
+def test_a_later_part_that_is_too_short_is_not_the_end(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"cut": 100}, part(100, 149, len(OLD)), part(150, 199, "*"), {}]
+    assert fetch().read_bytes() == OLD
+    assert host.ranges == [None, "bytes=100-", "bytes=150-", "bytes=200-"]
+
+
+def test_a_part_of_a_file_of_another_size_is_of_another_version(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"cut": 100}, part(100, len(NEW) - 1, len(NEW), NEW), {}]
+    assert fetch().read_bytes() == OLD
+    assert host.ranges == [None, "bytes=100-", None]
+
+
+def test_the_end_of_a_file_of_another_size_is_not_the_end_of_this_one(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"cut": 100}, {"status": 416, "fields": {"Content-Range": "bytes */100"}}, {}]
+    assert fetch().read_bytes() == OLD
+    assert host.ranges == [None, "bytes=100-", None]
+
+
+def test_parts_of_a_file_whose_size_no_response_says_are_not_joined(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"chunked": True, "cut": 100}, part(100, 149, "*"), {"chunked": True}]
+    assert fetch().read_bytes() == OLD
+    assert host.ranges == [None, "bytes=100-", None]
+    host.seen.clear()
+    host.plan = [part(0, 99, "*")]
+    with pytest.raises(DragomanError, match="does not say how long the file is"):
+        fetch()
+
+
+def test_more_bytes_than_the_file_has_are_not_kept(host: Host, fetch: Callable[..., Path]) -> None:
+    longer = {"status": 206, "fields": {"Content-Range": "bytes 0-99/100"}, "body": OLD}
+    host.plan = [longer, {}]
+    assert fetch().read_bytes() == OLD
+    assert host.ranges == [None, None]
+
+
+def test_a_file_that_changes_at_each_try_is_given_up(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"cut": 1_000}]
+
+    def change() -> None:
+        assert len(host.seen) < 10 * TRIES, "it never ends"
+        host.tag = f'"{len(host.seen)}"'
+
+    host.before_answer = change
+    with pytest.raises(DragomanError, match=rf"the file changed, {TRIES} times"):
+        fetch()
+    assert len(host.seen) == TRIES + 1  # the first one discarded nothing
+
+
+def test_parts_with_another_start_are_given_up(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"cut": 1_000}, part(7, len(OLD) - 1, len(OLD), ETag='"one"')] * 10 * TRIES
+    with pytest.raises(DragomanError, match=rf"the file changed, {TRIES} times"):
+        fetch()
+    assert len(host.seen) == 2 * TRIES
 
 
 # ---------------------------------------------------------------- sizes and checksums

@@ -30,11 +30,13 @@ OnProgress: TypeAlias = Callable[[str, int, int], None]
 HUB = "https://huggingface.co"
 CHUNK = 1 << 16
 TIMEOUT_SECONDS = 20.0
-TRIES = 5  # in a row that bring nothing
+TRIES = 5  # in a row that bring nothing, and all that discard what had come
 TELL_EVERY_SECONDS = 0.2
 _HUB_NAME = re.compile(r"hf:(?P<owner>[\w.-]+)/(?P<repository>[\w.-]+)/(?P<file>(?:[\w.-]+/)*[\w.-]+\.gguf)")
 _HEADERS = {"User-Agent": "dragoman", "Accept-Encoding": "identity"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+_SIZE = re.compile(r"[0-9]{1,18}")
+_CONTENT_RANGE = re.compile(r"bytes (?P<start>[0-9]{1,18})-[0-9]{1,18}/(?:(?P<total>[0-9]{1,18})|\*)")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -60,10 +62,20 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class _Partial(msgspec.Struct, frozen=True):
-    """What is recorded beside a part of a file: its URL, and the validator by which a server knows this version."""
+    """What is recorded beside a part of a file: its URL, the server's validator of this version, and its whole size."""
 
     url: str
     validator: str
+    total: int  # 0 where the server did not say it
+
+
+class _Span(msgspec.Struct, frozen=True):
+    """Which bytes of the file a response has: where they start (-1 if unreadable), the file's size (0 if not said)."""
+
+    start: int
+    total: int
+    # Whether the end of the body is the end of the file, without a size that says so.
+    ends_file: bool
 
 
 class _Cut(Exception):  # not an error: the fetch goes on
@@ -114,9 +126,9 @@ def fetch_file(
     """Fetch the file, check it, put it at `target` with its record beside it, and return the record.
 
     What had come before a cut or an interrupt is kept, and the next call goes on there if the file is still the same.
-    `sha256` is what its checksum must be; the hub says its own. After `tries` that brought nothing it gives up.
-    `on_progress` is told what is done, how many bytes of
-    it, and of how many, 0 where the server does not say.
+    `sha256` is what its checksum must be; the hub says its own. It gives up after `tries` that brought nothing: those
+    in a row, and all that had to begin again. `on_progress` is told what is done, how many bytes of it, and of how
+    many, 0 where the server does not say.
     """
     if sha256 is not None and not _DIGEST.fullmatch(sha256):
         raise InvalidValue.of("sha256", sha256, "64 digits from 0 to f")
@@ -126,19 +138,23 @@ def fetch_file(
         fetching = _Fetch(address, part, sha256, on_progress)
         idle = 0
         while True:
-            before = part.stat().st_size
+            before, discards = part.stat().st_size, fetching.discards
             try:
                 fetching.go_on()
                 break
             except _Cut as cut:
-                idle = 0 if part.stat().st_size > before else idle + 1
-                if idle >= tries:
+                if fetching.discards == discards:
+                    idle = 0 if part.stat().st_size > before else idle + 1
+                # Discards are never forgiven: a file that changes at each try would be fetched for ever.
+                failed = idle + fetching.discards
+                if failed >= tries:
                     kept = " What had come is kept: the same command goes on from there" if part.stat().st_size else ""
                     raise DragomanError(
-                        f"{fetching.host} could not be reached, or the connection broke, {tries} times ({cut}).{kept}",
+                        f"{fetching.host} could not be reached, the connection broke, or the file changed, {tries}"
+                        f" times ({cut}).{kept}",
                         code=ErrorCode.CONNECTION,
                     ) from cut.__cause__
-                pause(min(2.0**idle, 30.0))
+                pause(min(2.0**failed, 30.0))
         record = Record(address.name, part.stat().st_size, _checked(part, fetching.expected, on_progress))
         _beside(target, ".json").write_bytes(msgspec.json.encode(record))
         part.replace(target)
@@ -165,6 +181,7 @@ class _Fetch:
     def __init__(self, address: Address, part: Path, sha256: str | None, on_progress: OnProgress) -> None:
         self.host = urlsplit(address.url).hostname or ""
         self.expected = sha256
+        self.discards = 0  # how often bytes that had come were discarded
         self._address = address
         self._part = part
         self._on_progress = on_progress
@@ -182,18 +199,35 @@ class _Fetch:
             request.add_header("If-Range", known.validator)
         redirects = _Redirects()
         try:
-            with urllib.request.build_opener(redirects).open(request, timeout=TIMEOUT_SECONDS) as response:
+            with self._open(request, redirects) as response:
                 self._expect(redirects.linked_digest)
-                start = _start_of(response)
-                if start and (known is None or start != offset or _validator(response) not in ("", known.validator)):
+                span = _read_span(response)
+                if span.start and (known is None or span.start != offset or not self._continues(known, span, response)):
                     self._forget()
                     raise _Cut("the server goes on with another file than the one that was begun")
-                self._receive(response, start)
+                self._receive(response, span, known if span.start else None)
         except urllib.error.HTTPError as error:
             with error:
-                self._refused(error, offset)
+                self._refused(error, offset, known)
         except (OSError, http.client.HTTPException) as error:
             raise _Cut(_reason(error)) from error
+
+    def _open(self, request: urllib.request.Request, redirects: "_Redirects") -> Any:
+        try:
+            return urllib.request.build_opener(redirects).open(request, timeout=TIMEOUT_SECONDS)
+        except DragomanError:
+            raise
+        except ValueError:  # our own address was checked before
+            said = f"{self.host} redirects to an address that cannot be read"
+            raise DragomanError(said, code=ErrorCode.SERVER_ERROR, retryable=False) from None
+
+    def _continues(self, known: _Partial, span: _Span, response: Any) -> bool:
+        """Whether a part is of the version that was begun, as far as the server says."""
+        if _validator(response) not in ("", known.validator):
+            return False
+        if known.total and span.total:
+            return known.total == span.total
+        return bool(known.total or span.total or self.expected)  # a part of unknown size may not be the last one
 
     def _known_part(self) -> _Partial | None:
         """What was begun before, if it can be gone on with."""
@@ -204,8 +238,14 @@ class _Fetch:
         return known if known.url == self._address.url and known.validator else None
 
     def _forget(self) -> None:
-        os.truncate(self._part, 0)
+        self._keep_only(0)
         _beside(self._part, ".json").unlink(missing_ok=True)
+
+    def _keep_only(self, size: int) -> None:
+        """Discard what had come after the first `size` bytes."""
+        if self._part.stat().st_size > size:
+            self.discards += 1
+            os.truncate(self._part, size)
 
     def _expect(self, digest: str | None) -> None:
         if digest is not None and self.expected not in (None, digest):
@@ -215,39 +255,47 @@ class _Fetch:
             )
         self.expected = digest or self.expected
 
-    def _receive(self, response: Any, start: int) -> None:
-        length = response.headers.get("Content-Length")
-        whole = start + int(length) if length and length.isdigit() else 0
-        if not whole and not response.chunked and self.expected is None:
+    def _receive(self, response: Any, span: _Span, known: _Partial | None) -> None:
+        """Keep the body; `known` is the part that it continues."""
+        start, whole, validator = span.start, span.total, _validator(response)
+        if known is not None:  # a later response need not say again what the first one said
+            whole, validator = whole or known.total, validator or known.validator
+        if not whole and not span.ends_file and self.expected is None:
             raise DragomanError(
                 f"{self.host} does not say how long the file is, and a part of it would pass for the whole: give its"
                 " checksum with --sha256",
                 code=ErrorCode.UNSUPPORTED,
             )
         _require_room(self._part.parent, whole - start)
-        partial = _Partial(self._address.url, _validator(response))
+        self._keep_only(start)
+        partial = _Partial(self._address.url, validator, whole)
         _beside(self._part, ".json").write_bytes(msgspec.json.encode(partial))
         done, told = start, 0.0
         with self._part.open("r+b", buffering=0) as sink:
-            sink.truncate(start)
             sink.seek(start)
             self._on_progress("fetching", done, whole)
             while chunk := response.read1(CHUNK):
                 _keep(sink, chunk)
                 done += len(chunk)
+                if whole and done > whole:
+                    break
                 now = time.monotonic()
                 if now - told > TELL_EVERY_SECONDS or done == whole:
                     told = now
                     self._on_progress("fetching", done, whole)
             os.fsync(sink.fileno())
+        if whole and done > whole:
+            self._forget()
+            raise _Cut(f"more than {whole} bytes came")
         if done < whole:
             raise _Cut(f"{done} of {whole} bytes came")
 
-    def _refused(self, error: urllib.error.HTTPError, offset: int) -> None:
+    def _refused(self, error: urllib.error.HTTPError, offset: int, known: _Partial | None) -> None:
         """Do what the status asks for; return if the file is already whole."""
         status, name = error.code, self._address.name
         if status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            if error.headers.get("Content-Range") == f"bytes */{offset}":
+            is_end = error.headers.get("Content-Range") == f"bytes */{offset}"
+            if is_end and known is not None and known.total in (0, offset):
                 return
             self._forget()
             raise _Cut("the file is another now") from error
@@ -290,12 +338,15 @@ def _require_safe(url: str) -> None:
         raise InvalidValue(f"{redact(url)[:200]!r} is no address to fetch weights from: it must be an https one")
 
 
-def _start_of(response: Any) -> int:
-    """Where the body begins in the file."""
-    if response.status != http.HTTPStatus.PARTIAL_CONTENT:
-        return 0
-    found = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", response.headers.get("Content-Range") or "")
-    return int(found[1]) if found else -1
+def _read_span(response: Any) -> _Span:
+    """Read which bytes of the file come. Numbers that no file can have count as not said."""
+    if response.status == http.HTTPStatus.PARTIAL_CONTENT:
+        found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range") or "")
+        if found is None:
+            return _Span(-1, 0, ends_file=False)
+        return _Span(int(found["start"]), int(found["total"] or 0), ends_file=False)
+    length = "" if response.chunked else response.headers.get("Content-Length") or ""
+    return _Span(0, int(length) if _SIZE.fullmatch(length) else 0, ends_file=response.chunked)
 
 
 def _validator(response: Any) -> str:
