@@ -17,6 +17,7 @@ from dragoman import DragomanError, ErrorCode, InvalidValue, model
 from dragoman.local import KNOWN_WEIGHTS, Weights, find_weights, pull_weights
 from dragoman.local.download import TRIES, Address, fetch_file, read_address, read_record
 from dragoman.local.weights import Piece, list_pulled
+from dragoman.models.local import read_local_name
 from tests.cli_cases import User, require_words
 
 OLD = b"GGUF" + bytes(range(256)) * 4_000
@@ -390,6 +391,38 @@ def test_a_redirect_to_an_unsafe_address_is_refused(host: Host, fetch: Callable[
         fetch()
 
 
+def test_a_redirect_that_cannot_be_read_is_told(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"redirect": "http://[::1"}]
+    with pytest.raises(DragomanError, match=r"127\.0\.0\.1 redirects to an address that cannot be read"):
+        fetch()
+
+
+@pytest.mark.parametrize("length", ["\xb2", "9" * 5_000, "-1", "1_0"])
+def test_a_length_that_is_no_number_counts_as_none(host: Host, fetch: Callable[..., Path], length: str) -> None:
+    host.plan = [{"status": 200, "fields": {"Content-Length": length}, "body": OLD}]
+    with pytest.raises(DragomanError, match="does not say how long the file is"):
+        fetch()
+
+
+def test_a_range_that_cannot_be_read_is_not_kept(host: Host, fetch: Callable[..., Path]) -> None:
+    host.plan = [{"cut": 100}, part(100, 149, "9" * 5_000), part(0, 149, "\xb2"), {}]
+    assert fetch().read_bytes() == OLD
+    assert host.ranges == [None, "bytes=100-", None, None]
+
+
+@pytest.mark.parametrize("path", ["/ü/some.gguf", "/a b/some file.gguf", "/some.gguf?a=b c&d=ü", "/ü%20/some.gguf"])
+def test_an_address_with_a_space_or_an_umlaut_is_fetched(host: Host, path: str) -> None:
+    name = host.url + path
+    assert pull_weights(name).read_bytes() == OLD
+    assert host.seen[0]["path"] == path.replace("ü", "%C3%BC").replace(" ", "%20")
+
+
+def test_a_token_with_forbidden_characters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_ü")
+    with pytest.raises(InvalidValue, match="HF_TOKEN has characters"):
+        read_address(NAME)
+
+
 @pytest.mark.parametrize(
     ("status", "words"), [(401, "set HF_TOKEN"), (403, "set HF_TOKEN"), (404, "has no"), (418, "status 418")]
 )
@@ -413,6 +446,14 @@ def test_a_refusal_is_told(host: Host, status: int, words: str) -> None:
         "https://example.com/a.bin",
         "https://example.com:port/a.gguf",
         "https:///a.gguf",
+        "https://[::1/a.gguf",
+        "https://a\0b/a.gguf",
+        "https://x.org/\udcff.gguf",
+        f"https://{'a' * 64}ü.org/a.gguf",
+        f"https://x.org/{'a' * 300}.gguf",
+        f"https://{'a.' * 150}org/a.gguf",
+        f"hf:owner/repository/{'a' * 300}.gguf",
+        f"hf:owner/repository/{'a/' * 3_000}a.gguf",
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused(name: str) -> None:
@@ -505,6 +546,16 @@ def test_a_fetched_file_is_a_model_by_its_address(host: Host) -> None:
     assert path.parts[-4:] == ("hf", "owner", "repository", "some.gguf")
     assert model(f"local:{NAME}").invocation.model == "some"
     assert [(record.source, found) for record, found in list_pulled()] == [(NAME, path)]
+
+
+@pytest.mark.parametrize("end", ["", "?download=true", "#f", "?v=1.2&by=a@b", "?download=true@responses"])
+def test_a_fetched_file_is_a_model_by_its_url(host: Host, end: str) -> None:
+    name = f"{host.url}/some.gguf{end}"
+    path = pull_weights(name.removesuffix("@responses"))
+    chosen = read_local_name(f"local:{name}")
+    assert find_weights(chosen.weights) == path
+    assert chosen.api == ("llamacpp-responses" if end.endswith("@responses") else "llamacpp")
+    assert model(f"local:{name}").invocation.model == "some"
 
 
 def test_a_fetched_file_is_checked_when_it_is_asked_for_again(host: Host) -> None:

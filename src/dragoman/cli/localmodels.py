@@ -3,7 +3,6 @@
 import argparse
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, ErrorCode
@@ -119,10 +118,11 @@ def list_local(chosen: argparse.Namespace) -> None:
 def serve_model(chosen: argparse.Namespace) -> None:
     """Serve a model until it is interrupted; print the address when it answers."""
     from ..local import LocalServer, find_weights
+    from ..local.weights import name_model
 
     typed = _plain(chosen.name)
     path = find_weights(typed)
-    name = Path(typed).stem if typed.endswith(".gguf") else typed
+    name = name_model(typed)
     server = LocalServer(
         path,
         name=name,

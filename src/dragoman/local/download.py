@@ -8,6 +8,7 @@ import http.client
 import os
 import re
 import shutil
+import string
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -32,6 +33,9 @@ CHUNK = 1 << 16
 TIMEOUT_SECONDS = 20.0
 TRIES = 5  # in a row that bring nothing, and all that discard what had come
 TELL_EVERY_SECONDS = 0.2
+SHOWN = 200  # characters of an address in an error
+LONGEST_NAME = 240  # bytes: most file systems take 255, and endings are added
+LONGEST_PATH = 1_000  # below the folder of models
 _HUB_NAME = re.compile(r"hf:(?P<owner>[\w.-]+)/(?P<repository>[\w.-]+)/(?P<file>(?:[\w.-]+/)*[\w.-]+\.gguf)")
 _HEADERS = {"User-Agent": "dragoman", "Accept-Encoding": "identity"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
@@ -89,20 +93,18 @@ def read_address(name: str) -> Address | None:
         if found is None or ".." in name:
             raise InvalidValue(f"{name!r} is no file of the hub: give hf:owner/repository/file.gguf")
         hub = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-        _require_safe(hub)
-        url = f"{hub}/{found['owner']}/{found['repository']}/resolve/main/{quote(found['file'])}"
+        url = f"{hub}/{found['owner']}/{found['repository']}/resolve/main/{found['file']}"
         path = f"hf/{found['owner']}/{found['repository']}/{found['file']}"
-        return Address(name, url, path, os.environ.get("HF_TOKEN"))
+        return Address(name, _safe_url(url), _require_short(path), _read_token())
     if not re.match(r"https?://", name):
         return None
-    _require_safe(name)
-    parts = urlsplit(name)
-    file = unquote(parts.path).rpartition("/")[2]
+    url = _safe_url(name)
+    file = unquote(urlsplit(url).path).rpartition("/")[2]
     if not re.fullmatch(r"[\w .-]+\.gguf", file):
-        raise InvalidValue(f"{redact(name)!r} names no .gguf file")
+        raise InvalidValue(f"{redact(name)[:SHOWN]!r} names no .gguf file")
     # Two addresses may differ in what cannot be the name of a folder.
-    folder = f"{parts.hostname}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    return Address(name, name, f"{folder}/{file}")
+    folder = f"{urlsplit(url).hostname}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return Address(name, url, _require_short(f"{folder}/{file}"))
 
 
 def read_record(path: Path) -> Record | None:
@@ -319,23 +321,41 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0917  # the signature of its base
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> Any:
-        _require_safe(newurl)
+        _safe_url(newurl)
         linked = (headers.get("X-Linked-Etag") or "").strip('"')
         if _DIGEST.fullmatch(linked):
             self.linked_digest = linked
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _require_safe(url: str) -> None:
-    """Refuse what is neither https nor on this machine, and a user or password in the address."""
+def _safe_url(url: str) -> str:
+    """Return the URL in ASCII; refuse a host that is neither https nor this machine, and a user or password."""
     try:
         parts = urlsplit(url)
         is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-        _ = parts.port
+        is_safe = is_safe and parts.port != 0 and "@" not in parts.netloc
+        is_safe = is_safe and re.fullmatch(r"[\w.:-]+", parts.hostname or "") is not None
+        host = parts.netloc.encode("idna").decode()
+        path, query = (quote(part, safe=f"%{string.punctuation}") for part in (parts.path, parts.query))
     except ValueError:
         is_safe = False
-    if not is_safe or not parts.hostname or "@" in parts.netloc:
-        raise InvalidValue(f"{redact(url)[:200]!r} is no address to fetch weights from: it must be an https one")
+    if not is_safe:
+        raise InvalidValue(f"{redact(url)[:SHOWN]!r} is no address to fetch weights from: it must be an https one")
+    return urlunsplit((parts.scheme, host, path, query, ""))
+
+
+def _require_short(path: str) -> str:
+    """Return the path; refuse one that file systems do not take."""
+    if len(path) > LONGEST_PATH or any(len(name.encode()) > LONGEST_NAME for name in path.split("/")):
+        raise InvalidValue(f"the address has a name of more than {LONGEST_NAME} bytes, which cannot be a file's name")
+    return path
+
+
+def _read_token() -> str | None:
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidValue("HF_TOKEN has characters that no token has: set it again")
+    return token or None
 
 
 def _read_span(response: Any) -> _Span:

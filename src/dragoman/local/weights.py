@@ -23,6 +23,7 @@ __all__ = [
     "find_weights",
     "known_weights",
     "list_pulled",
+    "name_model",
     "pull_weights",
 ]
 
@@ -121,11 +122,11 @@ def known_weights(name: str) -> Weights | None:
     known = KNOWN_WEIGHTS.get(name)
     if known is not None:
         return known
+    if read_address(name) is not None:
+        return None
     if Path(name).suffix != ".gguf":
         listed = ", ".join(KNOWN_WEIGHTS)
         raise InvalidValue(f"there is no local model {name!r}: give one of {listed}, or the path of a .gguf file")
-    if read_address(name) is not None:
-        return None
     path = _own_path(name).resolve()
     return next((known for known in KNOWN_WEIGHTS.values() if known.path.resolve() == path), None)
 
@@ -145,6 +146,12 @@ def find_weights(name: str) -> Path:
     if not path.is_file():
         raise DragomanError(f"there is no file {name!r}", code=ErrorCode.NOT_FOUND)
     return path
+
+
+def name_model(name: str) -> str:
+    """Return what requests call the model of these weights: known weights by their name, a file without its ending."""
+    known, address = known_weights(name), read_address(name)
+    return known.name if known is not None else Path(address.path if address is not None else name).stem
 
 
 def pull_weights(

@@ -6,7 +6,6 @@ Making the model starts nothing and touches no network.
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from ..errors import DragomanError, InvalidValue
 from ..local.gguf import read_facts
 from ..local.server import API_PATHS, LocalServer, shared_server
-from ..local.weights import Weights, find_weights, known_weights
+from ..local.weights import Weights, find_weights, known_weights, name_model
 from ..message import Message, Role
 from ..request import ModelInfo, WireRequest
 from ..toolspec import ToolSpec
@@ -48,7 +47,7 @@ class LocalChoice(NamedTuple):
     @property
     def model_id(self) -> str:
         """The model's name in requests: that of known weights, or that of the file without its ending."""
-        return self.weights if self.known is not None else Path(self.weights).stem
+        return name_model(self.weights)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -160,7 +159,7 @@ def read_local_name(name: str) -> LocalChoice:
     weights, _, word = typed.rpartition("@")
     if word in APIS and weights:
         api = APIS[word]
-    elif not weights or typed.endswith(".gguf"):
+    elif not weights or typed.endswith(".gguf") or typed.startswith(("https:", "http:")):  # a query may have an @
         weights, api = typed, APIS["chat"]
     else:
         raise InvalidValue(f"{typed!r} is no local model: after @ give one of {', '.join(APIS)}")
