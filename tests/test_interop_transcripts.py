@@ -32,8 +32,8 @@ from dragoman.interop import (
     import_openai_agents,
     import_pi,
 )
-from dragoman.interop.llm import list_llm
-from dragoman.interop.openai_agents import list_openai_agents
+from dragoman.interop.llm import import_all_llm
+from dragoman.interop.openai_agents import import_all_openai_agents
 from dragoman.message import ModelInvocationDescriptor
 
 from .conversations import TARGETS, History, Record, check_history, needs_conversations, read_records
@@ -90,10 +90,9 @@ def test_a_session_file_becomes_requests_that_every_target_accepts(name: str) ->
 @pytest.mark.parametrize("name", ["llm", "llm_0.27", "openai_agents"])
 def test_every_conversation_of_a_database_becomes_requests_that_every_target_accepts(name: str, tmp_path: Path) -> None:
     path = make_database(name, tmp_path)
-    listed, read = (list_openai_agents, import_openai_agents) if "agents" in name else (list_llm, import_llm)
     before = path.read_bytes()
-    for found in listed(path):
-        assert wrong_renders(name, read(path, found), None) == []
+    for found in import_all_openai_agents(path) if "agents" in name else import_all_llm(path):
+        assert wrong_renders(name, found, None) == []
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -325,7 +324,7 @@ def test_an_answer_of_the_responses_api_has_its_items_again() -> None:
 @pytest.mark.parametrize("name", ["llm", "llm_0.27"])
 def test_both_layouts_of_llm_say_the_same(name: str, tmp_path: Path) -> None:
     path = make_database(name, tmp_path)
-    first, second, _ = [import_llm(path, found) for found in list_llm(path)]
+    first, second, last = import_all_llm(path)
     assert first.system == "Be brief."
     assert said(first)[:5] == [
         ("user", "ask"),
@@ -337,7 +336,7 @@ def test_both_layouts_of_llm_say_the_same(name: str, tmp_path: Path) -> None:
     assert said(second)[0] == ("user", "a fragment\n\nx")
     failed = next(entry for entry in recorded(second).entries if isinstance(entry, ToolResultsEntry))
     assert failed.results[0].error_code is ErrorCode.TOOL_FAILED
-    assert import_llm(path) == import_llm(path, list_llm(path)[-1])
+    assert import_llm(path) == last
 
 
 def test_a_file_that_a_database_only_names_is_not_opened(tmp_path: Path) -> None:
@@ -348,7 +347,7 @@ def test_a_file_that_a_database_only_names_is_not_opened(tmp_path: Path) -> None
 
 def test_a_session_of_the_agents_sdk_is_the_conversation_that_was_held(tmp_path: Path) -> None:
     path = make_database("openai_agents", tmp_path)
-    assert list_openai_agents(path) == ["one", "two"]
+    assert [each.session_id for each in import_all_openai_agents(path)] == ["one", "two"]
     one = import_openai_agents(path, "one", made_by="openai:gpt-5")
     two = import_openai_agents(path)
     assert [text for role, text in said(one) if role == "user"] == ["ask", "try", "bye"]

@@ -4,6 +4,7 @@ Also folders for private files: entries, settings, weights.
 """
 
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +26,18 @@ def require_path(field: str, path: object) -> str:
     if "\0" in name:
         raise InvalidValue(f"{field} must be the path of a file, got one with a NUL in it")
     return name
+
+
+def require_regular_file(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return what the system says of a file, without opening it: a pipe without a writer would wait without end.
+
+    Raises UnreadableData for a pipe, a device or a folder, and OSError for what is not there.
+    """
+    name = require_path("path", path)
+    status = os.stat(name)  # noqa: PTH116  # of text
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableData(f"{Path(name).name} cannot be read: it is a folder, a pipe or a device")
+    return status
 
 
 def read_file(path: str | os.PathLike[str], *, limit: int = LARGEST_FILE) -> bytes:

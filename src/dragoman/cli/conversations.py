@@ -23,8 +23,6 @@ from ..interop import (
     import_claude_code,
     import_codex,
     import_langchain,
-    import_llm,
-    import_openai_agents,
     import_openai_chat,
     import_openai_responses,
     import_pi,
@@ -33,8 +31,8 @@ from ..interop import (
     read_jsonl,
 )
 from ..interop.databases import open_database
-from ..interop.llm import list_llm
-from ..interop.openai_agents import list_openai_agents
+from ..interop.llm import import_all_llm
+from ..interop.openai_agents import import_all_openai_agents
 from ..interop.transcripts import NoConversation
 from ..jsonform import from_json
 from ..message import Message, Role
@@ -188,17 +186,13 @@ def _read_database(name: str, form: str | None, made_by: str | None, session_id:
         raise UnreadableData(f"this database is of no program that is known ({', '.join(_DATABASES)})")
     if made_by is not None and found not in _WITH_MAKER:
         raise InvalidValue(f"made-by belongs to the formats {', '.join(_WITH_MAKER)}; this is {found}")
-    list_ids, read = _DATABASES[found]
-    imports = [read(name, each, made_by) for each in list_ids(name)]
+    imports = _DATABASES[found](name, made_by)
     return [_conversation(found, imported, session_id) for imported in imports if imported.messages]
 
 
-_DATABASES: dict[str, tuple[Callable[[str], list[str]], Callable[[str, str, str | None], Imported]]] = {
-    "llm": (list_llm, lambda name, each, _: import_llm(name, each)),
-    "openai-agents": (
-        list_openai_agents,
-        lambda name, each, made_by: import_openai_agents(name, each, made_by=made_by),
-    ),
+_DATABASES: dict[str, Callable[[str, str | None], list[Imported]]] = {
+    "llm": lambda name, _: import_all_llm(name),
+    "openai-agents": lambda name, made_by: import_all_openai_agents(name, made_by=made_by),
 }
 # A table that only this program's databases have.
 _MARKS = {"openai-agents": "agent_messages", "llm": "prompt_attachments"}

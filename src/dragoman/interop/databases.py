@@ -1,6 +1,6 @@
-"""SQLite files of other programs, opened for reading alone. Every error names the file.
+"""SQLite files of other programs, opened for reading alone. Every error names the file, and quotes nothing of it.
 
-Nothing of what such a file defines is run: only plain tables are read, never a view or a virtual table.
+Nothing of what such a file defines is run: no view, no virtual table, no column that is computed.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValue, UnreadableData
-from ..files import LARGEST_FILE, require_path
+from ..files import LARGEST_FILE, require_path, require_regular_file
 from ..wire.reading import Node
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Database", "open_database"]
 
 _ROWS = 1_000_000
+# Steps of SQLite's machine in one reading. Pages that name each other make endless rows of a small file.
+_STEPS = 100_000_000
+_STEPS_AT_ONCE = 1_000_000
+_WAL_FORMAT = b"\2\2"
+_NO_TEXT = object()  # stands for text that is no UTF-8
 
 
 class Database:
@@ -27,8 +32,11 @@ class Database:
     def __init__(self, connection: "sqlite3.Connection", name: str) -> None:
         self.name = name
         self._connection = connection
+        connection.text_factory = _decoded
+        for setting in ("query_only = on", "trusted_schema = off"):
+            list(self._read(f"pragma {setting}"))
         listed = "select name, sql from sqlite_master where type = 'table'"
-        made = {str(table): str(sql) for table, sql in connection.execute(listed)}
+        made = {str(table): str(sql) for table, sql in self._read(listed)}
         self.tables = frozenset(table for table, sql in made.items() if not sql.upper().startswith("CREATE VIRTUAL"))
 
     def require(self, *tables: str) -> None:
@@ -41,9 +49,47 @@ class Database:
         """Return the rows of a table as objects, with the row's number as their path; none where it is missing."""
         if table not in self.tables:
             return []
-        cursor = self._connection.execute(f'select rowid as "rowid", * from "{table}" {rest} limit {_ROWS}', values)  # noqa: S608  # `table` and `rest` are ours
-        names = [column[0] for column in cursor.description]
-        return [Node(dict(zip(names, row, strict=True)), f"{self.name} {table} row {row[0]}") for row in cursor]
+        names = ["rowid"]
+        for _, name, _, _, _, _, hidden in self._read(f'pragma table_xinfo("{table}")'):
+            if hidden or not isinstance(name, str):
+                raise UnreadableData(f"{self.name} {table} has a column that is computed or has no name: not read")
+            names.append(name)
+        found: list[Node] = []
+        size = 0
+        for row in self._read(f'select rowid as "rowid", * from "{table}" {rest} limit {_ROWS}', values):  # noqa: S608  # `table` and `rest` are ours
+            where = f"{self.name} {table} row {row[0]}"
+            if _NO_TEXT in row:
+                raise UnreadableData(f"{where}.{names[row.index(_NO_TEXT)][:40]} must be UTF-8 text")
+            size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
+            if size > LARGEST_FILE:
+                raise UnreadableData(f"{where}: the table holds more than {LARGEST_FILE} bytes: it is not read")
+            found.append(Node(dict(zip(names, row, strict=True)), where))
+        return found
+
+    def _read(self, statement: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield rows. SQLite's own words may quote a value, so an error has only the name of what went wrong."""
+        import sqlite3
+
+        left = iter(range(_STEPS // _STEPS_AT_ONCE))
+        self._connection.set_progress_handler(lambda: next(left, None) is None, _STEPS_AT_ONCE)
+        try:
+            yield from self._connection.execute(statement, values)
+        except (sqlite3.Error, UnicodeError) as error:
+            raise _unreadable(self.name, error) from None
+
+
+def _decoded(text: bytes) -> object:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return _NO_TEXT
+
+
+def _unreadable(shown: str, error: Exception) -> UnreadableData:
+    code = getattr(error, "sqlite_errorname", "SQLITE_CORRUPT")
+    if code == "SQLITE_INTERRUPT":
+        return UnreadableData(f"{shown} takes more steps to read than {_STEPS}: it is damaged, and not read")
+    return UnreadableData(f"{shown} is no readable SQLite database ({code})")
 
 
 @contextmanager
@@ -54,18 +100,31 @@ def open_database(path: str | os.PathLike[str], *tables: str) -> Iterator[Databa
     name = require_path("path", path)
     shown = Path(name).name
     try:
-        if Path(name).stat().st_size > LARGEST_FILE:
+        if require_regular_file(name).st_size > LARGEST_FILE:
             raise UnreadableData(f"{shown} is larger than {LARGEST_FILE} bytes: it is not read")
-        with closing(sqlite3.connect(f"{Path(name).absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            connection.execute("pragma query_only = on")
-            connection.execute("pragma trusted_schema = off")
-            database = Database(connection, shown)
-            database.require(*tables)
-            yield database
+        address = _address(Path(name).resolve())
     except OSError as error:
         raise UnreadableData(f"{shown} cannot be read: {error.strerror}") from error
-    except (sqlite3.Error, OverflowError) as error:
-        raise UnreadableData(f"{shown} is no readable SQLite database: {error}") from error
+    try:
+        connection = sqlite3.connect(address, uri=True)
+    except sqlite3.Error as error:
+        raise _unreadable(shown, error) from None
+    with closing(connection):
+        database = Database(connection, shown)
+        database.require(*tables)
+        yield database
+
+
+def _address(path: Path) -> str:
+    """Return how SQLite is told to open a file.
+
+    For a file with a write-ahead log SQLite makes two files beside it, unless it is told that the file never changes.
+    That holds while no program has it open: then there is no log.
+    """
+    with path.open("rb") as file:
+        in_wal_format = file.read(20)[18:] == _WAL_FORMAT
+    at_rest = in_wal_format and not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.as_uri()}?mode=ro{'&immutable=1' if at_rest else ''}"
 
 
 def choose(known: Sequence[str], wanted: str | None, what: str, name: str) -> str:

@@ -4,7 +4,7 @@ Two layouts: a row of `responses` holds a prompt and its answer (as of 0.27), or
 """
 
 import os
-from collections import defaultdict
+from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,10 +13,10 @@ from ..message import Message, MessageMeta, Part, ResultPart, Role, Text, Thinki
 from ..usage import TokenUsage
 from ..wire.drafts import Draft, Imported
 from ..wire.media import media_by_url, media_of_bytes
-from ..wire.reading import Node, reading, take_json
+from ..wire.reading import Node, reading, require_new_id, take_json
 from .databases import Database, choose, open_database
 
-__all__ = ["import_llm", "list_llm"]
+__all__ = ["import_all_llm", "import_llm"]
 
 # Columns of a response that repeat it, or say how the call went.
 _OF_THE_CALL = (
@@ -37,21 +37,13 @@ def import_llm(path: str | os.PathLike[str], conversation_id: str | None = None)
     The file is only read. A file that the database merely names is never opened: a line of text stands for it.
     """
     with open_database(path) as database:
-        found = choose(_list(database), conversation_id, "conversation", database.name)
-        draft = Draft("llm")
-        draft.session_id = found
-        with reading(f"{database.name} conversation {found[:80]}"):
-            if any(node.get("id") == found for node in database.rows("threads")):
-                sources = _Chain(database, draft).read(found)
-            else:
-                sources = _Responses(database, draft).read(found)
-        return draft.result(*sources)
+        return _read(database, [choose(_list(database), conversation_id, "conversation", database.name)])[0]
 
 
-def list_llm(path: str | os.PathLike[str]) -> list[str]:
-    """Return the ids of the conversations in a database, the newest last."""
+def import_all_llm(path: str | os.PathLike[str]) -> list[Imported]:
+    """Return every conversation of a database, as `import_llm` does, the newest last. Each table is read once."""
     with open_database(path) as database:
-        return _list(database)
+        return _read(database, _list(database))
 
 
 def _list(database: Database) -> list[str]:
@@ -67,24 +59,46 @@ def _list(database: Database) -> list[str]:
     return list(ids)
 
 
-class _Reader:
-    """What both layouts have: attachments, fragments, usage."""
+def _read(database: Database, wanted: list[str]) -> list[Imported]:
+    threads: dict[str, Node] = {}
+    for thread in database.rows("threads"):
+        if threads.setdefault(thread.text_in("id"), thread) is not thread:
+            raise UnreadableData(f"{thread.where}.id repeats the id of another thread")
+    chain = _Chain(database, threads) if not threads.keys().isdisjoint(wanted) else None
+    responses = _Responses(database) if not threads.keys() >= set(wanted) else None
+    readers = [(chain if found in threads else responses, found) for found in wanted]
+    return [reader.import_one(found) for reader, found in readers if reader is not None]
 
-    def __init__(self, database: Database, draft: Draft) -> None:
+
+class _Reader:
+    """What both layouts have: attachments, fragments, usage. It reads its tables once, for all conversations."""
+
+    def __init__(self, database: Database) -> None:
         self.database = database
-        self.draft = draft
+        self.draft = Draft("llm")
         self._attachments = {node.text_in("id"): node for node in database.rows("attachments")}
         self._fragments = {node.value["rowid"]: node for node in database.rows("fragments")}
 
+    def import_one(self, conversation_id: str) -> Imported:
+        """Return a conversation."""
+        self.draft = Draft("llm")
+        self.draft.session_id = conversation_id
+        with reading(f"{self.database.name} conversation {conversation_id[:80]}"):
+            return self.draft.result(*self.read(conversation_id))
+
+    def read(self, conversation_id: str) -> list[Node]:
+        """Add the messages of a conversation to the draft; return what they were read from."""
+        raise NotImplementedError
+
     def fragment(self, fragment_id: Any, where: str) -> str:
         """Return a text that several prompts share."""
-        if fragment_id not in self._fragments:
+        if not isinstance(fragment_id, int) or fragment_id not in self._fragments:
             raise UnreadableData(f"{where} names a fragment that is not there")
         return self._fragments[fragment_id].text_in("content")
 
     def attachment(self, attachment_id: Any, where: str) -> ResultPart:
         """Return an attached file; text where the database has only its path on the machine that wrote it."""
-        node = self._attachments.get(attachment_id)
+        node = self._attachments.get(attachment_id) if isinstance(attachment_id, str) else None
         if node is None:
             raise UnreadableData(f"{where} names an attachment that is not there")
         kind = node.text_if("type")
@@ -116,9 +130,9 @@ def _time_of(row: Node) -> datetime | None:
         return None
     try:
         read = datetime.fromisoformat(written)
-    except ValueError:
+        return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+    except (ValueError, OverflowError):  # a time in year 1 may lie before it in UTC
         raise UnreadableData(f"{row.where}.datetime_utc must be a time") from None
-    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 
 # ---------------------------------------------------------------- messages and parts
@@ -127,16 +141,20 @@ def _time_of(row: Node) -> datetime | None:
 class _Chain(_Reader):
     """The layout of later versions. A thread names its last message, each message the one before it."""
 
-    def read(self, thread_id: str) -> list[Node]:
-        messages = {node.text_in("hash"): node for node in self.database.rows("messages")}
-        parts: dict[str, list[Node]] = defaultdict(list)
-        for part in self.database.rows("parts", "order by position, id"):
-            parts[part.text_in("message_hash")].append(part)
-        turns = {node.text_in("tip_message_hash"): node for node in self.database.rows("turns")}
-        (thread,) = [node for node in self.database.rows("threads") if node.get("id") == thread_id]
-        chain: list[Node] = []
+    def __init__(self, database: Database, threads: dict[str, Node]) -> None:
+        super().__init__(database)
+        self._threads = threads
+        self._messages = {node.text_in("hash"): node for node in database.rows("messages")}
+        self._parts: dict[str, list[Node]] = defaultdict(list)
+        for part in database.rows("parts", "order by position, id"):
+            self._parts[part.text_in("message_hash")].append(part)
+        self._turns = {node.text_in("tip_message_hash"): node for node in database.rows("turns")}
         self._payloads: list[Node] = []
-        tip, seen = thread.text_if("tip_message_hash"), set[str]()
+
+    def read(self, thread_id: str) -> list[Node]:
+        messages, chain = self._messages, list[Node]()
+        self._payloads = []
+        tip, seen = self._threads[thread_id].text_if("tip_message_hash"), set[str]()
         while tip is not None:
             if tip in seen or tip not in messages:
                 reason = "are a circle" if tip in seen else "end in one that is not there"
@@ -146,7 +164,7 @@ class _Chain(_Reader):
             tip = messages[tip].text_if("parent_hash")
         for message in reversed(chain):
             found = message.text_in("hash")
-            self._read_message(message, parts[found], turns.get(found))
+            self._read_message(message, self._parts[found], self._turns.get(found))
         return self._payloads
 
     def _read_message(self, message: Node, rows: list[Node], turn: Node | None) -> None:
@@ -157,7 +175,8 @@ class _Chain(_Reader):
             case "user":
                 self.draft.add(Role.USER, [self._user_part(part) for part in given])
             case "assistant":
-                self.answer([self._answer_part(part) for part in given], turn)
+                seen = set[str]()
+                self.answer([self._answer_part(part, seen) for part in given], turn)
             case "tool":
                 for part in given:
                     self._add_result(part)
@@ -190,14 +209,15 @@ class _Chain(_Reader):
             case kind:
                 return self.draft.unshown(part, kind)
 
-    def _answer_part(self, part: Node) -> Part:
+    def _answer_part(self, part: Node, seen: set[str]) -> Part:
         match part.text_in("type"):
             case "text":
                 return Text(self._text(part))
             case "reasoning":
                 return Thinking(self._text(part))
             case "tool_call" if not part.flag_in("server_executed"):
-                name, call_id, given = part.name_in("name"), part.name_in("tool_call_id"), part.get("arguments")
+                name, call_id = part.name_in("name"), require_new_id(part, "tool_call_id", seen)
+                given = part.get("arguments")
                 if isinstance(given, dict):
                     return ToolCall(call_id, name, given)
                 return ToolCall.parse(call_id, name, part.text_if("arguments") or "")
@@ -223,16 +243,23 @@ class _Chain(_Reader):
 class _Responses(_Reader):
     """The layout of earlier versions. A row is a prompt, with the results that it brought, and its answer."""
 
-    def read(self, conversation_id: str) -> list[Node]:
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._rows: dict[str, list[Node]] = defaultdict(list)
+        for row in database.rows("responses", "order by rowid"):
+            self._rows[row.text_if("conversation_id") or ""].append(row)
         self._calls = self._by_response("tool_calls", "order by id")
         self._results = self._by_response("tool_results", "order by id")
         self._shared = {
             table: self._by_response(table, 'order by "order"') for table in ("prompt_fragments", "system_fragments")
         }
         self._attached = self._by_response("prompt_attachments", 'order by "order"')
-        self._pending: dict[str, list[str]] = defaultdict(list)  # calls without an id of their own, by tool
+        self._pending: dict[str, deque[str]] = {}  # calls without an id of their own, by tool
+
+    def read(self, conversation_id: str) -> list[Node]:
+        self._pending = defaultdict(deque)
         system = ""
-        rows = self.database.rows("responses", "where conversation_id = ? order by rowid", [conversation_id])
+        rows = self._rows[conversation_id]
         for row in rows:
             row.skip(*_OF_THE_CALL, *(["options_json"] if row.value.get("options_json") == "{}" else []))
             said = self._joined("system_fragments", row, "system")
@@ -259,7 +286,7 @@ class _Responses(_Reader):
             call_id = each.text_if("tool_call_id")
             if call_id is None:
                 waiting = self._pending[each.text_if("name") or ""]
-                call_id = waiting.pop(0) if waiting else f"call_{each.value['rowid']}"
+                call_id = waiting.popleft() if waiting else f"call_{each.value['rowid']}"
             failed = each.value.get("exception") is not None
             result = ToolResult(call_id, each.text_if("output") or "", is_error=failed)
             self.draft.add_result(result, timestamp=when, error_code=ErrorCode.TOOL_FAILED if failed else None)
@@ -271,9 +298,12 @@ class _Responses(_Reader):
     def _read_answer(self, row: Node) -> None:
         thought, said = row.text_if("reasoning"), row.text_if("response")
         parts: list[Part] = [*([Thinking(thought)] if thought else []), *([Text(said)] if said else [])]
+        seen = set[str]()
         for each in self._calls[row.text_in("id")]:
-            name, call_id = each.name_in("name"), each.text_if("tool_call_id")
-            if call_id is None:
+            name = each.name_in("name")
+            if each.has("tool_call_id"):
+                call_id = require_new_id(each, "tool_call_id", seen)
+            else:
                 call_id = f"call_{each.value['rowid']}"
                 self._pending[name].append(call_id)
             parts.append(ToolCall.parse(call_id, name, each.text_if("arguments") or ""))

@@ -4,9 +4,11 @@ A row holds one item of the Responses API, whichever API the model was reached b
 """
 
 import os
+from collections import defaultdict
 from datetime import UTC, datetime
 
 from ..errors import UnreadableData
+from ..message import ModelInvocationDescriptor
 from ..wire.drafts import Draft, Imported
 from ..wire.openai_responses.dialects import SPECIFICATION
 from ..wire.openai_responses.requests import ItemReader
@@ -14,7 +16,7 @@ from ..wire.reading import Node, reading, take_json
 from ..wire.stored_answers import invocation_of
 from .databases import Database, choose, open_database
 
-__all__ = ["import_openai_agents", "list_openai_agents"]
+__all__ = ["import_all_openai_agents", "import_openai_agents"]
 
 _FAKE_ID = "__fake_id__"  # what the SDK writes where an API has no ids of items
 _TABLES = ("agent_sessions", "agent_messages")
@@ -31,9 +33,21 @@ def import_openai_agents(
     invocation = invocation_of(made_by, SPECIFICATION)
     with open_database(path, *_TABLES) as database:
         found = choose(_list(database), session_id, "session", database.name)
-        rows = _rows(database, found)
+        rows = _rows(database, found)[found]
+    return _import(found, rows, invocation)
+
+
+def import_all_openai_agents(path: str | os.PathLike[str], *, made_by: str | None = None) -> list[Imported]:
+    """Return every session of a database, as `import_openai_agents` does, the newest last. Each table is read once."""
+    invocation = invocation_of(made_by, SPECIFICATION)
+    with open_database(path, *_TABLES) as database:
+        rows = _rows(database)
+        return [_import(found, rows[found], invocation) for found in _list(database)]
+
+
+def _import(session_id: str, rows: list[Node], invocation: ModelInvocationDescriptor | None) -> Imported:
     draft = Draft("openai_agents")
-    draft.session_id = found
+    draft.session_id = session_id
     reader = ItemReader(draft, invocation)
     items = []
     for row in rows:
@@ -46,25 +60,26 @@ def import_openai_agents(
     return draft.result(*items)
 
 
-def list_openai_agents(path: str | os.PathLike[str]) -> list[str]:
-    """Return the ids of the sessions in a database, the newest last."""
-    with open_database(path, *_TABLES) as database:
-        return _list(database)
-
-
 def _list(database: Database) -> list[str]:
     return [node.text_in("session_id") for node in database.rows("agent_sessions", "order by updated_at, rowid")]
 
 
-def _rows(database: Database, session_id: str) -> list[Node]:
-    """Return the rows of a session; of one with branches those of the newest branch."""
-    rows = database.rows("agent_messages", "where session_id = ? order by id", [session_id])
-    structure = database.rows("message_structure", "where session_id = ? order by id", [session_id])
-    if not structure:
-        return rows
-    branch = structure[-1].get("branch_id")
-    wanted = {node.get("message_id") for node in structure if node.get("branch_id") == branch}
-    return [row for row in rows if row.get("id") in wanted]
+def _rows(database: Database, session_id: str | None = None) -> dict[str, list[Node]]:
+    """Return the rows of each session, or of one; of a session with branches those of the newest branch."""
+    rows = _by_session(database, "agent_messages", session_id)
+    for session, structure in _by_session(database, "message_structure", session_id).items():
+        branch = structure[-1].get("branch_id")
+        wanted = {node.get("message_id") for node in structure if node.get("branch_id") == branch}
+        rows[session] = [row for row in rows[session] if row.get("id") in wanted]
+    return rows
+
+
+def _by_session(database: Database, table: str, session_id: str | None) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = defaultdict(list)
+    condition, values = ("", []) if session_id is None else ("where session_id = ?", [session_id])
+    for node in database.rows(table, f"{condition} order by id", values):
+        found[node.text_in("session_id")].append(node)
+    return found
 
 
 def _read_item(item: Node, row: Node, reader: ItemReader) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from .._jsontext import decode_json
 from ..errors import UnreadableData
-from ..files import read_file
+from ..files import read_file, require_regular_file
 from ..wire.drafts import Draft
 from ..wire.reading import Node, Notes, take_json
 
@@ -36,6 +36,7 @@ def read_lines(source: TranscriptSource, notes: Notes) -> list[Node]:
     if isinstance(source, os.PathLike):
         name = f"{Path(source).name} "
         try:
+            require_regular_file(source)
             source = read_file(source)
         except OSError as error:
             raise UnreadableData(f"{name}cannot be read: {error.strerror}") from error
