@@ -1,4 +1,4 @@
-"""Answers of many small events, for each wire API: does the time to read them grow with their number?
+"""Answers of many small events, for each wire API, and imports: does the time to read them grow with their number?
 
     python -m tests.linear_events           # a table at 1,000 and 8,000 events
 
@@ -8,13 +8,20 @@ Each has broken something once: a decoder that looks through all open calls, or 
 
 import gc
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from dragoman import ToolSpec
 from dragoman.delta import TextDelta
+from dragoman.interop import Imported, import_claude_code, import_codex
+from dragoman.interop.llm import import_all_llm
+from dragoman.interop.openai_agents import import_all_openai_agents
 from dragoman.stream import assemble
 from dragoman.stream.textcalls import TextCallReader
 from dragoman.testing import decode_recorded
@@ -220,7 +227,79 @@ def _tags(tag: str, count: int) -> Read:
     return read
 
 
+def _codex(lines: Iterable[Object]) -> Read:
+    text = "\n".join(json.dumps(line) for line in lines)
+    return lambda: import_codex(text)
+
+
+def _codex_item(role: str, kind: str) -> Object:
+    item = {"type": "message", "role": role, "content": [{"type": kind, "text": "x"}]}
+    return {"type": "response_item", "payload": item}
+
+
+_ASKED, _SAID = _codex_item("user", "input_text"), _codex_item("assistant", "output_text")
+_COUNTED = {"type": "event_msg", "payload": {"type": "token_count", "info": {"last_token_usage": {"input_tokens": 1}}}}
+_TAKEN_BACK = {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 1}}
+
+
+def _claude_code(count: int) -> Read:
+    content = [[{"type": "text", "text": f"words {at}"}] for at in range(count)]
+    lines = [
+        {
+            "type": "assistant",
+            "uuid": f"u{at}",
+            "parentUuid": f"u{at - 1}" if at else None,
+            "sessionId": "s",
+            "message": {"id": "m", "role": "assistant", "model": "claude-x", "content": content[at]},
+        }
+        for at in range(count)
+    ]
+    text = "\n".join(json.dumps(line) for line in lines)
+    return lambda: import_claude_code(text)
+
+
+def _database(tables: dict[str, list[tuple[Any, ...]]], read_all: Callable[[Path], list[Imported]]) -> Read:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for columns, rows in tables.items():
+            connection.execute(f"create table {columns}")
+            places = ", ".join("?" * len(rows[0]))
+            connection.executemany(f"insert into {columns.split()[0]} values ({places})", rows)
+        connection.commit()
+        data = connection.serialize()
+
+    def read() -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "logs.db"
+            path.write_bytes(data)
+            assert read_all(path)
+
+    return read
+
+
+def _llm(count: int) -> Read:
+    columns = "responses (id text, conversation_id text, prompt text, response text)"
+    return _database({columns: [(f"r{at}", f"c{at}", "ask", "answer") for at in range(count)]}, import_all_llm)
+
+
+def _agents(count: int) -> Read:
+    item = json.dumps({"role": "user", "content": "ask"})
+    tables: dict[str, list[tuple[Any, ...]]] = {
+        "agent_sessions (session_id text, updated_at text)": [(f"s{at}", "") for at in range(count)],
+        "agent_messages (id, session_id text, message_data text)": [(at, f"s{at}", item) for at in range(count)],
+    }
+    return _database(tables, import_all_openai_agents)
+
+
+IMPORTS: dict[str, Callable[[int], Read]] = {
+    "import: codex, a usage for each turn": lambda n: _codex([_ASKED, _SAID, _COUNTED] * n),
+    "import: codex, usages without answers": lambda n: _codex([_ASKED, _COUNTED] * n),
+    "import: codex, turns taken back": lambda n: _codex([_ASKED] * n + [_TAKEN_BACK] * (n - 1)),
+    "import: claude code, lines of one answer": _claude_code,
+    "import: llm, conversations of one response": _llm,
+    "import: openai-agents, sessions of one item": _agents,
+}
 CASES: dict[str, Callable[[int], Read]] = {
+    **IMPORTS,
     **{name: partial(_answer, make) for name, make in ANSWERS.items()},
     **{f"text calls: {tag}": partial(_tags, tag) for tag in TAGS},
 }

@@ -26,6 +26,7 @@ __all__ = [
     "parse_arguments",
     "require_json",
     "require_json_object",
+    "sorted_json",
 ]
 
 # Deeper nesting is refused everywhere, whatever the interpreter's own recursion limit: the same
@@ -132,7 +133,7 @@ def says_arguments(raw: str, arguments: dict[str, Any]) -> bool:
         return not arguments
     try:
         # As JSON, in which True is not 1 and a tuple is an array.
-        return _sorted_json(_decode(raw, MAX_DEPTH)[0]) == _sorted_json(arguments)
+        return sorted_json(_decode(raw, MAX_DEPTH)[0]) == sorted_json(arguments)
     except (UnreadableData, RecursionError):
         return False
 
@@ -209,7 +210,8 @@ def _decode(data: bytes | str, depth: int, *, slow_size: int | None = None) -> t
     return value, repaired
 
 
-def _sorted_json(value: Any) -> bytes:
+def sorted_json(value: Any) -> bytes:
+    """Return JSON that is the same for equal objects, whatever the order of their keys."""
     try:
         return msgspec.json.encode(value, order="deterministic")
     except UnicodeEncodeError:

@@ -7,6 +7,7 @@ way from the last line back to the root, with the parallel calls and results tha
 from collections.abc import Iterable
 from typing import Any
 
+from .._jsontext import sorted_json
 from ..context import INJECTED_KEY
 from ..errors import ErrorCode, UnreadableData
 from ..message import ModelInvocationDescriptor, Part, Role, Text
@@ -187,16 +188,16 @@ def _read_answer(lines: list[Node], draft: Draft) -> None:
 
 def _without_copies(messages: list[Node], draft: Draft) -> list[Node]:
     """Return the messages without blocks that one before them has: some versions write a block twice."""
-    seen: list[Any] = []
+    seen: set[bytes] = set()
     kept: list[Node] = []
     for message in messages:
         content = message.get("content")
-        blocks = content if isinstance(content, list) else [content]
-        if kept and all(block in seen for block in blocks):
+        blocks = {sorted_json(block) for block in (content if isinstance(content, list) else [content])}
+        if kept and blocks <= seen:
             message.whole()
             draft.notes.add(message.where, "a copy of a block is left out")
             continue
-        seen.extend(blocks)
+        seen |= blocks
         kept.append(message)
     return kept
 

@@ -3,6 +3,7 @@
 A line wraps one item of the Responses API, or something that the program notes about itself.
 """
 
+from bisect import bisect_left
 from datetime import datetime
 from typing import Any
 
@@ -50,6 +51,10 @@ class _Rollout:
         self.draft = Draft("codex")
         self.reader = ItemReader(self.draft, None)
         self._provider = ""
+        # The indices of the answers and of what the person said, among the first `_looked` messages.
+        self._looked = 0
+        self._answers: list[int] = []
+        self._spoken: list[int] = []
 
     def read(self, line: Node) -> None:
         kind, payload = line.text_if("type") or "", line.child("payload")
@@ -137,27 +142,37 @@ class _Rollout:
             case kind:  # what the program showed of the items
                 skip_line(payload, self.draft, f"{(kind or 'event')[:40]!r} of the program itself")
 
-    def _take_back(self, turns: int) -> None:
+    def _look(self) -> None:
+        """End the turn, and note the messages that have come since the last look."""
         self.reader.end_turn()
-        spoken = [
-            index
-            for index, message in enumerate(self.draft.messages)
-            if message.role is Role.USER and not ((message.meta and message.meta.extra) or {}).get(INJECTED_KEY)
-        ]
-        for start in spoken[-turns:][:1] if turns else []:
-            self.draft.notes.add(f"message {start}", "a turn that the person took back is left out")
-            del self.draft.messages[start:]
+        for index, message in enumerate(self.draft.messages[self._looked :], self._looked):
+            if message.role is Role.ASSISTANT:
+                self._answers.append(index)
+            elif message.role is Role.USER and not ((message.meta and message.meta.extra) or {}).get(INJECTED_KEY):
+                self._spoken.append(index)
+        self._looked = len(self.draft.messages)
+
+    def _take_back(self, turns: int) -> None:
+        self._look()
+        if not turns or not self._spoken:
+            return
+        start = self._spoken[max(0, len(self._spoken) - turns)]
+        self.draft.notes.add(f"message {start}", "a turn that the person took back is left out")
+        del self.draft.messages[start:]
+        for indices in (self._answers, self._spoken):
+            del indices[bisect_left(indices, start) :]
+        self._looked = start
 
     def _add_usage(self, node: Node) -> None:
         """Give the newest answer its usage, unless it has one: the program reports some twice."""
-        self.reader.end_turn()
-        answers = [index for index, each in enumerate(self.draft.messages) if each.role is Role.ASSISTANT]
-        if not answers or not isinstance(node.value, dict):
+        self._look()
+        if not self._answers or not isinstance(node.value, dict):
             return
-        message = self.draft.messages[answers[-1]]
+        newest = self._answers[-1]
+        message = self.draft.messages[newest]
         meta = message.meta or MessageMeta()
         if meta.usage is None:
-            self.draft.messages[answers[-1]] = replace(message, meta=replace(meta, usage=_usage(node.fields)))
+            self.draft.messages[newest] = replace(message, meta=replace(meta, usage=_usage(node.fields)))
 
 
 def _usage(fields: dict[str, Any]) -> TokenUsage:
