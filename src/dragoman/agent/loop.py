@@ -26,7 +26,7 @@ from ..history import (
     ToolResultsEntry,
 )
 from ..history.derived import AnswerEnd
-from ..history.toolresults import UNKNOWN_OUTCOME
+from ..history.handoff import UNKNOWN_OUTCOME
 from ..message import FinishReason, Message
 from .actions import (
     Aborted,

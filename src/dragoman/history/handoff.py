@@ -32,10 +32,11 @@ from ..message import (
 from ..target import NameRule, TargetRules
 from ..toolspec import ToolSpec
 from .media import DAMAGED, describe_medium, fit_answered_image, fit_medium, not_shown, unreadable
-from .toolresults import UNKNOWN_OUTCOME
 
 __all__ = ["HandedOff", "Handoff", "hand_off"]
 
+# What a model is told of each call that may have run and has no result: after a crash, a fork, an import.
+UNKNOWN_OUTCOME = "it may or may not have taken effect"
 INTERRUPTED = f"[interrupted: this call has no result; {UNKNOWN_OUTCOME}]"
 BLANK = "."
 CUT_OFF = "[cut off: this answer broke off here]"

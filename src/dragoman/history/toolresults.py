@@ -32,9 +32,6 @@ __all__ = [
     "ToolExecutionStatus",
 ]
 
-# What a model is told of each call that may have run and has no result: after a crash, a fork, an import.
-UNKNOWN_OUTCOME = "it may or may not have taken effect"
-
 Attachment: TypeAlias = Image | FileRef | UnknownPart
 
 

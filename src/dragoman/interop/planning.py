@@ -27,9 +27,9 @@ from ..history import (
 )
 from ..history.callids import with_new_call_ids
 from ..history.growing import GrowingIds
-from ..history.handoff import INTERRUPTED
+from ..history.handoff import INTERRUPTED, UNKNOWN_OUTCOME
 from ..history.rules import NEEDS_START
-from ..history.toolresults import STATUS_CODES, UNKNOWN_OUTCOME
+from ..history.toolresults import STATUS_CODES
 from ..message import Message, Role, Text, ToolCall, ToolResult
 from ..wire.drafts import ERROR_CODE_KEY, Imported
 from ..wire.reading import Notes

@@ -37,8 +37,8 @@ from ..history import (
 )
 from ..history.appending import EntryAppender
 from ..history.growing import GrowingList
+from ..history.handoff import UNKNOWN_OUTCOME
 from ..history.metadata import NO_METADATA
-from ..history.toolresults import UNKNOWN_OUTCOME
 from ..message import Message, Part, Text, ToolCall
 from .chain import follow
 from .lazy import LazyEntries
