@@ -217,10 +217,18 @@ def test_without_a_key_and_the_extra_local_the_error_says_what_to_set(monkeypatc
         choose_model(SETTINGS, {})
 
 
+@pytest.fixture
+def _with_local_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the extra `local` were installed, wherever the tests run."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "llama_stand_in"))
+
+
+@pytest.mark.usefixtures("_with_local_extra")
 def test_without_a_key_the_embedded_model_is_chosen() -> None:
     assert choose_model(SETTINGS, {})[0] == EMBEDDED
 
 
+@pytest.mark.usefixtures("_with_local_extra")
 def test_the_first_key_that_is_set_chooses_and_the_settings_go_first() -> None:
     keys = {"OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "y"}
     name, why = choose_model(SETTINGS, keys)
