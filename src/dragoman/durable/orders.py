@@ -1,0 +1,37 @@
+"""What an engine schedules: orders, and what came of an attempt to perform one. Values alone, never content."""
+
+import msgspec
+
+__all__ = ["Order", "Progress"]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Carry a session on with an agent, until the run that was requested at `serial` has ended or waits for a person.
+
+    It can be delivered twice, late, or after the run has ended: the record says what is left to do. `failures` counts
+    the attempts in a row that added no entry, and `head` is the serial of the newest entry at the last of them. An
+    attempt whose process was killed is not counted.
+    """
+
+    session: str
+    agent: str
+    serial: int
+    failures: int = 0
+    head: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.session}:{self.serial}"
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What an attempt came to: the status of the requested run, and the serial of the session's newest entry.
+
+    `next` is the order that the engine shall schedule, `seconds` from now; None if the run has ended, or waits for a
+    person. `problem` says in words for an operator why there is a next attempt.
+    """
+
+    status: str
+    serial: int
+    next: Order | None = None
+    seconds: float = 0.0
+    problem: str = ""
