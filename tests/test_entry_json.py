@@ -27,6 +27,7 @@ from dragoman.history import (
     NotebookOperation,
     ResetEntry,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
     Section,
@@ -90,6 +91,11 @@ FORMS: list[tuple[HistoryEntry, str]] = [
     (ToolFinishedEntry(result(), **PLACE), f'{{"result":{RESULT}}}'),
     (RunStartedEntry(**PLACE), "{}"),
     (SteeringEntry((Text("Stop."),), **PLACE), '{"parts":[{"kind":"text","payload":{"text":"Stop."}}]}'),
+    (
+        RunRequestedEntry("support", (Text("Help."),), None, "k1", **PLACE),
+        '{"agent":"support","parts":[{"kind":"text","payload":{"text":"Help."}}],"key":"k1"}',
+    ),
+    (RunRequestedEntry("support", **PLACE), '{"agent":"support","parts":[]}'),
     (AbortRequestedEntry("enough", **PLACE), '{"reason":"enough"}'),
     (
         TakeoverEntry("process 2 on b", "process 1 on a", **PLACE),

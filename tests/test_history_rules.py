@@ -21,6 +21,7 @@ from dragoman.history import (
     ModelOutputEntry,
     ResetEntry,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
     ToolFinishedEntry,
@@ -65,6 +66,12 @@ def running() -> AgentState:
 
 def broken_call() -> AgentState:
     return with_calls(ToolCall.parse("c", "f", "{"))
+
+
+def requested() -> AgentState:
+    state = fresh()
+    state.append_all([RunRequestedEntry("a", run_id=run_id) for run_id in ("first", "second")])
+    return state
 
 
 ILLEGAL: list[tuple[str, Callable[[], AgentState], Callable[[AgentState], object]]] = [
@@ -121,6 +128,10 @@ ILLEGAL: list[tuple[str, Callable[[], AgentState], Callable[[AgentState], object
      lambda state: state.append(ApprovalAnsweredEntry("c", False))),
     ("one_run_at_a_time", fresh, lambda state: state.append(RunStartedEntry())),
     ("abort_ends_a_run", fresh, lambda state: state.append(AbortRequestedEntry())),
+    ("abort_ends_a_run", requested, lambda state: state.append(AbortRequestedEntry(run_id="other"))),
+    ("request_names_a_new_run", fresh, lambda state: state.append(RunRequestedEntry("a"))),
+    ("request_names_a_new_run", requested, lambda state: state.append(RunRequestedEntry("a", run_id="first"))),
+    ("requests_in_order", requested, lambda state: state.append(RunStartedEntry(run_id="second"))),
     ("reset_between_runs", running, lambda state: state.reset()),
     ("steering_is_taken_up_once", fresh, lambda state: state.append(ModelInputEntry((Text("x"),), steering_serial=0))),
     ("one_run_at_a_time", running, lambda state: state.append(RunStartedEntry(run_id="q"))),

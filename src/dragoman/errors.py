@@ -76,6 +76,7 @@ class ErrorCode(StrEnum):
     OUTPUT_CUT = "output_cut"
     OUTPUT_UNFINISHED = "output_unfinished"
     LIMIT_REACHED = "limit_reached"
+    GIVEN_UP = "given_up"
     INVALID_OUTPUT = "invalid_output"
 
     CONFLICT = "conflict"

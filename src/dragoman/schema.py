@@ -12,6 +12,7 @@ from .history import (
     LevelOfDetail,
     ModelInputEntry,
     ModelOutputEntry,
+    RunRequestedEntry,
     RunStatus,
     SteeringEntry,
     ToolExecutionStatus,
@@ -275,6 +276,7 @@ _ASSISTANT = {"allOf": [_ref("Message"), {"properties": {"role": {"const": Role.
 _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (ModelInputEntry, "parts"): {"type": "array", "items": _parts_of(ROLE_PARTS[Role.USER]), "minItems": 1},
     (SteeringEntry, "parts"): {"type": "array", "items": _parts_of(ROLE_PARTS[Role.USER]), "minItems": 1},
+    (RunRequestedEntry, "parts"): {"type": "array", "items": _parts_of(ROLE_PARTS[Role.USER])},
     (ModelInputEntry, "sections"): _ref("LevelOfDetailSections"),
     (ModelOutputEntry, "message"): _ASSISTANT,
     (InterruptionEntry, "partial"): _ASSISTANT,

@@ -36,7 +36,7 @@ from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .actions import Ending, RunError
-from .agentrun import INSIDE, AgentRun, Prompt, agent_busy, as_input, new_run_id
+from .agentrun import INSIDE, AgentRun, Prompt, agent_busy, as_input, next_run_id
 from .answers import finish_of, last_message
 from .approval import ApprovalDecision, ApprovalPolicy
 from .budget import Budget
@@ -291,11 +291,23 @@ class Agent(Generic[RuntimeT, OutputT]):
             if session.run_id:
                 await self._end_open_run(session)
 
+    async def _end_aborted(self, session: Session) -> bool:
+        """End the open run if it was asked to end, and return whether it was."""
+        if session.state.derived.abort_request is None:
+            return False
+        await self._end_open_run(session)
+        return True
+
     async def _end_open_run(self, session: Session) -> None:
         run = AgentRun(self, session.run_id, keeps_events=False)
         ending = await self._runner(run, session, "").run(is_abandoned=True)
         if ending.error is not None:
             raise StoreError(ending.error.message, code=ending.error.code)
+
+    async def pause(self) -> None:
+        """Stop the run that is under way at its next entry and leave it open: `run()` carries it on, also elsewhere."""
+        if self._run is not None and not self._run.is_done:
+            await self._run.pause()
 
     async def steer(self, prompt: Prompt) -> None:
         """Say something to the run that is under way; it is recorded, and taken up before the next model call."""
@@ -366,7 +378,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         session = self._session
         if session is None and entry is None and self._conversation is None:
             raise InvalidValue("there is nothing to carry on: give a prompt")
-        run_id = (session.run_id if session is not None else "") or new_run_id()
+        run_id = next_run_id(session, has_prompt=entry is not None)
         run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
         if self._run is not None and self._run.is_done:
             self._run._note_end()  # its event loop may have been closed before it could say so
@@ -410,10 +422,10 @@ class Agent(Generic[RuntimeT, OutputT]):
             async with AsyncExitStack() as stack:
                 if not await run._enter(stack, hold, left):
                     return self._ended(run, Ending(AgentStatus.ABORTED))
-                if entry is not None and session.state.derived.abort_request is not None:
-                    await self._end_open_run(session)  # the open run was asked to end: a new run takes this input
-                if session.run_id != known:  # another agent has begun a run, or has ended the one we knew
-                    run.run_id = session.run_id or new_run_id()
+                if await self._end_aborted(session) and entry is None:
+                    return self._ended(run, Ending(AgentStatus.ABORTED))
+                if session.run_id != known or not session.run_id:  # others have begun, ended or requested a run
+                    run.run_id = next_run_id(session, has_prompt=entry is not None)
                 self._require_sense(session, entry)
                 if entry is not None:
                     entry = await self._admitted(entry, strategy)
@@ -448,7 +460,6 @@ class Agent(Generic[RuntimeT, OutputT]):
         if not has_turn:
             raise agent_busy(self._session)
         self._run = run
-        run.run_id = (self._session.run_id if self._session is not None else "") or new_run_id()
         return max(0.0, wait_seconds - (time.monotonic() - begin))
 
     def _ended(self, run: AgentRun[OutputT], ending: Ending, cause: Raised | None = None) -> RunResult[OutputT]:
@@ -471,7 +482,9 @@ class Agent(Generic[RuntimeT, OutputT]):
     def _require_sense(self, session: Session, entry: ModelInputEntry | None) -> None:
         state = session.state
         derived = state.derived
-        is_due = state.current_run_id or derived.steering or derived.owes_answer or derived.open_calls
+        is_due = (
+            state.current_run_id or derived.steering or derived.requests or derived.owes_answer or derived.open_calls
+        )
         if entry is None and not is_due:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         if entry is not None and state.status is AgentStatus.AWAITING_HUMAN:

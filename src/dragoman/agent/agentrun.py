@@ -25,7 +25,7 @@ from .runner import Runner
 if TYPE_CHECKING:
     from .agent import Agent
 
-__all__ = ["INSIDE", "AgentRun", "Prompt", "agent_busy", "as_input", "new_run_id"]
+__all__ = ["INSIDE", "AgentRun", "Prompt", "agent_busy", "as_input", "new_run_id", "next_run_id"]
 
 _Got = TypeVar("_Got")
 
@@ -50,7 +50,7 @@ class AgentRun(Generic[OutputT]):
         self._agent = agent
         self._log = EventLog() if keeps_events else None
         self._strategy = strategy
-        self._is_aborted = False
+        self._is_aborted = self._is_paused = False
         self._is_waiting = False  # for another run to end
         self.is_left = False  # the reader of its text is gone, and it ends soon
         self._reader: weakref.ref[object] | None = None
@@ -169,6 +169,16 @@ class AgentRun(Generic[OutputT]):
         self._abort()
         return await self.result()
 
+    async def pause(self) -> RunResult[OutputT]:
+        """Stop the run at its next entry and leave it open: `run()` carries it on, also in another process.
+
+        An answer or tool that is under way is waited for. The result has the status that the run stopped in.
+        """
+        if self._runner is not None:
+            self._runner.pause()
+        self._is_paused = True
+        return await self.result()
+
     async def steer(self, prompt: Prompt) -> None:
         """Say something to the agent while it works; it is recorded, and taken up before the next model call.
 
@@ -253,6 +263,8 @@ class AgentRun(Generic[OutputT]):
         self._begun.set()
         if self._is_aborted:  # before there was a runner
             runner.abort()
+        elif self._is_paused:
+            runner.pause()
 
     def _take_news(self) -> None:
         if self._runner is not None:
@@ -271,6 +283,14 @@ def agent_busy(session: Session | None) -> SessionBusy:
         session_id = session.session_id if session is not None else ""
         lease = Lease(session_id=session_id, token="", owner=this_process(), acquired_at=datetime.now(UTC), seconds=0.0)
     return SessionBusy("this agent has a run under way: await it first, or pass wait_seconds=", lease=lease)
+
+
+def next_run_id(session: Session | None, *, has_prompt: bool) -> str:
+    """Return the id of the run that comes next: the open one, the first requested one, or a new one for a prompt."""
+    if session is not None and session.run_id:
+        return session.run_id
+    requests = () if session is None or has_prompt else session.state.derived.requests
+    return requests[0].run_id if requests else new_run_id()
 
 
 def new_run_id() -> str:

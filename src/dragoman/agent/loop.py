@@ -53,7 +53,7 @@ from .actions import (
 from .answers import CONTINUE_PROMPT, CONTINUES_KEY, find_shortfall
 from .budget import Budget
 
-__all__ = ["TRANSITIONS", "AgentLoop", "interrupted_result", "moved"]
+__all__ = ["TRANSITIONS", "AgentLoop", "end_run", "interrupted_result", "moved"]
 
 _S = AgentStatus
 _ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.ABORTED})
@@ -115,10 +115,12 @@ class AgentLoop:
         """Yield what to do until the run has ended, or waits for a person. `inputs` is what is said to it now.
 
         A run under way, or one with open calls, takes them up before its next model call. Anything that was said before
-        them comes first.
+        them comes first. A run that was requested begins with what the request says.
         """
         self._move(_S.PREPARING)
         entries: list[HistoryEntry] = []
+        requested = [request for request in self._state.requests if request.run_id == self.run_id]
+        inputs = [*(said for request in requested for said in request.to_inputs()), *inputs]
         if self._state.current_run_id or self._state.open_calls:
             entries += [SteeringEntry.of_input(said) for said in inputs]
         else:
@@ -358,11 +360,7 @@ class AgentLoop:
 
     def _end(self, status: AgentStatus, error: RunError | None = None) -> Generator[Action, Outcome, Ending]:
         """End the run so that the history can be carried on: every call has its result."""
-        entries: list[HistoryEntry] = [ToolFinishedEntry(interrupted_result(call)) for call in self._pending()]
-        if self._state.open_calls:
-            entries.append(ToolResultsEntry(self._results()))
-        why = () if error is None else (error.code, error.message)
-        yield from self._append(*entries, RunFinishedEntry(RunStatus(status.value), *why, run_id=self.run_id))
+        yield from self._append(*end_run(self._state, self.run_id, RunStatus(status.value), error))
         self._move(status)
         return Ending(status, error)
 
@@ -387,6 +385,19 @@ class AgentLoop:
     def _note_usage(self, message: Message | None) -> None:
         if message is not None and message.meta is not None:
             self._budget.note_usage(message.meta.usage)
+
+
+def end_run(
+    state: DerivedState, run_id: str, status: RunStatus, error: RunError | None = None
+) -> tuple[HistoryEntry, ...]:
+    """Return the entries that end an open run: each call that is open gets its result first."""
+    entries: list[HistoryEntry] = [
+        ToolFinishedEntry(interrupted_result(call)) for call in state.open_calls if call.result is None
+    ]
+    if state.open_calls:
+        entries.append(ToolResultsEntry(tuple(call.result or interrupted_result(call) for call in state.open_calls)))
+    why = () if error is None else (error.code, error.message)
+    return (*entries, RunFinishedEntry(status, *why, run_id=run_id))
 
 
 def _interruption(error: RunError, partial: Message | None) -> InterruptionEntry:

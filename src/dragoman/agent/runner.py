@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
 from typing import Any
 
 from ..errors import (
@@ -48,6 +49,7 @@ from .tooling import ToolRunner
 
 __all__ = ["Runner"]
 
+_STOPS = frozenset({CallModel, Compact, Wait, Approve, RunTools})  # a paused run begins none of these
 _DECIDING = ("the approval policy", "requires_approval of")  # where code is asked whether a call may run
 
 
@@ -73,6 +75,7 @@ class Runner:
         self._check = check
         self._budget = budget
         self._is_aborted = self._is_late = False
+        self._paused = asyncio.Event()
         self._lost: StoreError | None = None  # why the session is another owner's
         self._working: asyncio.Task[Outcome | BaseException] | None = None  # what an abort stops
         self._loop = AgentLoop(
@@ -115,6 +118,10 @@ class Runner:
         """End the run as soon as what is under way has been stopped; what has arrived is recorded."""
         self._is_aborted = True
         self._stop_work()
+
+    def pause(self) -> None:
+        """Stop before the next model call or tool, and leave the run open."""
+        self._paused.set()
 
     def take_news(self) -> None:
         """Do what other processes have asked for in the record."""
@@ -197,6 +204,9 @@ class Runner:
                 self._scope.call_index = self._loop.call_index
                 self._tell_status(self._loop.status)
                 self.take_news()
+                if self._paused.is_set() and type(action) in _STOPS:
+                    steps.close()
+                    return Ending(self._scope.state.status)
                 action = steps.send(await self._perform[type(action)](action))
         except StopIteration as stop:
             ending: Ending = stop.value
@@ -222,7 +232,8 @@ class Runner:
         return Checked(self._scope.state)
 
     async def _wait(self, action: Wait) -> Done:
-        await asyncio.sleep(action.seconds)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._paused.wait(), action.seconds)
         return Done(self._scope.state)
 
     async def _interruptible(self, work: Callable[..., Coroutine[Any, Any, Outcome]], *given: Any) -> Outcome:

@@ -25,6 +25,7 @@ from ..history import (
     NotebookEntry,
     ResetEntry,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     SteeringEntry,
     SystemInstructionEntry,
@@ -140,6 +141,8 @@ def _facts(entry: AnyEntry) -> list[str]:
             return ["approved" if entry.approved else "refused", f"by a {entry.by}", f"[{entry.tool_call_id}]"]
         case RunFinishedEntry():
             return [entry.status, entry.error_code or ""]
+        case RunRequestedEntry():
+            return [f"of the agent {entry.agent!r}", f"with the key {entry.key!r}" if entry.key else ""]
         case TakeoverEntry():
             return [f"{entry.owner} takes over from {entry.previous}"]
         case InterruptionEntry():
@@ -188,7 +191,7 @@ def _said(entry: AnyEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
             | RunFinishedEntry(message=text)
         ):
             yield from [(text, "")] if text else ()
-        case SteeringEntry():
+        case SteeringEntry() | RunRequestedEntry():
             yield from ((part_text(part), "") for part in entry.parts)
         case ModelInputEntry():
             texts = map(part_text, entry.parts) if level is LevelOfDetail.LIVE else [_level_text(entry.sections, level)]
@@ -302,6 +305,7 @@ def _markdown(entry: AnyEntry) -> str:
             | RunStartedEntry()
             | RunFinishedEntry()
             | SteeringEntry()
+            | RunRequestedEntry()
             | AbortRequestedEntry()
             | TakeoverEntry()
             | EpochEntry()

@@ -37,6 +37,7 @@ from ..history import (
     NotebookEntry,
     ResetEntry,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     SteeringEntry,
     SystemInstructionEntry,
@@ -180,6 +181,7 @@ def _happened(entry: AnyEntry, answered: set[str]) -> Iterator[tuple[MessageDelt
             | RunStartedEntry()
             | RunFinishedEntry()
             | SteeringEntry()
+            | RunRequestedEntry()
             | AbortRequestedEntry()
             | TakeoverEntry()
             | EpochEntry()

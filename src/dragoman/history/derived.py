@@ -26,6 +26,7 @@ from .entries import (
     NotebookEntry,
     ResetEntry,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
     SteeringEntry,
@@ -116,6 +117,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     stands; `call_ids` are the ids of every call ever made;
     `reset_serial` is the serial of the newest reset, or -1: what stands before it no longer reaches a model.
     `steering` is what was said to a run and no input has taken up; `abort_request` asks that the open run end.
+    `requests` are the runs that were asked for and have not begun, oldest first.
     `owes_answer` says that the model must answer: an input or results came last, or an answer that pauses.
     `answer_end` is how the newest answer ended, until an input, results of calls that ran, or the run's end follow it.
     """
@@ -132,6 +134,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     notebook: str = ""
     reset_serial: int = -1
     steering: tuple[SteeringEntry, ...] = ()
+    requests: tuple[RunRequestedEntry, ...] = ()
     abort_request: AbortRequestedEntry | None = None
     owes_answer: bool = False
     answer_end: AnswerEnd | None = None
@@ -211,8 +214,14 @@ def _by_steering(state: DerivedState, entry: SteeringEntry) -> dict[str, Any]:
     return {"steering": (*state.steering, entry)}
 
 
-def _by_abort_request(_state: DerivedState, entry: AbortRequestedEntry) -> dict[str, Any]:
-    return {"abort_request": entry}
+def _by_request(state: DerivedState, entry: RunRequestedEntry) -> dict[str, Any]:
+    return {"requests": (*state.requests, entry)}
+
+
+def _by_abort_request(state: DerivedState, entry: AbortRequestedEntry) -> dict[str, Any]:
+    if entry.run_id == state.current_run_id:
+        return {"abort_request": entry}
+    return {"requests": _without_request(state, entry.run_id)}
 
 
 def _by_output(state: DerivedState, entry: ModelOutputEntry) -> dict[str, Any]:
@@ -274,8 +283,9 @@ def _by_tool_end(state: DerivedState, entry: ToolFinishedEntry) -> dict[str, Any
     return {"open_calls": _with_call(state, entry.result.tool_call_id, result=entry.result)}
 
 
-def _by_run_start(_state: DerivedState, entry: RunStartedEntry) -> dict[str, Any]:
-    return {"current_run_id": entry.run_id, "outcome": None, "last_error": None, "abort_request": None}
+def _by_run_start(state: DerivedState, entry: RunStartedEntry) -> dict[str, Any]:
+    changes = {"current_run_id": entry.run_id, "outcome": None, "last_error": None, "abort_request": None}
+    return {**changes, "requests": _without_request(state, entry.run_id)} if state.requests else changes
 
 
 def _by_run_end(_state: DerivedState, entry: RunFinishedEntry) -> dict[str, Any]:
@@ -305,6 +315,10 @@ def _by_nothing(_state: DerivedState, _entry: HistoryEntry) -> dict[str, Any]:
     return {}
 
 
+def _without_request(state: DerivedState, run_id: str) -> tuple[RunRequestedEntry, ...]:
+    return tuple(request for request in state.requests if request.run_id != run_id)
+
+
 def _with_call(state: DerivedState, tool_call_id: str, **changes: Any) -> tuple[OpenCall, ...]:
     calls, index = state.open_calls, state.call_indexes.get(tool_call_id)
     if index is None:
@@ -332,6 +346,7 @@ _CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
     RunStartedEntry: _by_run_start,
     RunFinishedEntry: _by_run_end,
     SteeringEntry: _by_steering,
+    RunRequestedEntry: _by_request,
     AbortRequestedEntry: _by_abort_request,
     ResetEntry: _by_reset,
     TakeoverEntry: _by_nothing,

@@ -57,6 +57,7 @@ __all__ = [
     "NotebookOperation",
     "ResetEntry",
     "RunFinishedEntry",
+    "RunRequestedEntry",
     "RunStartedEntry",
     "RunStatus",
     "SteeringEntry",
@@ -67,6 +68,9 @@ __all__ = [
     "ToolStartedEntry",
     "UnknownEntry",
 ]
+
+
+MAX_WORD = 200  # characters of a name, key or id that stores look for
 
 
 class NotebookOperation(StrEnum):
@@ -401,18 +405,13 @@ class SteeringEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        if not isinstance(self.parts, (tuple, list)):
-            raise InvalidValue.of_content("steering.parts", self.parts, "a sequence of parts")
-        force_setattr(self, "parts", tuple(_user_part(part) for part in self.parts))
-        if self.sections is not None and not isinstance(self.sections, LevelOfDetailSections):
-            raise InvalidValue.of_content("steering.sections", self.sections, "LevelOfDetailSections")
+        _require_input(self, self.parts, self.sections)
         _require_words(self.parts)
 
     @classmethod
     def of_input(cls, said: ModelInputEntry) -> "SteeringEntry":
         """Return the entry that says this input to a run under way."""
-        sections = None if said.sections == text_sections(said.parts) else said.sections
-        return cls(said.parts, sections, run_id=said.run_id, metadata=said.metadata)
+        return cls(said.parts, _own_sections(said), run_id=said.run_id, metadata=said.metadata)
 
     def to_input(self) -> ModelInputEntry:
         """Return the input by which the run takes up what this entry says."""
@@ -420,8 +419,49 @@ class SteeringEntry(HistoryEntry, frozen=True):
         return ModelInputEntry(self.parts, sections, self.serial, metadata=self.metadata)
 
 
+class RunRequestedEntry(HistoryEntry, frozen=True):
+    """A run is asked for: an agent of this name shall take up `parts` as its input, in the run `run_id`.
+
+    Requests are taken up one after the other, in their order. Without parts, the run carries on what is there. `key` is
+    the caller's own word for the request, so that a caller who asks again gets the run that there is.
+    """
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.RUN_REQUESTED
+    agent: str
+    parts: tuple[Part, ...] = ()
+    sections: LevelOfDetailSections | None = None
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        _repair_texts(self, "agent", "key")
+        for name, word in (("agent", self.agent or " "), ("key", self.key), ("runId", self.run_id)):
+            if len(word) > MAX_WORD or not word.isprintable() or (word and not word.strip()):
+                allowed = f"at most {MAX_WORD} printable characters"
+                raise InvalidValue.of(f"run_requested.{name}", word, allowed)
+        _require_input(self, self.parts, self.sections)
+        if self.parts:
+            _require_words(self.parts)
+
+    @classmethod
+    def of_input(cls, agent: str, said: ModelInputEntry | None, *, run_id: str, key: str = "") -> "RunRequestedEntry":
+        """Return the entry that asks for a run with this input; without one, to carry on what is there."""
+        if said is None:
+            return cls(agent, key=key, run_id=run_id)
+        return cls(agent, said.parts, _own_sections(said), key, run_id=run_id, metadata=said.metadata)
+
+    def to_inputs(self) -> tuple[ModelInputEntry, ...]:
+        """Return the input by which the run takes the request up; nothing if it has no parts."""
+        if not self.parts:
+            return ()
+        return (ModelInputEntry(self.parts, self.sections or text_sections(self.parts), metadata=self.metadata),)
+
+
 class AbortRequestedEntry(HistoryEntry, frozen=True):
-    """A person asks that the open run end; its owner ends it as soon as it reads this."""
+    """A person asks that a run end: the open one, whose owner ends it as soon as it reads this, or a requested one.
+
+    `run_id` is the run. One that was requested and has not begun never begins.
+    """
 
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.ABORT_REQUESTED
     reason: str = ""
@@ -494,6 +534,7 @@ AnyEntry: TypeAlias = (
     | RunStartedEntry
     | RunFinishedEntry
     | SteeringEntry
+    | RunRequestedEntry
     | AbortRequestedEntry
     | TakeoverEntry
     | EpochEntry
@@ -556,6 +597,20 @@ def _user_part(part: object) -> Part:
     if isinstance(part, Text) and (text := join_surrogates(part.text)) is not part.text:
         return msgspec.structs.replace(part, text=text)
     return part  # type: ignore[return-value]  # a part, as just seen
+
+
+def _own_sections(said: ModelInputEntry) -> LevelOfDetailSections | None:
+    """The levels of detail of an input, None where they are the text of its parts."""
+    return None if said.sections == text_sections(said.parts) else said.sections
+
+
+def _require_input(entry: HistoryEntry, parts: object, sections: object) -> None:
+    """Check what an entry holds of an input that is not recorded yet."""
+    if not isinstance(parts, (tuple, list)):
+        raise InvalidValue.of_content(f"{entry.kind}.parts", parts, "a sequence of parts")
+    force_setattr(entry, "parts", tuple(_user_part(part) for part in parts))
+    if sections is not None and not isinstance(sections, LevelOfDetailSections):
+        raise InvalidValue.of_content(f"{entry.kind}.sections", sections, "LevelOfDetailSections")
 
 
 def _require_words(parts: Iterable[Part]) -> None:

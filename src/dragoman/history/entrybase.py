@@ -36,6 +36,7 @@ class HistoryEntryKind(StrEnum):
     RUN_STARTED = "run_started"
     RUN_FINISHED = "run_finished"
     STEERING = "steering"
+    RUN_REQUESTED = "run_requested"
     ABORT_REQUESTED = "abort_requested"
     TAKEOVER = "takeover"
     EPOCH = "epoch"

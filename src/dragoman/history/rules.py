@@ -18,6 +18,7 @@ from .entries import (
     NotebookEntry,
     ResetEntry,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     SteeringEntry,
     SystemInstructionEntry,
@@ -52,7 +53,9 @@ RULES: dict[str, str] = {
     "approval_before_start": "a call that waits for an approval, or was refused, is not started",
     "approval_answered_once": "a call is asked about once and answered once, and a person answers what was asked",
     "one_run_at_a_time": "a run has an id and starts when no other is open; only the open one can finish",
-    "abort_ends_a_run": "only an open run can be asked to end",
+    "request_names_a_new_run": "a requested run has an id that neither the open run nor another request has",
+    "requests_in_order": "a requested run starts when those that were requested before it have started or were aborted",
+    "abort_ends_a_run": "only a run that is open or requested can be asked to end",
     "reset_between_runs": "a reset comes when no run is open: abort an open run first",
     "steering_is_taken_up_once": "an input takes up a steering entry that no other input has taken up, oldest first",
     "compaction_covers_the_past": "a compaction stands for entries that are there",
@@ -86,9 +89,16 @@ def _check_input(state: DerivedState, entry: ModelInputEntry) -> None:
         _refuse("steering_is_taken_up_once", f"it takes up serial {taken}, waiting are {waiting}")
 
 
-def _check_abort_request(state: DerivedState, _entry: AbortRequestedEntry) -> None:
-    if not state.current_run_id:
-        _refuse("abort_ends_a_run", "no run is open")
+def _check_request(state: DerivedState, entry: RunRequestedEntry) -> None:
+    taken = {state.current_run_id, *(request.run_id for request in state.requests)}
+    if not entry.run_id or entry.run_id in taken:
+        _refuse("request_names_a_new_run", f"this one is {_quoted(entry.run_id)}")
+
+
+def _check_abort_request(state: DerivedState, entry: AbortRequestedEntry) -> None:
+    waiting = [request.run_id for request in state.requests]
+    if not entry.run_id or entry.run_id not in (state.current_run_id, *waiting):
+        _refuse("abort_ends_a_run", f"{_quoted(entry.run_id)} is neither" if entry.run_id else "no run is open")
 
 
 def _check_output(state: DerivedState, entry: ModelOutputEntry) -> None:
@@ -166,6 +176,9 @@ def _check_run_start(state: DerivedState, entry: RunStartedEntry) -> None:
         _refuse("one_run_at_a_time", "this one has no id")
     if state.current_run_id:
         _refuse("one_run_at_a_time", f"{_quoted(state.current_run_id)} is open")
+    waiting = [request.run_id for request in state.requests]
+    if entry.run_id in waiting[1:]:
+        _refuse("requests_in_order", f"{_quoted(entry.run_id)} starts, the first is {_quoted(waiting[0])}")
 
 
 def _check_run_end(state: DerivedState, entry: RunFinishedEntry) -> None:
@@ -232,6 +245,7 @@ _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     ToolFinishedEntry: _check_tool_end,
     RunStartedEntry: _check_run_start,
     RunFinishedEntry: _check_run_end,
+    RunRequestedEntry: _check_request,
     AbortRequestedEntry: _check_abort_request,
     CompactionEntry: _check_compaction,
     SystemInstructionEntry: _check_nothing,

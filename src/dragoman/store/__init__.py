@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         LeaseLost,
         LeaseOwner,
         OpenedSession,
+        RequestPage,
+        RunRequest,
         SessionBusy,
         SessionInfo,
         SessionPage,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         Tombstone,
         VerifyReport,
     )
+    from .requests import RequestKeyTaken
     from .session import BranchComparison, Session, compare_branches, open_session, start_session
     from .sqlite import SQLiteStore
 
@@ -44,6 +47,9 @@ __all__ = [
     "MemoryStore",
     "OpenedSession",
     "PostgresStore",
+    "RequestKeyTaken",
+    "RequestPage",
+    "RunRequest",
     "SQLiteStore",
     "Session",
     "SessionBusy",
@@ -61,5 +67,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
-        __name__, __all__, modules=("protocol", "lazy", "memory", "session", "holding", "sqlite", "postgres")
+        __name__,
+        __all__,
+        modules=("protocol", "requests", "lazy", "memory", "session", "holding", "sqlite", "postgres"),
     )

@@ -12,8 +12,8 @@ from ..history import HistoryEntry
 from ..history.metadata import NO_METADATA
 from .following import Notices, follow_entries
 from .leases import abandon_lease, give_back_lease, new_token
-from .listing import ListQuery
-from .protocol import LEASE_SECONDS, Lease, SessionBusy, SessionPage
+from .listing import ListQuery, RequestQuery
+from .protocol import LEASE_SECONDS, Lease, RequestPage, SessionBusy, SessionPage
 from .refusals import require_seconds, require_serial, require_session_id, store_closed
 
 __all__ = ["BaseStore"]
@@ -55,6 +55,22 @@ class BaseStore(ABC):
             page=page,
         )
         return await self._list(query)
+
+    async def list_requests(
+        self,
+        *,
+        session_id: str | None = None,
+        serial: int | None = None,
+        key: str | None = None,
+        open_only: bool = False,
+        limit: int = 100,
+        page: str | None = None,
+    ) -> RequestPage:
+        """Return the requested runs that fit, the newest first."""
+        query = RequestQuery.of(
+            session_id=session_id, serial=serial, key=key, open_only=open_only, limit=limit, page=page
+        )
+        return await self._list_requests(query)
 
     def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
         """Yield the entries from a serial on, then each new one of every writer as it comes."""
@@ -130,6 +146,9 @@ class BaseStore(ABC):
     async def _look(self, session_id: str, first: int, end: int) -> tuple[HistoryEntry, ...]:
         """Return the entries for a follower. From then on it is notified of new ones."""
         return await self.load(session_id, first, until_serial=end)
+
+    @abstractmethod
+    async def _list_requests(self, query: RequestQuery) -> RequestPage: ...
 
     @abstractmethod
     async def _list(self, query: ListQuery) -> SessionPage: ...

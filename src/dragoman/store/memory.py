@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,13 +15,15 @@ from .base import BaseStore
 from .chain import chained, checked, decode_entry, follow, is_end_of
 from .lazy import LazyEntries
 from .leases import HeldLease, is_said_to_a_run, machine_time, new_lease, require_lease, require_not_leased
-from .listing import ListQuery, page_of
+from .listing import ListQuery, RequestQuery, page_of
 from .protocol import (
     START,
     ForkPoint,
     Head,
     Lease,
     OpenedSession,
+    RequestPage,
+    RunRequest,
     SessionInfo,
     SessionPage,
     Snapshot,
@@ -41,6 +44,7 @@ from .refusals import (
     require_serial,
     require_session_id,
 )
+from .requests import QUEUED, Added, Change, RequestKeyTaken, changes_of, moved_by, own_keys
 from .snapshots import describe_mismatch
 
 __all__ = ["MemoryStore"]
@@ -58,6 +62,18 @@ class _Kept:
         self.checksums: list[bytes] = []
         self.snapshots: dict[int, Snapshot] = {}
         self.held: HeldLease | None = None
+        self.requests: list[tuple[int, RunRequest]] = []  # with their numbers
+
+    def record(self, changes: Iterable[Change], number: int) -> int:
+        """Take in what an append changes of requested runs; return the number of the newest request."""
+        for change in changes:
+            if isinstance(change, Added):
+                number += 1
+                request = RunRequest(self.info.session_id, *change, QUEUED)
+                self.requests.append((number, request))
+            else:
+                self.requests = [(each, moved_by(change, request)) for each, request in self.requests]
+        return number
 
     def checksum(self, serial: int) -> bytes:
         """The checksum of the entry of that serial, or of the beginning."""
@@ -84,7 +100,7 @@ class MemoryStore(BaseStore):
         super().__init__(clock, None)
         self._sessions: dict[str, _Kept] = {}
         self._tombstones: dict[str, Tombstone] = {}
-        self._created = 0
+        self._created = self._requested = 0
         self._lock = threading.RLock()  # several event loops may write
 
     def __repr__(self) -> str:
@@ -112,6 +128,8 @@ class MemoryStore(BaseStore):
                     return Head(last, kept.checksum(last).hex())
                 self._require_owner(kept, lease, entries)
                 raise append_conflict(session_id, expected_serial, head)
+            changes = changes_of(entries)
+            self._require_free_keys(changes)
             checksum = kept.checksum(head.serial)
             for data in encoded:
                 checksum = chained(checksum, data)
@@ -120,6 +138,7 @@ class MemoryStore(BaseStore):
             updated = entries[-1].timestamp or kept.info.updated_at
             head = Head(expected_serial + len(encoded) - 1, checksum.hex())
             kept.info = replace(kept.info, head=head, updated_at=updated)
+            self._requested = kept.record(changes, self._requested)
             self._notices.tell((session_id,))
             return head
 
@@ -251,6 +270,22 @@ class MemoryStore(BaseStore):
         self._require_usable()
         newest_first = ((kept.number, kept.info) for kept in reversed(list(self._sessions.values())))
         return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
+
+    async def _list_requests(self, query: RequestQuery) -> RequestPage:
+        self._require_usable()
+        found = sorted(
+            (each for kept in self._sessions.values() for each in kept.requests), key=itemgetter(0), reverse=True
+        )
+        fitting = [(number, request) for number, request in found if query.fits(number, request)]
+        more = str(fitting[query.limit - 1][0]) if len(fitting) > query.limit else None
+        return RequestPage(tuple(request for _, request in fitting[: query.limit]), more)
+
+    def _require_free_keys(self, changes: Sequence[Change]) -> None:
+        keys = own_keys(changes)
+        for kept in self._sessions.values() if keys else ():
+            for _, request in kept.requests:
+                if request.key in keys:
+                    raise RequestKeyTaken(request)
 
     def _require_owner(self, kept: _Kept, lease: Lease | None, entries: Sequence[HistoryEntry]) -> None:
         """Raise unless the caller may append these. An append by another caller removes a lease that is free."""

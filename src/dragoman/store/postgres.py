@@ -30,6 +30,7 @@ from .postgres_listening import Listener
 from .postgres_schema import MIGRATIONS, channel_of, migrate, require_current, require_schema_name
 from .protocol import Head, Tombstone
 from .refusals import require_seconds
+from .requests import Change
 from .sql import SQLStore
 from .sql_leases import Claim
 
@@ -97,8 +98,12 @@ class PostgresStore(SQLStore[PostgresDatabase]):
 
     # ------------------------------------------------------------ what the face asks for
 
-    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
-        return await self._write(lambda database: append_entries(database, session_id, entries, serial, claim))
+    async def _append(
+        self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim, changes: Sequence[Change] = ()
+    ) -> Head:
+        return await self._write(
+            lambda database: append_entries(database, session_id, entries, serial, claim, changes=changes)
+        )
 
     async def _write(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
         def write(database: PostgresDatabase) -> _Result:

@@ -7,7 +7,9 @@ from .blobs import Piece, cut_pieces
 from .chain import chained
 from .postgres_database import PostgresDatabase
 from .protocol import Head
+from .requests import Change
 from .sql_leases import Claim, recognise_or_refuse, require_claim
+from .sql_requests import record_changes, require_free_keys
 from .sql_rows import corrupt, find_sound_end
 
 __all__ = ["append_entries"]
@@ -18,7 +20,13 @@ _Entry = tuple[int, bytes, bytes]  # serial, checksum, what is left after pieces
 
 
 def append_entries(
-    database: PostgresDatabase, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim
+    database: PostgresDatabase,
+    session_id: str,
+    entries: Sequence[bytes],
+    serial: int,
+    claim: Claim,
+    *,
+    changes: Sequence[Change] = (),
 ) -> Head:
     """Write the entries, or recognise them; raise AppendConflict if others have their serials."""
     database.hold(session_id)
@@ -26,6 +34,7 @@ def append_entries(
     if serial != session.head.next_serial:
         return recognise_or_refuse(database, session, entries, serial, claim)
     require_claim(database, session.key, session_id, claim)
+    require_free_keys(database, changes)
     checksum = bytes.fromhex(session.head.checksum)
     rows: list[_Entry] = []
     pieces: list[tuple[int, Piece]] = []
@@ -43,6 +52,7 @@ def append_entries(
         )
     if pieces:
         _add_pieces(database, session.key, pieces)
+    record_changes(database, session.key, changes)
     return Head(serial + len(entries) - 1, checksum.hex())
 
 

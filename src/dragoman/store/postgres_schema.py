@@ -184,6 +184,22 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             expires_uptime double precision NOT NULL
         ) WITH (fillfactor = 50)""",
     ),
+    (
+        # Runs that were requested, and how far they are: what the entries say, so that no session has to be read.
+        # `wakes` grows when something is said that a waiting run must read. An engine may have a trigger here.
+        """CREATE TABLE {schema}.requests (
+            number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            session bigint NOT NULL,
+            serial bigint NOT NULL,
+            agent text NOT NULL,
+            run_id text NOT NULL,
+            request_key text UNIQUE,
+            status text NOT NULL,
+            wakes bigint NOT NULL DEFAULT 0
+        )""",
+        "CREATE INDEX requests_by_session ON {schema}.requests (session, serial)",
+        "CREATE INDEX requests_open ON {schema}.requests (number) WHERE status IN ('queued', 'running')",
+    ),
 )
 
 

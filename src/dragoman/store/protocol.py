@@ -23,6 +23,8 @@ __all__ = [
     "LeaseLost",
     "LeaseOwner",
     "OpenedSession",
+    "RequestPage",
+    "RunRequest",
     "SessionBusy",
     "SessionInfo",
     "SessionPage",
@@ -156,6 +158,28 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     previous: LeaseOwner | None = None
 
 
+class RunRequest(msgspec.Struct, frozen=True):
+    """A run that was requested: the entry of that serial, the agent, the run's id, the caller's key, and its status.
+
+    `status` is queued, running, completed, failed or aborted. A run that waits for a person is running: its session
+    tells more.
+    """
+
+    session_id: str
+    serial: int
+    agent: str
+    run_id: str
+    key: str
+    status: str
+
+
+class RequestPage(msgspec.Struct, frozen=True):
+    """Some requests of a list, the newest first; `next_page` asks for those after them, None if there are none."""
+
+    requests: tuple[RunRequest, ...] = ()
+    next_page: str | None = None
+
+
 class SessionBusy(StoreError):
     """A run has the session; `lease` says whose it is and since when."""
 
@@ -200,9 +224,10 @@ class SessionStore(Protocol):
 
         The first one must have the serial `expected_serial`, and the session must be that long; else AppendConflict.
         But if the very same entries, ids included, are there already, this is a retry after a lost answer: it changes
-        nothing and returns what the first call would have. With a `lease` that another owner has taken: LeaseLost.
+        nothing and returns what the first call would have. A run that is requested with the key of another request
+        raises RequestKeyTaken. With a `lease` that another owner has taken: LeaseLost.
         Without one, on a session that has an owner: SessionBusy, unless the entries are words to its run (steering, a
-        person's decision about a call, a request to abort).
+        person's decision about a call, a request to abort) or request another run.
         """
 
     async def acquire_lease(
@@ -247,6 +272,18 @@ class SessionStore(Protocol):
 
         A session fits `metadata` if it has these keys with these values, among others perhaps.
         """
+
+    async def list_requests(
+        self,
+        *,
+        session_id: str | None = None,
+        serial: int | None = None,
+        key: str | None = None,
+        open_only: bool = False,
+        limit: int = 100,
+        page: str | None = None,
+    ) -> RequestPage:
+        """Return at most `limit` requested runs that fit, the newest first; `open_only` leaves out those that ended."""
 
     async def fork(
         self, session_id: str, serial: int, *, new_session_id: str | None = None, metadata: Mapping[str, Any] = ...

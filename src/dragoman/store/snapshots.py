@@ -56,8 +56,8 @@ class _Derived(msgspec.Struct, array_like=True):
 
 
 def take_snapshot(derived: DerivedState) -> Snapshot | None:
-    """Return the state to keep; None while calls are open or steering waits, or without entries."""
-    if derived.open_calls or derived.steering or derived.abort_request or not derived.next_serial:
+    """Return the state to keep; None while calls are open or something waits, or without entries."""
+    if derived.open_calls or derived.steering or derived.requests or derived.abort_request or not derived.next_serial:
         return None
     instruction = derived.instruction_entry
     data = encode_json(

@@ -18,14 +18,25 @@ from ..history import HistoryEntry, Metadata, entry_to_json
 from ..history.metadata import NO_METADATA
 from . import sql_changes as changes
 from . import sql_leases as leasing
+from . import sql_requests as requests
 from . import sql_rows as rows
 from .base import BaseStore
 from .chain import decode_entry
 from .database import Database
 from .lazy import LazyEntries
 from .leases import is_said_to_a_run
-from .listing import ListQuery
-from .protocol import Head, Lease, OpenedSession, SessionInfo, SessionPage, Snapshot, Tombstone, VerifyReport
+from .listing import ListQuery, RequestQuery
+from .protocol import (
+    Head,
+    Lease,
+    OpenedSession,
+    RequestPage,
+    SessionInfo,
+    SessionPage,
+    Snapshot,
+    Tombstone,
+    VerifyReport,
+)
 from .refusals import (
     MAX_SERIAL,
     require_append,
@@ -35,6 +46,7 @@ from .refusals import (
     require_session_id,
 )
 from .refusals import new_session_id as fresh_session_id
+from .requests import Change, changes_of
 from .snapshots import is_named_by
 from .sql_leases import Claim
 
@@ -76,7 +88,7 @@ class SQLStore(BaseStore, Generic[_Connection]):
         self._require_usable()
         encoded = [entry_to_json(entry) for entry in entries]
         claim = Claim(lease.token if lease is not None else None, lease is None and is_said_to_a_run(entries))
-        head = await self._append(session_id, encoded, expected_serial, claim)
+        head = await self._append(session_id, encoded, expected_serial, claim, changes_of(entries))
         self._notices.tell((session_id,))
         return head
 
@@ -217,6 +229,9 @@ class SQLStore(BaseStore, Generic[_Connection]):
         await super().close()
         await finish(running_loop().run_in_executor(None, self._close))
 
+    async def _list_requests(self, query: RequestQuery) -> RequestPage:
+        return await self._read(lambda database: requests.list_requests(database, query))
+
     async def _list(self, query: ListQuery) -> SessionPage:
         return await self._read(lambda database: rows.list_sessions(database, query))
 
@@ -256,7 +271,9 @@ class SQLStore(BaseStore, Generic[_Connection]):
     # ------------------------------------------------------------ what each database does in its own way
 
     @abstractmethod
-    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
+    async def _append(
+        self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim, changes: Sequence[Change] = ()
+    ) -> Head:
         """Return the head that the entries lead to, when they are on the disk."""
 
     @abstractmethod

@@ -13,6 +13,7 @@ from ..errors import ErrorCode, StoreError
 from ..files import require_path
 from .database import Database
 from .protocol import Head, Tombstone
+from .requests import Change
 from .sql import SQLStore
 from .sql_leases import Claim
 from .sqlite_files import FileWatch
@@ -54,8 +55,10 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
     def __repr__(self) -> str:
         return f"<SQLiteStore {str(self._path)!r}>"
 
-    async def _append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
-        return await self._writer.append(session_id, entries, serial, claim)
+    async def _append(
+        self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim, changes: Sequence[Change] = ()
+    ) -> Head:
+        return await self._writer.append(session_id, entries, serial, claim, changes)
 
     async def _write(self, work: Callable[[Database], _Result]) -> _Result:
         self._require_usable()

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from .blobs import Piece, cut_pieces
 from .chain import chained
 from .protocol import Head
+from .requests import Change
 from .sql_leases import Claim, recognise_or_refuse, require_claim
+from .sql_requests import record_changes, require_free_keys
 from .sql_rows import corrupt, find_sound_end
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ class Appender:
         self.connection = connection
         self._ends: dict[str, _End] = {}
 
-    def append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> Head:
+    def append(
+        self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim, changes: Sequence[Change] = ()
+    ) -> Head:
         """Write the entries, or recognise them; raise AppendConflict if others have their serials.
 
         Raises sqlite3.IntegrityError if another process has appended, or has the lease: then `roll_back`, try again.
@@ -52,6 +56,7 @@ class Appender:
                 return recognise_or_refuse(self.connection, session, entries, serial, claim)
             token = require_claim(self.connection, session.key, session_id, claim)
             end = _End(session.key, serial, bytes.fromhex(session.head.checksum))
+        require_free_keys(self.connection, changes)
         checksum = end.checksum
         for entry in entries:
             checksum = chained(checksum, entry)
@@ -63,6 +68,7 @@ class Appender:
             for piece in pieces:
                 self._add_piece(end.key, serial, piece)
             serial += 1
+        record_changes(self.connection, end.key, changes)
         self._ends[session_id] = _End(end.key, serial, checksum)
         return Head(serial - 1, checksum.hex())
 

@@ -130,6 +130,22 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             DELETE FROM marks WHERE session = OLD.key;
         END""",
     ),
+    (
+        # Runs that were requested, and how far they are: what the entries say, so that no session has to be read.
+        # `wakes` grows when something is said that a waiting run must read.
+        """CREATE TABLE requests (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            session INTEGER NOT NULL,
+            serial INTEGER NOT NULL,
+            agent TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            request_key TEXT UNIQUE,
+            status TEXT NOT NULL,
+            wakes INTEGER NOT NULL DEFAULT 0
+        ) STRICT""",
+        "CREATE INDEX requests_by_session ON requests (session, serial)",
+        "CREATE INDEX requests_open ON requests (number) WHERE status IN ('queued', 'running')",
+    ),
 )
 
 

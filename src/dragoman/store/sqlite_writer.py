@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import DragomanError, running_loop
 from .protocol import Head
 from .refusals import store_closed
+from .requests import Change
 from .sql_leases import Claim
 from .sqlite_appending import Appender
 from .sqlite_files import FileWatch
@@ -82,9 +83,11 @@ class Writer:
         self._usual_seconds = 0.0
         self._is_closed = False
 
-    def append(self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim) -> asyncio.Future[Head]:
+    def append(
+        self, session_id: str, entries: Sequence[bytes], serial: int, claim: Claim, changes: Sequence[Change] = ()
+    ) -> asyncio.Future[Head]:
         """Return the head that the entries lead to, when they are on the disk."""
-        return self._ask(lambda appender: appender.append(session_id, entries, serial, claim))
+        return self._ask(lambda appender: appender.append(session_id, entries, serial, claim, changes))
 
     def run(self, work: "Callable[[SQLiteDatabase], _Result]", *, alone: bool = False) -> asyncio.Future[_Result]:
         """Return what `work` returns, when it is on the disk."""

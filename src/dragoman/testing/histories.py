@@ -28,6 +28,7 @@ from ..history import (
     OpenCall,
     ResetEntry,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
     Section,
@@ -398,6 +399,7 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
     inputs = st.tuples(shown, st.lists(parts(Role.USER, text=text), max_size=2)).map(lambda said: (said[0], *said[1]))
     invocations = st.just(MODELS[0])
     ends = st.tuples(st.integers(0, 99), st.integers(0, 99)).map(sorted)
+    labels = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=20)
     who = st.sampled_from(("person", "policy"))
     answers: st.SearchStrategy[tuple[Any, ...]] = st.one_of(
         st.tuples(names, st.just(True), text, st.none() | objects, who),
@@ -432,6 +434,10 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         kinds.RUN_STARTED: (RunStartedEntry, ()),
         kinds.RUN_FINISHED: (lambda said, **notes: RunFinishedEntry(*said, **notes), (finished,)),
         kinds.STEERING: (SteeringEntry, (inputs,)),
+        kinds.RUN_REQUESTED: (
+            lambda said, run, **notes: RunRequestedEntry(*said, **{**notes, "run_id": run}),
+            (st.tuples(labels, inputs | st.just(()), st.none(), labels), labels),
+        ),
         kinds.ABORT_REQUESTED: (AbortRequestedEntry, (text,)),
         kinds.TAKEOVER: (TakeoverEntry, (text, text)),
         kinds.EPOCH: (EpochEntry, (st.integers(0, 9), text, objects)),
