@@ -1,1 +1,40 @@
 """Runs that outlive processes and machines: the record says what was done, an engine decides who works now."""
+
+from typing import TYPE_CHECKING
+
+from .._lazynames import lazy_names
+
+if TYPE_CHECKING:
+    from .agents import Agents, MakeAgent, UnknownAgent
+    from .carrying import Retries, carry_on
+    from .engine import Engine, EngineError, Perform
+    from .local import LocalEngine
+    from .orders import Order, Progress
+    from .submitting import RunHandle, find_run, submit, sweep
+    from .working import Worker
+
+__all__ = [
+    "Agents",
+    "Engine",
+    "EngineError",
+    "LocalEngine",
+    "MakeAgent",
+    "Order",
+    "Perform",
+    "Progress",
+    "Retries",
+    "RunHandle",
+    "UnknownAgent",
+    "Worker",
+    "carry_on",
+    "find_run",
+    "submit",
+    "sweep",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        modules=("orders", "engine", "agents", "carrying", "submitting", "working", "local"),
+    )

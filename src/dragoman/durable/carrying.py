@@ -1,0 +1,209 @@
+"""Performs orders: opens the session, makes the agent, carries the session on, and says what came of it.
+
+What is left to do follows from the record alone. So an order that comes twice, late, or after its run has ended does
+no harm.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from .._finishing import finish
+from ..agent import Agent, RunError
+from ..agent.loop import end_run
+from ..errors import DragomanError, ErrorCode, StoreError, report_raised, type_name
+from ..history import AgentStatus, DerivedState, HistoryEntry, RunRequestedEntry, RunStartedEntry, RunStatus
+from ..store import LeaseLost, RunRequest, Session, SessionBusy, SessionStore, open_session
+from ..store.leases import give_back_lease
+from .agents import Agents
+from .orders import Order, Progress
+
+__all__ = ["Performer", "Retries", "carry_on", "find_request", "is_due"]
+
+LOGGER = logging.getLogger("dragoman.durable")
+ENDED = frozenset(status.value for status in RunStatus)
+LOST_SECONDS = 1.0  # before another look at a session that another owner has, or a store that is gone
+
+
+class Retries(msgspec.Struct, frozen=True):
+    """How often an order is tried again whose attempts add no entry, and the seconds between: twice as long each time.
+
+    After the last attempt the run fails, with the code `given_up`. An agent that no worker knows counts so too.
+    """
+
+    attempts: int = 20
+    seconds: float = 1.0
+    longest_seconds: float = 60.0
+
+    def pause_after(self, failures: int) -> float:
+        """Return the seconds to wait after that many failures."""
+        return min(self.longest_seconds, self.seconds * 2.0 ** min(failures - 1, 30))
+
+
+async def carry_on(store: SessionStore, agents: Agents, order: Order) -> Progress:
+    """Carry the order's session on, until its run has ended or waits for a person; return what came of it."""
+    return await Performer(store, agents).perform(order)
+
+
+async def find_request(store: SessionStore, session_id: str, serial: int) -> RunRequest | None:
+    """Return the run that was requested at that serial; None if there is none."""
+    page = await store.list_requests(session_id=session_id, serial=serial, limit=1)
+    return page.requests[0] if page.requests else None
+
+
+def is_due(state: DerivedState) -> bool:
+    """Return whether there is something to carry on: a requested run, or an open one that waits for no person."""
+    if not state.current_run_id:
+        return bool(state.requests)
+    waits = state.status is AgentStatus.AWAITING_HUMAN and all(
+        call.awaits_answer for call in state.open_calls if call.result is None
+    )
+    return not waits or state.abort_request is not None
+
+
+class Performer:
+    """Performs the orders of one process. `stop` lets all runs stop at their next entry."""
+
+    def __init__(self, store: SessionStore, agents: Agents, *, retries: Retries | None = None) -> None:
+        self._store = store
+        self._agents = agents
+        self._retries = retries or Retries()
+        self._working: dict[Agent[Any, Any], Session] = {}
+        self._pausing: set[asyncio.Future[Any]] = set()
+        self.is_stopping = False
+
+    @property
+    def count(self) -> int:
+        """How many runs are under way."""
+        return len(self._working)
+
+    def stop(self) -> None:
+        """Let every run stop at its next entry, and begin none."""
+        self.is_stopping = True
+        for agent in self._working:
+            self._pause(agent)
+
+    async def give_back(self) -> None:
+        """Give back the leases of runs that did not stop in time. The process must end right after this."""
+        for session in list(self._working.values()):
+            hold = session.held
+            if hold is not None and hold.lease is not None:
+                await give_back_lease(self._store.release_lease, hold.lease)
+
+    async def perform(self, order: Order) -> Progress:
+        """Carry the session on, and return what came of it. Raises nothing but CancelledError."""
+        try:
+            if await find_request(self._store, order.session, order.serial) is None:  # the session was erased
+                return Progress("aborted", -1, problem="there is no such session, or no run was requested there")
+            return await self._carry_on(order, await open_session(self._store, order.session))
+        except SessionBusy as busy:
+            return Progress("queued", order.head, order, min(LOST_SECONDS, busy.lease.seconds / 4), str(busy))
+        except StoreError as error:  # it may be back soon: this says nothing against the order
+            LOGGER.warning("order %s: %s", order, error)
+            return Progress("queued", order.head, order, LOST_SECONDS, str(error))
+
+    async def _carry_on(self, order: Order, session: Session) -> Progress:
+        """Carry on what is due in the session, run after run: the order of a later run may have come too early."""
+        while is_due(session.state.derived) and not self.is_stopping:
+            failure = await self._run_once(session, order)
+            if failure is not None:
+                return await self._retry(session, order, failure)
+        later = order if is_due(session.state.derived) else None
+        return Progress(status_of(session, order), session.state.next_serial - 1, later)
+
+    async def _run_once(self, session: Session, order: Order) -> str | None:
+        """Run the session's agent once; return why that came to nothing, None if it did not."""
+        before = session.state.next_serial
+        try:
+            agent = await self._agents.make(_agent_due(session, order), session)
+            if self.is_stopping:
+                return None
+            self._working[agent] = session
+            try:
+                result = await finish(agent.run(), on_cancelled=lambda: self._pause(agent))
+            finally:
+                del self._working[agent]
+        except (SessionBusy, LeaseLost):
+            raise
+        except DragomanError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001  # of the user's own code: the order is tried again, then given up
+            report_raised(error, "the function that makes the agent")
+            return f"{type_name(error)} where the agent is made: the log has its traceback"
+        await session.refresh()
+        if result.error is not None and session.run_id == result.run_id:  # the store knows no end of the run
+            if result.error.code in (ErrorCode.CONFLICT, ErrorCode.CONNECTION, ErrorCode.TIMEOUT):
+                raise StoreError(result.error.message, code=result.error.code)
+            return result.error.message or result.error.code.value
+        if session.state.next_serial == before and not self.is_stopping:
+            return "the run went on and recorded nothing"
+        return None
+
+    async def _retry(self, session: Session, order: Order, problem: str) -> Progress:
+        """The next attempt, or the end of a run whose attempts add no entry."""
+        await session.refresh()
+        head = session.state.next_serial - 1
+        failures = order.failures + 1 if head == order.head else 1
+        if failures >= self._retries.attempts:
+            await self._give_up(session, order, problem)
+            return Progress(status_of(session, order), session.state.next_serial - 1, problem=problem)
+        LOGGER.warning("order %s: attempt %d came to nothing: %s", order, failures, problem)
+        later = replace(order, failures=failures, head=head)
+        return Progress(status_of(session, order), head, later, self._retries.pause_after(failures), problem)
+
+    async def _give_up(self, session: Session, order: Order, problem: str) -> None:
+        """Record that the run which is due has failed. What was said to it is recorded too: it can be tried again."""
+        LOGGER.error("order %s: given up after %d attempts: %s", order, self._retries.attempts, problem)
+        words = f"given up after {self._retries.attempts} attempts that recorded nothing: {problem}"
+        async with session.hold():
+            state = session.state.derived
+            entries: list[HistoryEntry] = []
+            run_id = state.current_run_id
+            if not run_id and state.requests:
+                request = state.requests[0]
+                run_id = request.run_id
+                entries = [RunStartedEntry(run_id=run_id), *request.to_inputs()]
+            if run_id:
+                error = RunError(ErrorCode.GIVEN_UP, words)
+                await session.append(*entries, *end_run(state, run_id, RunStatus.FAILED, error))
+
+    def _pause(self, agent: Agent[Any, Any]) -> None:
+        pausing = asyncio.ensure_future(agent.pause())
+        self._pausing.add(pausing)
+        pausing.add_done_callback(self._pausing.discard)
+
+
+def status_of(session: Session, order: Order) -> str:
+    """Return the status of the run that was requested at the order's serial, as the record tells it."""
+    state = session.state.derived
+    if any(request.serial == order.serial for request in state.requests):
+        return "queued"
+    request = session.entries[order.serial]
+    if request.run_id == state.current_run_id:
+        return state.status.value
+    return _end_of(session, request.run_id, order.serial)
+
+
+def _end_of(session: Session, run_id: str, serial: int) -> str:
+    """How a run ended that was requested at that serial; it was aborted if it never began."""
+    entries = session.entries
+    for index in range(len(entries) - 1, serial, -1):
+        entry = entries[index]
+        if entry.run_id == run_id and isinstance(status := getattr(entry, "status", None), RunStatus):
+            return status.value
+    return RunStatus.ABORTED.value
+
+
+def _agent_due(session: Session, order: Order) -> str:
+    """The name of the agent whose run is due: that of the open run's request, or of the first that waits."""
+    state, entries = session.state.derived, session.entries
+    if not state.current_run_id:
+        return state.requests[0].agent
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if isinstance(entry, RunRequestedEntry) and entry.run_id == state.current_run_id:
+            return entry.agent
+    return order.agent  # the open run was not requested: a program that ran the session has died

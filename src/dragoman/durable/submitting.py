@@ -1,0 +1,256 @@
+"""Requests runs, and what a caller does with one: wait for its result, follow it, decide, abort, try again.
+
+Everything that is said to a run is an entry first. The engine is only woken by it: a lost wake-up loses nothing.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..agent import Budget, RunError, RunResult
+from ..agent.agentrun import Prompt, as_input, new_run_id
+from ..agent.answers import last_message
+from ..errors import IllegalAppend, InvalidValue
+from ..history import (
+    AbortRequestedEntry,
+    AgentStatus,
+    ApprovalAnsweredEntry,
+    HistoryEntry,
+    RunFinishedEntry,
+    RunRequestedEntry,
+    RunStartedEntry,
+    RunStatus,
+    SteeringEntry,
+)
+from ..history.metadata import NO_METADATA
+from ..request import LoopConfig
+from ..store import RequestKeyTaken, RunRequest, Session, SessionStore, open_session, start_session
+from .carrying import ENDED, find_request, is_due, status_of
+from .engine import Engine, EngineError
+from .orders import Order
+
+__all__ = ["RunHandle", "find_run", "submit", "sweep"]
+
+
+async def submit(
+    store: SessionStore,
+    engine: Engine,
+    *,
+    agent: str,
+    prompt: Prompt | None = None,
+    session: str | None = None,
+    key: str = "",
+    metadata: Mapping[str, Any] = NO_METADATA,
+) -> "RunHandle":
+    """Record a request for a run, schedule it, and return the run. Runs of one session go one after the other.
+
+    The session is started if there is none of that id; without an id it gets a random one, and `metadata` are noted.
+    Without a prompt the run carries on what is there. If the `key` was used before, by any
+    process, the run of that request is returned and nothing is recorded. Raises EngineError if the run is recorded, but
+    the engine cannot be reached: a worker schedules it later (`sweep`).
+    """
+    said = None if prompt is None else as_input(prompt)
+    request = RunRequestedEntry.of_input(agent, said, run_id=new_run_id(), key=key)
+    if key and (page := await store.list_requests(key=key, limit=1)).requests:
+        return await _scheduled(store, engine, page.requests[0])
+    if session is None:
+        opened = await start_session(store, metadata=metadata)
+    else:
+        opened = await start_session(store, session, metadata=metadata, exist_ok=True)
+    return await _request(store, engine, opened, request)
+
+
+async def find_run(store: SessionStore, engine: Engine, session: str, serial: int | None = None) -> "RunHandle":
+    """Return the run that was requested at `serial`; by default the session's oldest that has not ended, or its newest.
+
+    Raises InvalidValue if no run was requested there, StoreError if there is no such session.
+    """
+    await store.head(session)  # says whether there is such a session
+    if serial is not None:
+        found = await find_request(store, session, serial)
+    else:
+        is_open = await store.list_requests(session_id=session, open_only=True)
+        newest = await store.list_requests(session_id=session, limit=1)
+        found = next(iter((*reversed(is_open.requests), *newest.requests)), None)
+    if found is None:
+        where = "" if serial is None else f" at serial {serial}"
+        raise InvalidValue(f"no run was requested in session {session!r}{where}")
+    return RunHandle(store, engine, found)
+
+
+async def sweep(store: SessionStore, engine: Engine) -> int:
+    """Schedule the requested runs that are due and that the engine does not know; return how many there were.
+
+    A worker does this when it starts and again and again. It finds what was recorded while the engine was away.
+    """
+    count, page = 0, None
+    while True:
+        found = await store.list_requests(open_only=True, page=page)
+        orders = [Order(each.session_id, each.agent, each.serial) for each in found.requests]
+        for order in await engine.find_unscheduled(orders):
+            session = await open_session(store, order.session)
+            if is_due(session.state.derived) and status_of(session, order) not in ENDED:
+                await engine.schedule(order)
+                count += 1
+        page = found.next_page
+        if page is None:
+            return count
+
+
+class RunHandle:
+    """A run that was requested. Any process can have one, also after the run has ended: `find_run` gives it."""
+
+    def __init__(self, store: SessionStore, engine: Engine, request: RunRequest) -> None:
+        self._store = store
+        self._engine = engine
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.run_id!r} of session {self.session_id!r}, agent {self._request.agent!r}>"
+
+    @property
+    def session_id(self) -> str:
+        """The session that the run is in."""
+        return self._request.session_id
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run, which entries of the run have."""
+        return self._request.run_id
+
+    @property
+    def serial(self) -> int:
+        """The serial of the entry that requests the run."""
+        return self._request.serial
+
+    @property
+    def agent(self) -> str:
+        """The name of its agent."""
+        return self._request.agent
+
+    @property
+    def key(self) -> str:
+        """The caller's word for the request, empty if there is none."""
+        return self._request.key
+
+    @property
+    def order(self) -> Order:
+        """What the engine schedules."""
+        return Order(self.session_id, self.agent, self.serial)
+
+    async def status(self) -> str:
+        """Return how far the run is: `queued`, or the value of an AgentStatus."""
+        found = await find_request(self._store, self.session_id, self.serial)
+        if found is not None and found.status in ENDED:
+            return found.status
+        return status_of(await open_session(self._store, self.session_id), self.order)
+
+    async def result(self) -> RunResult[str]:
+        """Return how the run ended, when it has ended, or when it waits for a person; its output is text."""
+        session = await open_session(self._store, self.session_id)
+        serial = session.state.next_serial
+        if not self._is_settled(session):
+            async for _ in self._store.follow(self.session_id, serial):
+                await session.refresh()
+                if self._is_settled(session):
+                    break
+        return self._result_in(session)
+
+    async def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
+        """Let a call run, with other arguments if they are given; the run goes on by itself."""
+        await self._say(ApprovalAnsweredEntry(tool_call_id, True, reason, arguments))
+
+    async def deny(self, tool_call_id: str, *, reason: str = "") -> None:
+        """Do not let a call run; the model is told why, and the run goes on by itself."""
+        await self._say(ApprovalAnsweredEntry(tool_call_id, False, reason))
+
+    async def steer(self, prompt: Prompt) -> None:
+        """Say something to the run; it is taken up before the next model call."""
+        await self._say(SteeringEntry.of_input(as_input(prompt)))
+
+    async def abort(self, reason: str = "") -> None:
+        """Ask the run to end; one that has not begun never begins. A run that has ended stays as it is."""
+        try:
+            await self._say(AbortRequestedEntry(reason, run_id=self.run_id))
+        except IllegalAppend:
+            if await self.status() not in ENDED:
+                raise
+
+    async def retry(self) -> "RunHandle":
+        """Request a run that carries on where this one failed or was aborted, and return it."""
+        status = await self.status()
+        if status not in (RunStatus.FAILED, RunStatus.ABORTED):
+            raise InvalidValue(f"only a run that failed or was aborted can be tried again, this one is {status}")
+        session = await open_session(self._store, self.session_id)
+        asked = session.entries[self.serial]
+        assert isinstance(asked, RunRequestedEntry)
+        parts = () if self._entries_in(session) and session.state.derived.owes_answer else asked.parts
+        again = RunRequestedEntry(self.agent, parts, asked.sections if parts else None, run_id=new_run_id())
+        return await _request(self._store, self._engine, session, again)
+
+    async def _say(self, entry: HistoryEntry) -> None:
+        session = await open_session(self._store, self.session_id)
+        await session.append(entry)
+        if not self._engine.follows_record:
+            await self._engine.schedule(self.order)
+
+    def _is_settled(self, session: Session) -> bool:
+        status = status_of(session, self.order)
+        return status in ENDED or (status == AgentStatus.AWAITING_HUMAN and not is_due(session.state.derived))
+
+    def _entries_in(self, session: Session) -> list[HistoryEntry]:
+        """The entries from the run's start to its end, as far as they are there; none if it never began."""
+        entries, found = session.entries, list[HistoryEntry]()
+        for index in range(self.serial + 1, len(entries)):
+            entry = entries[index]
+            if found or (isinstance(entry, RunStartedEntry) and entry.run_id == self.run_id):
+                found.append(entry)
+            if found and isinstance(entry, RunFinishedEntry):
+                break
+        return found
+
+    def _result_in(self, session: Session) -> RunResult[str]:
+        status, of_run = AgentStatus(status_of(session, self.order)), self._entries_in(session)
+        last = of_run[-1] if of_run else None
+        error = None
+        if isinstance(last, RunFinishedEntry) and last.error_code is not None:
+            error = RunError(last.error_code, last.message)
+        budget = Budget(LoopConfig(), seconds=time.monotonic)
+        budget.note_record(of_run, self.run_id)
+        message = last_message(of_run, self.run_id)
+        is_output = status is AgentStatus.COMPLETED and message is not None
+        waits = status is AgentStatus.AWAITING_HUMAN
+        return RunResult(
+            session_id=self.session_id,
+            run_id=self.run_id,
+            status=status,
+            message=message,
+            output=message.text if is_output and message is not None else None,
+            usage=budget.usage,
+            error=error,
+            approvals=tuple(call.request for call in session.state.derived.open_calls if call.awaits_answer and waits),
+        )
+
+
+async def _request(store: SessionStore, engine: Engine, session: Session, request: RunRequestedEntry) -> RunHandle:
+    try:
+        (recorded,) = await session.append(request)
+    except RequestKeyTaken as taken:  # another process was faster
+        return await _scheduled(store, engine, taken.request)
+    found = RunRequest(session.session_id, recorded.serial, request.agent, request.run_id, request.key, "queued")
+    return await _scheduled(store, engine, found)
+
+
+async def _scheduled(store: SessionStore, engine: Engine, request: RunRequest) -> RunHandle:
+    """The handle of a recorded request. An engine that does not follow the record is told of it."""
+    handle = RunHandle(store, engine, request)
+    if not engine.follows_record and request.status not in ENDED:
+        try:
+            await engine.schedule(handle.order)
+        except EngineError as error:
+            raise EngineError(
+                f"{error}; the run is recorded (session {request.session_id!r}, serial {request.serial}), "
+                "and is scheduled when a worker finds it",
+                code=error.code,
+            ) from error
+    return handle

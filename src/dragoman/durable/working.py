@@ -1,0 +1,84 @@
+"""A worker: performs the orders of an engine until it is told to stop, and sweeps for those that no engine knows."""
+
+import asyncio
+import logging
+
+from ..errors import DragomanError
+from ..store import SessionStore
+from .agents import Agents
+from .carrying import Performer, Retries
+from .engine import Engine
+from .submitting import sweep
+
+__all__ = ["Worker"]
+
+LOGGER = logging.getLogger("dragoman.durable")
+
+
+class Worker:
+    """Carries sessions on. `slots` is how many at a time, `sweep_seconds` how often it looks for requests that no
+    engine knows, `stop_seconds` how long runs may take to reach their next entry after `stop`.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        engine: Engine,
+        agents: Agents,
+        *,
+        slots: int = 8,
+        retries: Retries | None = None,
+        sweep_seconds: float = 60.0,
+        stop_seconds: float = 20.0,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._performer = Performer(store, agents, retries=retries)
+        self._slots = slots
+        self._sweep_seconds = sweep_seconds
+        self._stop_seconds = stop_seconds
+        self._stop = asyncio.Event()
+        self.is_ready = False
+
+    @property
+    def count(self) -> int:
+        """How many runs are under way."""
+        return self._performer.count
+
+    def stop(self) -> None:
+        """Take no more orders, and let the runs under way stop at their next entry."""
+        self._stop.set()
+        self._performer.stop()
+
+    async def run(self) -> bool:
+        """Work until `stop`; return whether every run reached its next entry in time.
+
+        If it returns False, runs are still under way, their leases are given back, and the process must end now.
+        Raises EngineError or StoreError if the engine or the store cannot be used at the start.
+        """
+        await self._engine.prepare()
+        await sweep(self._store, self._engine)
+        sweeping = asyncio.ensure_future(self._sweep_again())
+        working = asyncio.ensure_future(self._engine.work(self._performer.perform, slots=self._slots, stop=self._stop))
+        self.is_ready = True
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            self.is_ready = False
+            done, _ = await asyncio.wait((working,), timeout=self._stop_seconds if self._stop.is_set() else None)
+            if done:
+                await working
+                return True
+            await self._performer.give_back()
+            return False
+        finally:
+            stopping.cancel()
+            sweeping.cancel()
+
+    async def _sweep_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._sweep_seconds)
+            try:
+                await sweep(self._store, self._engine)
+            except DragomanError as error:  # the engine or the store is away: the next sweep finds the same
+                LOGGER.warning("sweep: %s", error)
