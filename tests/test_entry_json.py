@@ -25,11 +25,15 @@ from dragoman.history import (
     ModelOutputEntry,
     NotebookEntry,
     NotebookOperation,
+    QuestionAction,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     ResetEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
+    SamplingEntry,
     Section,
     SteeringEntry,
     SystemInstructionEntry,
@@ -86,6 +90,21 @@ FORMS: list[tuple[HistoryEntry, str]] = [
     (
         ApprovalAnsweredEntry("c", True, "ok", {"b": 1}, **PLACE),
         '{"toolCallId":"c","approved":true,"reason":"ok","arguments":{"b":1},"by":"person"}',
+    ),
+    (
+        QuestionAskedEntry("q", "c", "Which?", {"type": "object"}, "https://a.example", "official", **PLACE),
+        (
+            '{"questionId":"q","toolCallId":"c","text":"Which?","schema":{"type":"object"},'
+            '"url":"https://a.example","origin":"official"}'
+        ),
+    ),
+    (
+        QuestionAnsweredEntry("q", QuestionAction.ACCEPT, {"b": 1}, **PLACE),
+        '{"questionId":"q","action":"accept","content":{"b":1},"by":"person"}',
+    ),
+    (
+        SamplingEntry("c", (Message.assistant("a"),), "brief", Message.assistant("a"), ErrorCode.OUTPUT_CUT, **PLACE),
+        (f'{{"toolCallId":"c","messages":[{MESSAGE}],"system":"brief","answer":{MESSAGE},"errorCode":"output_cut"}}'),
     ),
     (ToolStartedEntry("c", "f", **PLACE), '{"toolCallId":"c","toolName":"f","idempotent":false}'),
     (ToolFinishedEntry(result(), **PLACE), f'{{"result":{RESULT}}}'),

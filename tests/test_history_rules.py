@@ -19,11 +19,15 @@ from dragoman.history import (
     LevelOfDetailSections,
     ModelInputEntry,
     ModelOutputEntry,
+    QuestionAction,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     ResetEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
+    SamplingEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
     ToolStartedEntry,
@@ -45,6 +49,12 @@ def started(state: AgentState, **fields: Any) -> AgentState:
 
 def asked(state: AgentState) -> AgentState:
     state.append(ApprovalAskedEntry("c", "f"))
+    return state
+
+
+def questioned() -> AgentState:
+    state = started(with_calls())
+    state.append(QuestionAskedEntry("q", "c", "Which?"))
     return state
 
 
@@ -98,6 +108,11 @@ ILLEGAL: list[tuple[str, Callable[[], AgentState], Callable[[AgentState], object
     ("result_answers_a_call", with_calls, lambda state: state.append_tool_results([answer(name="g")])),
     ("result_answers_a_call", with_calls, lambda state: state.append(ToolStartedEntry("x", "f"))),
     ("result_answers_a_call", with_calls, lambda state: state.append(ToolStartedEntry("c", "g"))),
+    ("question_of_a_running_call", with_calls, lambda state: state.append(QuestionAskedEntry("q", "c", "Which?"))),
+    ("question_of_a_running_call", with_calls, lambda state: state.append(SamplingEntry("c", ()))),
+    ("question_answered_once", questioned, lambda state: state.append(QuestionAskedEntry("q", "c", "Which?"))),
+    ("question_answered_once", questioned, lambda state: state.append(
+        QuestionAnsweredEntry("r", QuestionAction.DECLINE))),
     ("result_answers_a_call", with_calls, lambda state: state.append(ApprovalAskedEntry("x", "f"))),
     ("result_answers_a_call", with_calls, lambda state: state.append(ApprovalAnsweredEntry("x", True))),
     ("one_result_per_call", closed, lambda state: state.append_tool_results([answer()])),

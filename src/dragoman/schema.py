@@ -14,6 +14,7 @@ from .history import (
     ModelOutputEntry,
     RunRequestedEntry,
     RunStatus,
+    SamplingEntry,
     SteeringEntry,
     ToolExecutionStatus,
     ToolFinishedEntry,
@@ -280,6 +281,8 @@ _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (ModelInputEntry, "sections"): _ref("LevelOfDetailSections"),
     (ModelOutputEntry, "message"): _ASSISTANT,
     (InterruptionEntry, "partial"): _ASSISTANT,
+    (SamplingEntry, "messages"): {"type": "array", "items": _ref("Message")},
+    (SamplingEntry, "answer"): _ASSISTANT,
     (ToolResultsEntry, "results"): {"type": "array", "items": _ref("HistoryToolCallResult")},
     (ToolFinishedEntry, "result"): _ref("HistoryToolCallResult"),
     (HistoryToolCallResult, "result"): _ref("LevelOfDetailSections"),
@@ -289,5 +292,8 @@ _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
 _ALWAYS_WRITTEN = frozenset({(ModelInputEntry, "parts"), (HistoryToolCallResult, "status")})
 _ENTRY_RULES: dict[str, dict[str, Any]] = {
     "run_finished": _when("status", RunStatus.COMPLETED, "errorCode", {"type": "null"}),
+    "question_answered": {
+        "allOf": [_when("action", action, "content", {"type": "null"}) for action in ("decline", "cancel")]
+    },
     "approval_answered": _when("approved", False, "arguments", {"type": "null"}),
 }

@@ -23,10 +23,13 @@ from ..history import (
     ModelInputEntry,
     ModelOutputEntry,
     NotebookEntry,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     ResetEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
+    SamplingEntry,
     SteeringEntry,
     SystemInstructionEntry,
     TakeoverEntry,
@@ -139,6 +142,8 @@ def _facts(entry: AnyEntry) -> list[str]:
             return [entry.tool_name, f"[{entry.tool_call_id}]"]
         case ApprovalAnsweredEntry():
             return ["approved" if entry.approved else "refused", f"by a {entry.by}", f"[{entry.tool_call_id}]"]
+        case QuestionAskedEntry() | QuestionAnsweredEntry() | SamplingEntry():
+            return _asking_facts(entry)
         case RunFinishedEntry():
             return [entry.status, entry.error_code or ""]
         case RunRequestedEntry():
@@ -169,6 +174,27 @@ def _facts(entry: AnyEntry) -> list[str]:
             assert_never(entry)
 
 
+def _asking_facts(entry: QuestionAskedEntry | QuestionAnsweredEntry | SamplingEntry) -> list[str]:
+    match entry:
+        case QuestionAskedEntry():
+            return [entry.origin, f"[{entry.question_id}]"]
+        case QuestionAnsweredEntry():
+            return [entry.action, f"by a {entry.by}", f"[{entry.question_id}]"]
+        case SamplingEntry():
+            return [entry.origin, usage_words(entry.usage), entry.error_code or "", f"[{entry.tool_call_id}]"]
+
+
+def _asking_pieces(entry: QuestionAskedEntry | QuestionAnsweredEntry | SamplingEntry) -> Iterator[tuple[str, str]]:
+    match entry:
+        case QuestionAskedEntry():
+            yield from ((text, "") for text in (entry.text, entry.url) if text)
+        case QuestionAnsweredEntry():
+            yield from [(json_text(entry.content), "")] if entry.content is not None else ()
+        case SamplingEntry():
+            yield from ((part_text(part), "dim") for message in entry.messages for part in message.parts)
+            yield from _message_pieces(entry.answer) if entry.answer is not None else ()
+
+
 def _interruption_pieces(entry: InterruptionEntry) -> Iterator[tuple[str, str]]:
     if entry.message:
         yield entry.message, ""
@@ -191,6 +217,8 @@ def _said(entry: AnyEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
             | RunFinishedEntry(message=text)
         ):
             yield from [(text, "")] if text else ()
+        case QuestionAskedEntry() | QuestionAnsweredEntry() | SamplingEntry():
+            yield from _asking_pieces(entry)
         case SteeringEntry() | RunRequestedEntry():
             yield from ((part_text(part), "") for part in entry.parts)
         case ModelInputEntry():
@@ -300,6 +328,9 @@ def _markdown(entry: AnyEntry) -> str:
         case (
             ApprovalAskedEntry()
             | ApprovalAnsweredEntry()
+            | QuestionAskedEntry()
+            | QuestionAnsweredEntry()
+            | SamplingEntry()
             | ToolStartedEntry()
             | ToolFinishedEntry()
             | RunStartedEntry()

@@ -35,10 +35,13 @@ from ..history import (
     ModelInputEntry,
     ModelOutputEntry,
     NotebookEntry,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     ResetEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
+    SamplingEntry,
     SteeringEntry,
     SystemInstructionEntry,
     TakeoverEntry,
@@ -177,6 +180,9 @@ def _happened(entry: AnyEntry, answered: set[str]) -> Iterator[tuple[MessageDelt
             | CompactionEntry()
             | ApprovalAskedEntry()
             | ApprovalAnsweredEntry()
+            | QuestionAskedEntry()
+            | QuestionAnsweredEntry()
+            | SamplingEntry()
             | ToolStartedEntry()
             | RunStartedEntry()
             | RunFinishedEntry()

@@ -24,11 +24,14 @@ from .entries import (
     ModelInputEntry,
     ModelOutputEntry,
     NotebookEntry,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     ResetEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
+    SamplingEntry,
     SteeringEntry,
     SystemInstructionEntry,
     TakeoverEntry,
@@ -79,13 +82,17 @@ class AnswerEnd(msgspec.Struct, frozen=True):
 
 
 class OpenCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A call whose results entry has not come yet, and how far it is."""
+    """A call whose results entry has not come yet, and how far it is.
+
+    `questions` are those that its tool has asked since its last start and that have no answer.
+    """
 
     request: ToolCall
     asked: ApprovalAskedEntry | None = None
     answered: ApprovalAnsweredEntry | None = None
     started: ToolStartedEntry | None = None
     result: HistoryToolCallResult | None = None
+    questions: tuple[QuestionAskedEntry, ...] = ()
 
     @property
     def tool_call_id(self) -> str:
@@ -144,7 +151,7 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
         """What the agent is doing, as far as entries tell."""
         if self.outcome is not None:
             return AgentStatus(self.outcome.value)
-        if any(call.awaits_answer for call in self.open_calls):
+        if any(call.awaits_answer for call in self.open_calls) or self.questions:
             return AgentStatus.AWAITING_HUMAN
         if self.open_calls:
             return AgentStatus.TOOL_RUNNING
@@ -188,6 +195,11 @@ class DerivedState(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
             for call in self.open_calls
             if call.answered is not None and call.started is None and call.result is None
         )
+
+    @property
+    def questions(self) -> tuple[QuestionAskedEntry, ...]:
+        """The questions of tools that have no answer, in call order. A tool waits for it only while its run lives."""
+        return tuple(each for call in self.open_calls if call.result is None for each in call.questions)
 
     def open_call(self, tool_call_id: str) -> OpenCall | None:
         """Return the open call of that id, if there is one."""
@@ -275,8 +287,27 @@ def _by_answer(state: DerivedState, entry: ApprovalAnsweredEntry) -> dict[str, A
     return {"open_calls": _with_call(state, entry.tool_call_id, answered=entry)}
 
 
+def _by_question(state: DerivedState, entry: QuestionAskedEntry) -> dict[str, Any]:
+    call = state.open_call(entry.tool_call_id)
+    before = () if call is None else call.questions
+    return {"open_calls": _with_call(state, entry.tool_call_id, questions=(*before, entry))}
+
+
+def _by_question_end(state: DerivedState, entry: QuestionAnsweredEntry) -> dict[str, Any]:
+    asked = next((each for each in state.questions if each.question_id == entry.question_id), None)
+    call = None if asked is None else state.open_call(asked.tool_call_id)
+    if call is None:
+        return {}
+    left = tuple(each for each in call.questions if each.question_id != entry.question_id)
+    return {"open_calls": _with_call(state, call.tool_call_id, questions=left)}
+
+
+def _by_sampling(state: DerivedState, entry: SamplingEntry) -> dict[str, Any]:
+    return {"token_usage": _added(state, entry.usage)}
+
+
 def _by_tool_start(state: DerivedState, entry: ToolStartedEntry) -> dict[str, Any]:
-    return {"open_calls": _with_call(state, entry.tool_call_id, started=entry)}
+    return {"open_calls": _with_call(state, entry.tool_call_id, started=entry, questions=())}
 
 
 def _by_tool_end(state: DerivedState, entry: ToolFinishedEntry) -> dict[str, Any]:
@@ -341,6 +372,9 @@ _CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
     InterruptionEntry: _by_interruption,
     ApprovalAskedEntry: _by_asking,
     ApprovalAnsweredEntry: _by_answer,
+    QuestionAskedEntry: _by_question,
+    QuestionAnsweredEntry: _by_question_end,
+    SamplingEntry: _by_sampling,
     ToolStartedEntry: _by_tool_start,
     ToolFinishedEntry: _by_tool_end,
     RunStartedEntry: _by_run_start,

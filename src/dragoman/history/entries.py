@@ -55,11 +55,15 @@ __all__ = [
     "ModelOutputEntry",
     "NotebookEntry",
     "NotebookOperation",
+    "QuestionAction",
+    "QuestionAnsweredEntry",
+    "QuestionAskedEntry",
     "ResetEntry",
     "RunFinishedEntry",
     "RunRequestedEntry",
     "RunStartedEntry",
     "RunStatus",
+    "SamplingEntry",
     "SteeringEntry",
     "SystemInstructionEntry",
     "TakeoverEntry",
@@ -88,6 +92,14 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     ABORTED = "aborted"
+
+
+class QuestionAction(StrEnum):
+    """What became of a question: a person answered it, said no, or gave no answer."""
+
+    ACCEPT = "accept"
+    DECLINE = "decline"
+    CANCEL = "cancel"
 
 
 class ModelInputEntry(ContextualHistoryEntry, frozen=True):
@@ -343,6 +355,81 @@ class ApprovalAnsweredEntry(HistoryEntry, frozen=True):
                 raise InvalidValue("approval_answered: arguments belong to an approval, got them with a refusal")
 
 
+class QuestionAskedEntry(HistoryEntry, frozen=True):
+    """A tool that runs asks a person something. `schema` says which fields the answer has, `url` where to go instead.
+
+    `origin` names the program that asks, such as an MCP server.
+    """
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.QUESTION_ASKED
+    question_id: str
+    tool_call_id: str
+    text: str
+    schema: dict[str, Any] | None = None
+    url: str = ""
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        repair_names(self, "question_id", "tool_call_id")
+        _repair_texts(self, "text", "url", "origin")
+        if self.schema is not None:
+            freeze_object(self, "schema", "question_asked.schema")
+
+
+class QuestionAnsweredEntry(HistoryEntry, frozen=True):
+    """What became of a tool's question: an answer with its content, a refusal, or no answer."""
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.QUESTION_ANSWERED
+    question_id: str
+    action: QuestionAction
+    content: dict[str, Any] | None = None
+    by: Literal["person", "policy"] = "person"
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        repair_names(self, "question_id")
+        force_setattr(self, "action", as_word("question_answered.action", self.action, QuestionAction))
+        if type(self.by) is not str or self.by not in ("person", "policy"):
+            raise InvalidValue.of("question_answered.by", self.by, "'person' or 'policy'")
+        if self.content is not None:
+            freeze_object(self, "content", "question_answered.content")
+            if self.action is not QuestionAction.ACCEPT:
+                raise InvalidValue("question_answered: content belongs to the action 'accept'")
+
+
+class SamplingEntry(HistoryEntry, frozen=True):
+    """A tool that runs had the model answer messages of its own: those, the answer, and why it could not be used.
+
+    `answer` holds what had arrived if the call failed. Its usage counts for the session.
+    """
+
+    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.SAMPLING
+    tool_call_id: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    answer: Message | None = None
+    error_code: ErrorCode | None = None
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        HistoryEntry.__post_init__(self)
+        repair_names(self, "tool_call_id")
+        _repair_texts(self, "system", "origin")
+        if not isinstance(self.messages, (tuple, list)) or not all(isinstance(each, Message) for each in self.messages):
+            raise InvalidValue.of_content("sampling.messages", self.messages, "a sequence of messages")
+        force_setattr(self, "messages", tuple(self.messages))
+        if self.answer is not None:
+            _require_assistant("sampling.answer", self.answer)
+        if self.error_code is not None:
+            force_setattr(self, "error_code", as_word("sampling.errorCode", self.error_code, ErrorCode))
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """What the call used, if that was reported."""
+        return self.answer.meta.usage if self.answer is not None and self.answer.meta is not None else None
+
+
 class ToolStartedEntry(HistoryEntry, frozen=True):
     """A tool is about to run; after a crash it may be run again only if it is idempotent."""
 
@@ -529,6 +616,9 @@ AnyEntry: TypeAlias = (
     | InterruptionEntry
     | ApprovalAskedEntry
     | ApprovalAnsweredEntry
+    | QuestionAskedEntry
+    | QuestionAnsweredEntry
+    | SamplingEntry
     | ToolStartedEntry
     | ToolFinishedEntry
     | RunStartedEntry

@@ -34,6 +34,7 @@ from .entries import (
     ModelInputEntry,
     ModelOutputEntry,
     RunRequestedEntry,
+    SamplingEntry,
     SteeringEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -205,6 +206,12 @@ def _read_message(value: Any) -> Message:
     return message_from_object(value, read_part=recorded_part_from_object)
 
 
+def _read_messages(value: Any) -> tuple[Message, ...]:
+    if not isinstance(value, list):
+        raise UnreadableData("messages must be an array")
+    return tuple(_read_message(message) for message in value)
+
+
 def _read_results(value: Any) -> tuple[HistoryToolCallResult, ...]:
     if not isinstance(value, list):
         raise UnreadableData("results must be an array")
@@ -284,6 +291,8 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (ToolResultsEntry, "results"): _read_results,
     (ToolFinishedEntry, "result"): _read_result,
     (InterruptionEntry, "partial"): _read_message,
+    (SamplingEntry, "messages"): _read_messages,
+    (SamplingEntry, "answer"): _read_message,
     (CompactionEntry, "invocation"): lambda value: msgspec.convert(value, ModelInvocationDescriptor),
     (CompactionEntry, "usage"): lambda value: msgspec.convert(value, TokenUsage),
     (HistoryToolCallResult, "result"): _read_sections,
@@ -298,6 +307,8 @@ _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (ToolResultsEntry, "results"): lambda results: [_result_object(result) for result in results],
     (ToolFinishedEntry, "result"): _result_object,
     (InterruptionEntry, "partial"): message_to_object,
+    (SamplingEntry, "messages"): lambda messages: [message_to_object(message) for message in messages],
+    (SamplingEntry, "answer"): message_to_object,
     (CompactionEntry, "invocation"): msgspec.to_builtins,
     (CompactionEntry, "usage"): msgspec.to_builtins,
 }

@@ -16,10 +16,13 @@ from .entries import (
     ModelInputEntry,
     ModelOutputEntry,
     NotebookEntry,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     ResetEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
+    SamplingEntry,
     SteeringEntry,
     SystemInstructionEntry,
     TakeoverEntry,
@@ -52,6 +55,8 @@ RULES: dict[str, str] = {
     "arguments_are_whole": "a call whose arguments did not parse is not started, unless an approval gave it others",
     "approval_before_start": "a call that waits for an approval, or was refused, is not started",
     "approval_answered_once": "a call is asked about once and answered once, and a person answers what was asked",
+    "question_of_a_running_call": "a question, and what a model is asked for a tool, belong to a call that runs",
+    "question_answered_once": "a question is asked once, under an id of its own, and answered once",
     "one_run_at_a_time": "a run has an id and starts when no other is open; only the open one can finish",
     "request_names_a_new_run": "a requested run has an id that neither the open run nor another request has",
     "requests_in_order": "a requested run starts when those that were requested before it have started or were aborted",
@@ -171,6 +176,22 @@ def _check_tool_end(state: DerivedState, entry: ToolFinishedEntry) -> None:
         _refuse("started_before_finished", f"{_quoted(result.tool_call_id)} ended in {how} and was never started")
 
 
+def _check_question(state: DerivedState, entry: QuestionAskedEntry) -> None:
+    _require_running(state, entry.tool_call_id)
+    if any(asked.question_id == entry.question_id for asked in state.questions):
+        _refuse("question_answered_once", f"{_quoted(entry.question_id)} is asked already")
+
+
+def _check_question_end(state: DerivedState, entry: QuestionAnsweredEntry) -> None:
+    if not any(asked.question_id == entry.question_id for asked in state.questions):
+        waiting = _listed([asked.question_id for asked in state.questions])
+        _refuse("question_answered_once", f"{_quoted(entry.question_id)} waits for no answer (open: {waiting})")
+
+
+def _check_sampling(state: DerivedState, entry: SamplingEntry) -> None:
+    _require_running(state, entry.tool_call_id)
+
+
 def _check_run_start(state: DerivedState, entry: RunStartedEntry) -> None:
     if not entry.run_id:
         _refuse("one_run_at_a_time", "this one has no id")
@@ -217,6 +238,11 @@ def _require_pending(state: DerivedState, tool_call_id: str, tool_name: str | No
     return call
 
 
+def _require_running(state: DerivedState, tool_call_id: str) -> None:
+    if _require_pending(state, tool_call_id).started is None:
+        _refuse("question_of_a_running_call", f"{_quoted(tool_call_id)} was never started")
+
+
 def _named(state: DerivedState) -> str:
     return _listed([call.tool_call_id for call in state.open_calls])
 
@@ -241,6 +267,9 @@ _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     ToolResultsEntry: _check_results,
     ApprovalAskedEntry: _check_asking,
     ApprovalAnsweredEntry: _check_answer,
+    QuestionAskedEntry: _check_question,
+    QuestionAnsweredEntry: _check_question_end,
+    SamplingEntry: _check_sampling,
     ToolStartedEntry: _check_tool_start,
     ToolFinishedEntry: _check_tool_end,
     RunStartedEntry: _check_run_start,

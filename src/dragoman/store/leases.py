@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import StoreError
-from ..history import AbortRequestedEntry, ApprovalAnsweredEntry, HistoryEntry, RunRequestedEntry, SteeringEntry
+from ..history import (
+    AbortRequestedEntry,
+    ApprovalAnsweredEntry,
+    HistoryEntry,
+    QuestionAnsweredEntry,
+    RunRequestedEntry,
+    SteeringEntry,
+)
 from .protocol import Head, Lease, LeaseLost, LeaseOwner, SessionBusy
 
 __all__ = [
@@ -33,7 +40,7 @@ __all__ = [
 ]
 
 # What may be appended without the lease: it is said to the run, not by it.
-SAID_KINDS = (SteeringEntry, RunRequestedEntry, ApprovalAnsweredEntry, AbortRequestedEntry)
+SAID_KINDS = (SteeringEntry, RunRequestedEntry, ApprovalAnsweredEntry, QuestionAnsweredEntry, AbortRequestedEntry)
 
 # Tokens of leases that this process no longer uses, though a store may still keep them: it could not be reached.
 _abandoned: set[str] = set()

@@ -26,11 +26,15 @@ from ..history import (
     NotebookEntry,
     NotebookOperation,
     OpenCall,
+    QuestionAction,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     ResetEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
+    SamplingEntry,
     Section,
     SteeringEntry,
     SystemInstructionEntry,
@@ -252,12 +256,27 @@ class _Writer:
             self._finish(call, ErrorCode.TOOL_DENIED)
         elif call.arguments is None:
             self._finish(call, ErrorCode.INVALID_ARGUMENTS)
+        elif call.started is not None and self._often(0.3):
+            self._ask(call)
         elif call.started is not None:
             self._state.append(ToolFinishedEntry(self._result(call)))
         elif call.answered is None and self._often(0.3):
             self._state.append(ApprovalAskedEntry(*named, "it changes a file"))
         else:
             self._state.append(ToolStartedEntry(*named, idempotent=self._often(0.5)))
+
+    def _ask(self, call: OpenCall) -> None:
+        """What the tool of a call that runs asks of a person or of the model."""
+        if call.questions and self._often(0.7):
+            action = self._choose.choice(tuple(QuestionAction))
+            content = {"name": self._text(1)} if action is QuestionAction.ACCEPT else None
+            self._state.append(QuestionAnsweredEntry(call.questions[0].question_id, action, content))
+        elif self._often(0.5):
+            question_id = f"question-{self._state.next_serial}"
+            self._state.append(QuestionAskedEntry(question_id, call.tool_call_id, self._text(2), {"type": "object"}))
+        else:
+            answer = Message.assistant(self._text(2))
+            self._state.append(SamplingEntry(call.tool_call_id, (Message.user("Say it."),), "", answer))
 
     def _finish(self, call: OpenCall, code: ErrorCode) -> None:
         result = HistoryToolCallResult.of_text(call.request, f"Not run: {code}.", error_code=code)
@@ -405,6 +424,10 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         st.tuples(names, st.just(True), text, st.none() | objects, who),
         st.tuples(names, st.just(False), text, st.none(), who),
     )
+    replies: st.SearchStrategy[tuple[Any, ...]] = st.one_of(
+        st.tuples(names, st.just(QuestionAction.ACCEPT), st.none() | objects, who),
+        st.tuples(names, st.sampled_from((QuestionAction.DECLINE, QuestionAction.CANCEL)), st.none(), who),
+    )
     finished: st.SearchStrategy[tuple[Any, ...]] = st.one_of(
         st.tuples(st.just(RunStatus.COMPLETED), st.none(), text),
         st.tuples(st.sampled_from((RunStatus.FAILED, RunStatus.ABORTED)), st.none() | codes, text),
@@ -429,6 +452,12 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         kinds.INTERRUPTION: (InterruptionEntry, (codes, text, st.none() | outputs, text)),
         kinds.APPROVAL_ASKED: (ApprovalAskedEntry, (names, names, text)),
         kinds.APPROVAL_ANSWERED: (lambda said, **notes: ApprovalAnsweredEntry(*said, **notes), (answers,)),
+        kinds.QUESTION_ASKED: (QuestionAskedEntry, (names, names, text, st.none() | objects, text, text)),
+        kinds.QUESTION_ANSWERED: (lambda said, **notes: QuestionAnsweredEntry(*said, **notes), (replies,)),
+        kinds.SAMPLING: (
+            SamplingEntry,
+            (names, st.lists(messages(text=text), max_size=2), text, st.none() | outputs, st.none() | codes, text),
+        ),
         kinds.TOOL_STARTED: (ToolStartedEntry, (names, names, st.booleans())),
         kinds.TOOL_FINISHED: (ToolFinishedEntry, (_results(text),)),
         kinds.RUN_STARTED: (RunStartedEntry, ()),
