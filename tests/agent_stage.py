@@ -39,6 +39,9 @@ from dragoman.history import (
     HistoryToolCallResult,
     ModelInputEntry,
     OpenCall,
+    QuestionAction,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
     SteeringEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
@@ -89,9 +92,9 @@ class Stage:
     """Performs actions on plain values: what the model says comes from a script, appends go to a state in memory.
 
     Tools are told by their names: `ask` needs approval, `then` does once something was decided about another call,
-    `gone` is unknown, `safe` may be run again, all others run once. `decisions` are the policy's; a call without one
-    waits for a person. `stops` says at which actions the run is aborted, or runs out of time; a model call takes
-    `takes` seconds. `said` is what a person says during each model call.
+    `question` asks a person, `gone` is unknown, `safe` may be run again, all others run once. `decisions` are the
+    policy's; a call without one waits for a person. `stops` says at which actions the run is aborted, or runs out of
+    time; a model call takes `takes` seconds. `said` is what a person says during each model call.
     """
 
     def __init__(
@@ -213,6 +216,8 @@ class Stage:
             self._run(action.calls[0])
             if len(action.calls) > 1:
                 self._start(action.calls[1])
+                if action.calls[1].request.tool_name == "question":
+                    self._ask(action.calls[1])
         return Aborted(self.state.derived, partial, self._stops_with)
 
     def _decide(self, action: Approve) -> None:
@@ -232,7 +237,15 @@ class Stage:
 
     def _run(self, call: OpenCall) -> None:
         self._start(call)
+        if call.request.tool_name == "question":
+            self._ask(call)
+            self.state.append(QuestionAnsweredEntry(f"about {call.tool_call_id}", QuestionAction.DECLINE))
+            self._loop.note_waiting(False)
         self.state.append(ToolFinishedEntry(HistoryToolCallResult.of_text(call.request, f"ran with {call.arguments}")))
+
+    def _ask(self, call: OpenCall) -> None:
+        self.state.append(QuestionAskedEntry(f"about {call.tool_call_id}", call.tool_call_id, "Which?"))
+        self._loop.note_waiting(True)
 
     def _judge(self, call: OpenCall) -> Verdict:
         name = call.request.tool_name

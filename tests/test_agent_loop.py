@@ -97,6 +97,10 @@ RUNS: dict[str, Callable[[], Stage]] = {
     "a person is asked": lambda: _ran(Stage(calls("ask")), "Go."),
     "a person has been asked": lambda: _ran(Stage(state=left_waiting())),
     "given up while a person is asked": lambda: _abandoned(left_waiting()),
+    "a tool asks a person": lambda: _ran(Stage(calls("question")), "Go."),
+    "out of time while a tool asks a person": lambda: _ran(
+        Stage(calls("once", "question"), stops=at(RunTools), stops_with=LIMIT), "Go."
+    ),
     "carried on among tools": lambda: _ran(Stage(state=_cut_in_tools())),
 }
 

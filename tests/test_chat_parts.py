@@ -34,6 +34,7 @@ from dragoman.agent import (
     FinishedEvent,
     MediaNotShownEvent,
     MessageEvent,
+    QuestionAskedEvent,
     RunError,
     RunEvent,
     StatusEvent,
@@ -62,7 +63,7 @@ from dragoman.history import HistoryToolCallResult, LevelOfDetail
 from dragoman.message import ModelInvocationDescriptor
 from dragoman.request import ModelInfo
 from dragoman.testing.scripted import Call, ScriptedModel, Turn
-from dragoman.tools import tool
+from dragoman.tools import Question, tool
 from dragoman.wire import find_dialect
 
 SETTINGS = Settings(store="unused.db")
@@ -532,6 +533,17 @@ EVENTS: dict[str, tuple[RunEvent, dict[str, Any]]] = {
     "approval_asked": (
         ApprovalAskedEvent("r", 0, 1, CALL),
         {"call": {"toolName": "look", "toolCallId": "c1", "rawArguments": '{"a":1}', "arguments": {"a": 1}}},
+    ),
+    "question_asked": (
+        QuestionAskedEvent("r", 0, 1, "q1", Question(text="Who?", schema={"type": "object"}, origin="inn"), CALL),
+        {
+            "questionId": "q1",
+            "toolCallId": "c1",
+            "toolName": "look",
+            "text": "Who?",
+            "schema": {"type": "object"},
+            "origin": "inn",
+        },
     ),
     "media_not_shown": (
         MediaNotShownEvent("r", 0, 1, "image/png, 9 bytes", "this model cannot read it"),

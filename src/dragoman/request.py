@@ -214,6 +214,7 @@ class ToolsConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw
     those of the widgets, such as `memory_notebook_append`. With `notebook` the model may write the memory notebook.
 
     A tool may ask for another try, by raising `RetryTool`, `retry_limit` times in a row.
+    A person has `question_timeout_ms` to answer what a tool asks; then the tool is told that there is no answer.
     A model is shown at most `result_limit_bytes` of a result's text; the record keeps all of it, and `recall` has it.
     """
 
@@ -224,6 +225,7 @@ class ToolsConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw
     parallel_limit: int = 8
     timeout_ms: int = 60_000
     retry_limit: int = 2
+    question_timeout_ms: int = 600_000
     result_limit_bytes: int = 256_000
 
     def __post_init__(self) -> None:
@@ -234,7 +236,7 @@ class ToolsConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw
             raise InvalidValue(f"tools.enabled and tools.disabled must not share a name, both have {both}")
         require_bool("tools.notebook", self.notebook)
         _require_choice("tools.approval", self.approval, ("as_declared", "always", "never"))
-        for name in ("parallel_limit", "timeout_ms", "result_limit_bytes"):
+        for name in ("parallel_limit", "timeout_ms", "question_timeout_ms", "result_limit_bytes"):
             _require_count(f"tools.{name}", getattr(self, name))
         _require_count("tools.retry_limit", self.retry_limit, least=0)
 
@@ -262,6 +264,8 @@ class LoopConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_
 
     `continue_cut` is how often a run asks the model to go on with an answer that reached its length limit. With 0 such
     a run fails with `output_cut`.
+    Tools such as those of MCP servers may ask the model at most `max_sampling_calls` times in a run, each time for
+    `max_sampling_tokens` at most. These calls count for the other limits too.
     `lease_seconds` is how long others wait before they may carry on a session whose run no longer renews its lease.
     """
 
@@ -270,6 +274,8 @@ class LoopConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_
     max_seconds: float | None = None
     max_tokens: int | None = None
     max_cost: float | None = None
+    max_sampling_calls: int = 20
+    max_sampling_tokens: int = 4_096
     attempts: int = 4
     backoff_seconds: float = 0.5
     backoff_limit_seconds: float = 30.0
@@ -277,7 +283,8 @@ class LoopConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_
     lease_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("max_iterations", "attempts"):
+        _require_count("loop.max_sampling_calls", self.max_sampling_calls, least=0)
+        for name in ("max_iterations", "max_sampling_tokens", "attempts"):
             _require_count(f"loop.{name}", getattr(self, name))
         for name in ("max_tool_rounds", "max_tokens"):
             _require_count(f"loop.{name}", getattr(self, name), optional=True)

@@ -5,6 +5,7 @@ from .actions import Ending, RunError
 from .agent import Agent
 from .agentrun import AgentRun
 from .approval import ApprovalDecision, ApprovalPolicy, ApprovalRequest
+from .asking import QuestionPolicy, QuestionRequest
 from .budget import Budget
 from .eventform import event_to_json
 from .events import (
@@ -14,6 +15,7 @@ from .events import (
     FinishedEvent,
     MediaNotShownEvent,
     MessageEvent,
+    QuestionAskedEvent,
     RunEvent,
     StatusEvent,
     ToolResultEvent,
@@ -43,6 +45,9 @@ __all__ = [
     "MediaNotShownEvent",
     "MessageEvent",
     "ModelCall",
+    "QuestionAskedEvent",
+    "QuestionPolicy",
+    "QuestionRequest",
     "Raised",
     "RunError",
     "RunEvent",

@@ -5,7 +5,7 @@ import copy
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from .._loops import SharedLock
 from ..context import RECALL_TOOL, Compactor
@@ -25,12 +25,15 @@ from ..history import (
     ApprovalAnsweredEntry,
     MemoryNotebookWidget,
     ModelInputEntry,
+    QuestionAction,
+    QuestionAnsweredEntry,
 )
 from ..message import FinishReason, Message
 from ..request import AgentConfig
 from ..store import Session, SessionBusy, SessionHold
 from ..store.refusals import require_seconds
-from ..tools import ToolContext, ToolDefinition, ToolLike, ToolRegistry
+from ..tools import QuestionAnswer, ToolContext, ToolDefinition, ToolLike, ToolRegistry
+from ..tools.asking import find_answer_problems
 from ..tools.batches import ClassLocks
 from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
@@ -39,6 +42,7 @@ from .actions import Ending, RunError
 from .agentrun import INSIDE, AgentRun, Prompt, agent_busy, as_input, next_run_id
 from .answers import finish_of, last_message
 from .approval import ApprovalDecision, ApprovalPolicy
+from .asking import Asker, QuestionPolicy
 from .budget import Budget
 from .calling import ModelCaller
 from .contexts import Contexts
@@ -94,6 +98,7 @@ class _Options(TypedDict, Generic[_D], total=False):
     messages: "Iterable[Message] | Imported"
     config: AgentConfig | None
     approval: ApprovalPolicy | None
+    questions: QuestionPolicy | None
     hooks: Iterable[Hooks]
     compactor: Compactor | None
 
@@ -104,7 +109,8 @@ class Agent(Generic[RuntimeT, OutputT]):
     `model` is a model, a name such as `anthropic:claude-opus-4-5`, or a router. Without a session the agent keeps one
     in memory. `runtime` is an object of yours that tools get in their `ToolContext`. `instructions` may be a function
     of such a context, called at the start of each run; what it returns is recorded where it has changed. `approval`
-    decides about calls that need it, or leaves them to a person. `name` is what traces call the agent. `messages` begin
+    decides about calls that need it, or leaves them to a person. `questions` answers what tools ask while they run, or
+    leaves that to a person. `name` is what traces call the agent. `messages` begin
     the session that the agent keeps in memory: a conversation of another program, as `dragoman.interop` imports it, or
     yours.
 
@@ -152,6 +158,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         config: AgentConfig | None = None,
         runtime: Any = None,
         approval: ApprovalPolicy | None = None,
+        questions: QuestionPolicy | None = None,
         hooks: Iterable[Hooks] = (),
         compactor: Compactor | None = None,
     ) -> None:
@@ -161,6 +168,8 @@ class Agent(Generic[RuntimeT, OutputT]):
         self._conversation = as_conversation(messages, session)
         if approval is not None and not callable(approval):
             raise InvalidValue.of("approval", approval, "a function that decides about a call")
+        if questions is not None and not callable(questions):
+            raise InvalidValue.of("questions", questions, "a function that answers a question")
         if compactor is not None and not hasattr(compactor, "plan"):
             raise InvalidValue.of("compactor", compactor, "a Compactor, such as ModelCompactor()")
         self._config = config or AgentConfig()
@@ -173,6 +182,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         self._session = session
         self._runtime = runtime
         self._approval = approval
+        self._questions = questions
         self._output: OutputReader[OutputT] = OutputReader(output_type)
         self._hooks = (*observers(self._config.observability, agent_name=name), *hooks)
         self._contexts = Contexts(self._config, compactor)
@@ -340,6 +350,32 @@ class Agent(Generic[RuntimeT, OutputT]):
         answer = (decision.approved, decision.reason, decision.arguments)
         await session.append(ApprovalAnsweredEntry(tool_call_id, *answer))
 
+    async def answer(
+        self,
+        question_id: str,
+        content: dict[str, Any] | None = None,
+        *,
+        action: QuestionAction | Literal["accept", "decline", "cancel"] = QuestionAction.ACCEPT,
+    ) -> None:
+        """Answer what a tool of the run under way asks a person, in whichever process it runs.
+
+        Raises InvalidValue for a question that waits for no answer, and for content that does not fit it.
+        """
+        answer = QuestionAnswer(action, content)  # type: ignore[arg-type]  # a word is converted
+        session, run = self._session, self._run
+        if session is not None:
+            await session.refresh()  # the run may be another process's
+        waiting = session.state.derived.questions if session is not None else ()
+        asked = next((each for each in waiting if each.question_id == question_id), None)
+        if session is None or asked is None:
+            raise InvalidValue(f"no question {question_id!r} waits for an answer")
+        problems = find_answer_problems(asked.schema, answer)
+        if problems:
+            raise InvalidValue(f"the answer does not fit the question: {'; '.join(problems)}")
+        await session.append(QuestionAnsweredEntry(question_id, answer.action, answer.content))
+        if run is not None and not run.is_done:
+            run._tell_news()
+
     # ------------------------------------------------------------ as a tool
 
     def as_tool(self, name: str, description: str, *, timeout_ms: int | None = 0) -> ToolDefinition:
@@ -487,8 +523,8 @@ class Agent(Generic[RuntimeT, OutputT]):
         )
         if entry is None and not is_due:
             raise InvalidValue("there is nothing to carry on: give a prompt")
-        if entry is not None and state.status is AgentStatus.AWAITING_HUMAN:
-            waiting = ", ".join(asked.tool_call_id for asked in state.derived.approvals_asked)
+        if entry is not None and derived.approvals_asked:
+            waiting = ", ".join(asked.tool_call_id for asked in derived.approvals_asked)
             raise InvalidValue(f"answer the calls {waiting} first, with approve or deny; or abort")
 
     async def _admitted(self, entry: ModelInputEntry, strategy: str) -> ModelInputEntry:
@@ -530,18 +566,35 @@ class Agent(Generic[RuntimeT, OutputT]):
             root=None if folder is None else str(folder.root),
             options=config.runtime.options,
         )
+        asker = Asker(
+            scope,
+            caller,
+            self._budget,
+            policy=self._questions,
+            has_person=around is None,
+            seconds=config.tools.question_timeout_ms / 1_000,
+        )
         tools = ToolRunner(
             scope,
             registry,
             config.tools,
             policy=self._approval,
             context=context,
+            asker=asker,
             media=self._media,
             locks=self._class_locks,
         )
         check = None if self._output.is_text else self._output.read
-        compacts, records = self._contexts.compactor is not None, config.observability.record_content
-        return Runner(scope, caller, tools, self._budget, compacts=compacts, check=check, records_content=records)
+        return Runner(
+            scope,
+            caller,
+            tools,
+            self._budget,
+            asker=asker,
+            compacts=self._contexts.compactor is not None,
+            check=check,
+            records_content=config.observability.record_content,
+        )
 
     def _all_tools(self, session: Session) -> tuple[tuple[ToolSpec, ...], ToolRegistry]:
         """The tools that the agent offers, and those that it can run: contexts offer `recall`. Made once a session."""

@@ -270,6 +270,11 @@ class AgentRun(Generic[OutputT]):
         if self._runner is not None:
             self._runner.take_news()
 
+    def _tell_news(self) -> None:
+        """Have the run look at what was said to it, from any thread."""
+        with suppress(RuntimeError):  # its event loop is closed
+            self._loop.call_soon_threadsafe(self._take_news)
+
     def _stop_lost(self, error: StoreError) -> None:
         if self._runner is not None:
             self._runner.stop_lost(error)

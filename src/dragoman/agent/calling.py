@@ -13,9 +13,10 @@ from ..context import compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
 from ..history.derived import AnswerEnd
 from ..message import Message
-from ..request import ModelConfig
+from ..request import ModelConfig, RuntimeConfig
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
+from ..tools import SamplingRequest
 from ..toolspec import ToolSpec
 from ..wire.failures import refused_content
 from .actions import Answered, CallModel, Compacted, Failed, RunError, Shrunk
@@ -164,6 +165,30 @@ class ModelCaller:
         except (InvalidValue, ModelError):  # what is wrong with the model itself is said when it is called
             pass
         return Compacted(self._scope.state, usage)
+
+    async def sample(self, request: SamplingRequest) -> tuple[Message | None, RunError | None]:
+        """Have the current model answer messages of a tool; return what came, and why it is no whole answer.
+
+        Raises InvalidValue and ModelError for what the model cannot be asked.
+        """
+        model = self._route()[0]
+        _, unshown = await MediaReader(RuntimeConfig()).fit(request.messages, model)
+        if unshown:
+            raise InvalidValue(f"it does not read {unshown[0].what}")
+        given: dict[str, Any] = {"max_tokens": request.max_tokens, "temperature": request.temperature}
+        if request.stop_sequences:
+            given["stop_sequences"] = request.stop_sequences
+        params = {name: value for name, value in given.items() if value is not None}
+        stream = model.stream(request.messages, (), request.system, **params)
+        try:
+            async for _ in stream:
+                pass
+        finally:
+            await stream.aclose()
+        assembly = stream.assembly
+        if assembly.message is not None:
+            return assembly.message, None
+        return assembly.partial, _error_of(assembly)
 
     async def _read(self, stream: AnyStream, call: ModelCall) -> Assembly:
         scope, is_first = self._scope, True

@@ -22,6 +22,7 @@ from .events import (
     FinishedEvent,
     MediaNotShownEvent,
     MessageEvent,
+    QuestionAskedEvent,
     RunEvent,
     StatusEvent,
     ToolResultEvent,
@@ -55,6 +56,8 @@ def _payload(event: RunEvent) -> dict[str, Any]:
             return {"message": message_to_object(event.message)}
         case ToolStartedEvent() | ApprovalAskedEvent():
             return {"call": _call_object(event.call)}
+        case QuestionAskedEvent():
+            return _question_object(event)
         case ToolResultEvent():
             return {"result": _result_object(event.result)}
         case MediaNotShownEvent():
@@ -78,6 +81,20 @@ def _call_object(call: ToolCall) -> dict[str, Any]:
         "arguments": call.arguments,
         "parseError": call.parse_error,
         "parseWarning": call.parse_warning,
+    }
+    return {name: value for name, value in written.items() if value is not None}
+
+
+def _question_object(event: QuestionAskedEvent) -> dict[str, Any]:
+    question = event.question
+    written: dict[str, Any] = {
+        "questionId": event.question_id,
+        "toolCallId": event.call.tool_call_id,
+        "toolName": event.call.tool_name,
+        "text": question.text,
+        "schema": question.schema,
+        "url": question.url or None,
+        "origin": question.origin or None,
     }
     return {name: value for name, value in written.items() if value is not None}
 

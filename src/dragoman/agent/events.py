@@ -10,6 +10,7 @@ from ..delta import KnownDelta
 from ..errors import InvalidValue
 from ..history import AgentStatus, HistoryToolCallResult
 from ..message import Message, ToolCall
+from ..tools import Question
 from .actions import RunError
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "FinishedEvent",
     "MediaNotShownEvent",
     "MessageEvent",
+    "QuestionAskedEvent",
     "RunEvent",
     "StatusEvent",
     "ToolResultEvent",
@@ -77,6 +79,15 @@ class ApprovalAskedEvent(_Event, frozen=True, gc=False):
     call: ToolCall
 
 
+class QuestionAskedEvent(_Event, frozen=True, gc=False):
+    """A tool that runs asks a person something, and waits: `Agent.answer` answers it."""
+
+    kind: ClassVar[Literal["question_asked"]] = "question_asked"
+    question_id: str
+    question: Question
+    call: ToolCall
+
+
 class MediaNotShownEvent(_Event, frozen=True, gc=False):
     """A model gets a line of text in place of a picture or file: `what` it is, without its content, and `why`.
 
@@ -111,6 +122,7 @@ RunEvent: TypeAlias = (
     | ToolStartedEvent
     | ToolResultEvent
     | ApprovalAskedEvent
+    | QuestionAskedEvent
     | MediaNotShownEvent
     | ErrorEvent
     | FinishedEvent

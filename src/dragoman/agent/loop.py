@@ -64,7 +64,7 @@ TRANSITIONS: dict[AgentStatus, frozenset[AgentStatus]] = {
     _S.PREPARING: frozenset({_S.MODEL_RUNNING, _S.TOOL_RUNNING, *_ENDED}),
     _S.MODEL_RUNNING: frozenset({_S.PREPARING, _S.TOOL_RUNNING, _S.FAILED, _S.ABORTED}),
     _S.TOOL_RUNNING: frozenset({_S.PREPARING, _S.AWAITING_HUMAN, _S.FAILED, _S.ABORTED}),
-    _S.AWAITING_HUMAN: frozenset({_S.PREPARING, _S.ABORTED}),
+    _S.AWAITING_HUMAN: frozenset({_S.PREPARING, _S.TOOL_RUNNING, _S.FAILED, _S.ABORTED}),
     _S.COMPLETED: frozenset({_S.PREPARING}),
     _S.FAILED: frozenset({_S.PREPARING}),
     _S.ABORTED: frozenset({_S.PREPARING}),
@@ -143,6 +143,12 @@ class AgentLoop:
         """Record what was said to the run since the last model call as its input."""
         if self._state.steering:
             yield from self._append(*(said.to_input() for said in self._state.steering))
+
+    def note_waiting(self, is_waiting: bool) -> None:
+        """Note that a tool waits for a person's answer, or that none does; it may come after the tools' round."""
+        before, to = (_S.TOOL_RUNNING, _S.AWAITING_HUMAN) if is_waiting else (_S.AWAITING_HUMAN, _S.TOOL_RUNNING)
+        if self.status is before:
+            self._move(to)
 
     def abandon(self) -> Generator[Action, Outcome, Ending]:
         """Yield what ends a run that is not carried on."""

@@ -39,6 +39,7 @@ from .actions import (
     Wait,
 )
 from .answers import last_message
+from .asking import Asker
 from .budget import Budget
 from .calling import ModelCaller
 from .events import ErrorEvent, FinishedEvent, StatusEvent
@@ -53,6 +54,9 @@ _STOPS = frozenset({CallModel, Compact, Wait, Approve, RunTools})  # a paused ru
 _DECIDING = ("the approval policy", "requires_approval of")  # where code is asked whether a call may run
 
 
+_LEAST_ALARM = 0.05  # seconds between two looks at a time limit that is paused
+
+
 class Runner:
     """One run under way. `check` raises InvalidValue for a final message that is not what was asked for."""
 
@@ -63,6 +67,7 @@ class Runner:
         tools: ToolRunner,
         budget: Budget,
         *,
+        asker: Asker | None = None,
         compacts: bool = False,
         check: Callable[[Message], object] | None = None,
         output_attempts: int = 2,
@@ -89,6 +94,10 @@ class Runner:
             tell_status=self._tell_status,
         )
         self._told: AgentStatus | None = None
+        self._asker = asker
+        if asker is not None:
+            asker.tell_waiting = self._loop.note_waiting
+        self._alarm: asyncio.TimerHandle | None = None
         self.raised = RaisedList()  # what code of the user raised in it
         self.raised.shows_words = records_content
         self.cause: Raised | None = None  # which of them ended the run, or left a call to a person
@@ -127,6 +136,8 @@ class Runner:
         """Do what other processes have asked for in the record."""
         if self._scope.state.abort_request is not None:
             self.abort()
+        elif self._asker is not None:
+            self._asker.take_news()
 
     def stop_lost(self, error: StoreError) -> None:
         """Stop what is under way: another owner has the session, and nothing more is recorded here."""
@@ -147,13 +158,12 @@ class Runner:
         steps = self._loop.abandon() if is_abandoned else self._loop.run(inputs)
         around = RAISED.get()
         RAISED.set(self.raised)
-        left = self._budget.seconds_left
-        alarm = None if left is None else asyncio.get_running_loop().call_later(left, self._stop_late)
+        self._set_alarm()
         try:
             ending = await self._between_hooks(steps, instructions)
         finally:
-            if alarm is not None:
-                alarm.cancel()
+            if self._alarm is not None:
+                self._alarm.cancel()
         RAISED.set(around)
         if around is not None:  # a run inside a run
             around.extend(self.raised)
@@ -262,9 +272,18 @@ class Runner:
         await self._scope.settle()
         return Aborted(self._scope.state, self._caller.partial, self._why_stopped())
 
-    def _stop_late(self) -> None:
-        self._is_late = True
-        self._stop_work()
+    def _set_alarm(self, least: float = 0.0) -> None:
+        left = self._budget.seconds_left
+        loop = asyncio.get_running_loop()
+        self._alarm = None if left is None else loop.call_later(max(least, left), self._check_time)
+
+    def _check_time(self) -> None:
+        """Stop the run if its time is over; the time in which it waited for a person does not count."""
+        if self._budget.seconds_left or (self._asker is not None and self._asker.is_waiting):
+            self._set_alarm(_LEAST_ALARM)
+        else:
+            self._is_late = True
+            self._stop_work()
 
     def _stop_work(self) -> None:
         self._scope.hooks.stop()

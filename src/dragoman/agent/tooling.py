@@ -30,6 +30,7 @@ from ..tools.executor import RETRY_TYPE
 from ..toolspec import ToolSpec
 from .actions import Approve, Done, RunTools, Step, Verdict
 from .approval import ApprovalPolicy, ApprovalRequest, decide
+from .asking import Asker, CallAsking
 from .events import ApprovalAskedEvent, ToolResultEvent, ToolStartedEvent
 from .loop import interrupted_result
 from .media import MediaReader
@@ -54,10 +55,12 @@ class ToolRunner:
         *,
         policy: ApprovalPolicy | None,
         context: ToolContext[Any],
+        asker: Asker,
         media: MediaReader,
         locks: ClassLocks,
     ) -> None:
         self._scope = scope
+        self._asker = asker
         self._registry = registry
         self._config = config
         self._policy = policy
@@ -186,7 +189,8 @@ class ToolRunner:
         if call is None:
             return given
         left = max(0, self._config.retry_limit - self._retries.count(call.tool_name))
-        return replace(given, tool_call_id=call.tool_call_id, tool_name=call.tool_name, retries_left=left)
+        named = {"tool_call_id": call.tool_call_id, "tool_name": call.tool_name, "retries_left": left}
+        return replace(given, **named, asking=CallAsking(self._asker, call))
 
     def _context(self, ready: ReadyCall) -> ToolContext[Any]:
         return self.context(ready.call)

@@ -9,6 +9,7 @@ from .._lazynames import lazy_names
 
 if TYPE_CHECKING:
     from .arguments import ToolArgumentParser
+    from .asking import Asking, Question, QuestionAnswer, SamplingRequest
     from .batches import ReadyCall
     from .coercion import coerce_arguments
     from .definition import Approval, FunctionTool, ToolDefinition, ToolOutput, tool
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Approval",
+    "Asking",
     "FunctionTool",
     "McpServer",
+    "Question",
+    "QuestionAnswer",
     "ReadyCall",
+    "SamplingRequest",
     "ToolArgumentParser",
     "ToolContext",
     "ToolDefinition",
@@ -40,5 +45,15 @@ if not TYPE_CHECKING:
         __name__,
         __all__,
         found_in={"coerce_arguments": "coercion"},
-        modules=("toolcontext", "definition", "registry", "schema", "arguments", "batches", "executor", "mcp"),
+        modules=(
+            "asking",
+            "toolcontext",
+            "definition",
+            "registry",
+            "schema",
+            "arguments",
+            "batches",
+            "executor",
+            "mcp",
+        ),
     )

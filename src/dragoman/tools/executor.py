@@ -14,7 +14,8 @@ from .._nearest import find_nearest
 from ..errors import ErrorCode, InvalidValue, RetryTool, ToolError, report_raised, type_name
 from ..history.toolresults import STATUS_CODES, HistoryToolCallResult, ToolExecutionStatus
 from ..history.widgets import describe_failure
-from ..message import ToolCall
+from ..message import Message, ToolCall
+from .asking import Asking, Question, QuestionAnswer, SamplingRequest
 from .batches import Batch, ClassLocks, MakeContext, OnFinished, OnStarted, ReadyCall, Release
 from .coercion import coerce_arguments
 from .definition import ToolDefinition
@@ -22,7 +23,7 @@ from .jsonvalues import NotJson
 from .mismatch import quote
 from .registry import ToolRegistry
 from .results import ResultContent
-from .running import Abandoned, ToolEnd, ToolRun
+from .running import Abandoned, TimeLimit, ToolEnd, ToolRun
 from .toolcontext import ToolContext
 
 __all__ = ["ReadyCall", "ToolExecutor"]
@@ -155,13 +156,16 @@ class ToolExecutor:
             release()
             return bound
         assert bound.start is not None
+        limit = TimeLimit(self._seconds(ready.definition))
+        if context.asking is not None:
+            context = msgspec.structs.replace(context, asking=_UncountedAsking(context.asking, limit))
         start = partial(bound.start, context)
         run = ToolRun(
             ready.definition, start, abandoned=self._abandoned, before_start=self._before_start, on_end=release
         )
         self._locks.note_tool(ready.definition.concurrency, lambda: run.is_stranded)
         try:
-            end = await run.wait(self._seconds(ready.definition))
+            end = await run.wait(limit)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()  # the exception ends here: the result is reported as usual
@@ -200,6 +204,24 @@ class ToolExecutor:
         hint = f" Did you mean {near!r}?" if near else ""
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return f"There is no tool {quote(name)}.{hint} There are: {', '.join(names[:_MOST_NAMED]) or 'none'}{more}."
+
+
+class _UncountedAsking:
+    """Asks without counting the time of the answer for the call's time limit."""
+
+    def __init__(self, asking: Asking, limit: TimeLimit) -> None:
+        self._asking = asking
+        self._limit = limit
+
+    async def ask_person(self, question: Question) -> QuestionAnswer:
+        """Return what a person, or a policy, answers."""
+        with self._limit.paused():
+            return await self._asking.ask_person(question)
+
+    async def ask_model(self, request: SamplingRequest) -> Message:
+        """Return the model's answer, which is whole."""
+        with self._limit.paused():
+            return await self._asking.ask_model(request)
 
 
 def _refused(call: ToolCall, says: str) -> HistoryToolCallResult:

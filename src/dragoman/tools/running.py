@@ -8,8 +8,9 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from .._finishing import finish
@@ -17,7 +18,7 @@ from .containing import current_task, must_pass
 from .definition import ToolDefinition
 from .results import ResultContent, is_large, read_returned
 
-__all__ = ["Abandoned", "ToolEnd", "ToolRun"]
+__all__ = ["Abandoned", "TimeLimit", "ToolEnd", "ToolRun"]
 
 # Tasks of tools that did not end when they were cancelled; held, because asyncio itself holds them only weakly.
 Abandoned: TypeAlias = set[asyncio.Task[Any]]
@@ -27,6 +28,43 @@ class _Awaitable(NamedTuple):
     """An awaitable that a function returned in a thread, to be awaited in the event loop."""
 
     value: Awaitable[Any]
+
+
+_LEAST_WAIT = 0.05  # seconds between two looks at a limit that is paused
+
+
+class TimeLimit:
+    """How long a call may take from now on; None is no limit. Time in which it waits for an answer does not count."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._ends = None if seconds is None else time.monotonic() + seconds
+        self._pauses = 0
+        self._paused_at = 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How much longer the call may take; while it is paused, that of the moment when the pause began."""
+        if self._ends is None:
+            return None
+        return max(0.0, self._ends - (self._paused_at if self._pauses else time.monotonic()))
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the call has taken too long."""
+        return not self._pauses and self.seconds_left == 0.0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the time of this block."""
+        if not self._pauses:
+            self._paused_at = time.monotonic()
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if self._ends is not None and not self._pauses:
+                self._ends += time.monotonic() - self._paused_at
 
 
 # What a tool returned, or what it raised.
@@ -58,9 +96,14 @@ class ToolRun:
         self._task = asyncio.create_task(self._call(), name=f"tool {definition.name}")
         self._task.add_done_callback(self._end_part)
 
-    async def wait(self, seconds: float | None) -> ToolEnd | None:
+    async def wait(self, limit: TimeLimit) -> ToolEnd | None:
         """Return how the tool ended, or None if it did not within that time."""
-        await asyncio.wait({self._task}, timeout=seconds)
+        seconds = limit.seconds_left
+        while not self._task.done():
+            await asyncio.wait({self._task}, timeout=seconds)
+            if limit.has_passed:
+                break
+            seconds = None if limit.seconds_left is None else max(_LEAST_WAIT, limit.seconds_left)
         return self.end
 
     @property

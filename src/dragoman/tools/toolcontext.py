@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from .._fieldtypes import require_field_types
+from .asking import Asking
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -22,7 +23,7 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT_co], frozen=True, kw_only=Tru
     `runtime` is the object that the user gave to the agent; `ToolContext[MyRuntime]` says of which type it is. The
     record never holds it. `agent` is the agent that runs the tool. `root` is the folder of `AgentConfig.runtime`,
     absolute and without links; `options` are its options, a copy for each call. `retries_left` is how often the tool
-    may still raise `RetryTool`.
+    may still raise `RetryTool`. `asking` is how a tool asks a person, or the agent's model, while it runs.
     """
 
     session_id: str = ""
@@ -34,6 +35,7 @@ class ToolContext(msgspec.Struct, Generic[RuntimeT_co], frozen=True, kw_only=Tru
     root: str | None = None
     options: dict[str, Any] = {}
     retries_left: int = 0
+    asking: Asking | None = None
 
     def __post_init__(self) -> None:
         require_field_types(self)
