@@ -8,22 +8,34 @@ import base64
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
-from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver import (
+    AcceptedElicitation,
+    Context,
+    Elicit,
+    ElicitationResult,
+    Image,
+    MCPServer,
+    Resolve,
+    Sample,
+)
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import (
     AudioContent,
     BlobResourceContents,
     CallToolResult,
+    CreateMessageResult,
     EmbeddedResource,
     ImageContent,
     ResourceLink,
+    SamplingMessage,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
 )
+from pydantic import BaseModel, Field
 
 # The smallest PNG there is: one pixel.
 PNG = base64.b64decode(
@@ -137,6 +149,38 @@ async def grow(context: Context[Any]) -> str:
     server.add_tool(grown)
     await context.notify_tools_changed()
     return "grown"
+
+
+class Guest(BaseModel):
+    """What a host asks a guest."""
+
+    name: str = Field(min_length=2, description="Your name")
+    nights: int = 1
+
+
+def who_comes() -> Elicit[Guest]:
+    """Ask who comes."""
+    return Elicit("Who comes, and for how long?", Guest)
+
+
+@server.tool()
+def book(guest: Annotated[ElicitationResult[Guest], Resolve(who_comes)]) -> str:
+    """Book a room for a guest, who is asked."""
+    if isinstance(guest, AcceptedElicitation):
+        return f"A room for {guest.data.name}, {guest.data.nights} nights."
+    return f"No room: {guest.action}."
+
+
+def a_rhyme(word: str) -> Sample:
+    """Ask the model for a rhyme."""
+    asked = SamplingMessage(role="user", content=TextContent(type="text", text=f"A rhyme for {word}?"))
+    return Sample([asked], max_tokens=50, system_prompt="You rhyme.", temperature=0.5, stop_sequences=["END"])
+
+
+@server.tool()
+def rhyme(word: str, found: Annotated[CreateMessageResult, Resolve(a_rhyme)]) -> str:  # for `a_rhyme`
+    """Return a rhyme that the model has found."""
+    return f"{found.content.text} ({found.model}, {found.stop_reason})"  # type: ignore[union-attr]  # asked for text
 
 
 def serve_http(token: str | None) -> None:

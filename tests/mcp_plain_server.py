@@ -34,6 +34,10 @@ TOOLS = [
     described("junk"),
     described("garble", {"form": {"type": "string"}}),
     described("refuse"),
+    described("ask", {"params": {"type": "object"}, "times": {"type": "integer"}}),
+    described("sample", {"params": {"type": "object"}, "times": {"type": "integer"}}),
+    described("ask_deeply"),
+    described("capabilities"),
     described("fail"),
 ]
 
@@ -85,6 +89,11 @@ class Server:
         self._options = options
         self._tools = list(HOSTILE if options.hostile else TOOLS)
         self._hanging: set[Any] = set()
+        self._asking: dict[
+            str, tuple[Any, list[Any], int]
+        ] = {}  # by our ids: the call, the answers, how many there are
+        self._asked = 0
+        self._capabilities: Any = None
         self._reporter = socket.create_connection(("127.0.0.1", options.report)) if options.report else None
 
     def report(self, line: str) -> None:
@@ -102,7 +111,9 @@ class Server:
                 sys.exit(4)
             if self._options.mute:
                 continue
-            if message["method"] == "notifications/cancelled":
+            if "method" not in message:
+                self.take_answer(message)
+            elif message["method"] == "notifications/cancelled":
                 if message["params"]["requestId"] in self._hanging:
                     self.report("cancelled")
             elif "id" in message:
@@ -112,6 +123,7 @@ class Server:
         """Answer one request."""
         method, params = request["method"], request.get("params", {})
         if method == "initialize":
+            self._capabilities = params.get("capabilities")
             capabilities = {"tools": {"listChanged": True}}
             info = {"name": "plain", "version": "1"}
             result: Any = {
@@ -129,6 +141,23 @@ class Server:
             return
         if result is not NOTHING:
             send({"id": request["id"], "result": result})
+
+    def ask(self, call_id: Any, method: str, params: Any, times: int) -> object:
+        """Ask the client something, as often as that, before the call is answered."""
+        self.report("asking")
+        answers: list[Any] = []
+        for _ in range(times):
+            self._asked += 1
+            self._asking[f"asked-{self._asked}"] = (call_id, answers, times)
+            send({"id": f"asked-{self._asked}", "method": method, "params": params})
+        return NOTHING
+
+    def take_answer(self, message: dict[str, Any]) -> None:
+        """Take an answer of the client; with the last one the call has its result: all of them."""
+        call_id, answers, times = self._asking.pop(message["id"])
+        answers.append(message.get("result") or message.get("error"))
+        if len(answers) == times:
+            send({"id": call_id, "result": said(json.dumps(answers))})
 
     def page(self, first: int) -> dict[str, Any]:
         """Return a part of the list, and where the next one begins."""
@@ -153,6 +182,21 @@ class Server:
                 self._hanging.add(request_id)
                 self.report("hanging")
                 return NOTHING
+            case "ask":
+                return self.ask(request_id, "elicitation/create", arguments["params"], arguments.get("times", 1))
+            case "sample":
+                return self.ask(request_id, "sampling/createMessage", arguments["params"], arguments.get("times", 1))
+            case "ask_deeply":
+                self._asking["deep"] = (request_id, [], 1)
+                deep = "[" * 3_000 + "]" * 3_000
+                params = f'{{"message": "?", "requestedSchema": {{"type": "object", "properties": {deep}}}}}'
+                print(
+                    f'{{"jsonrpc": "2.0", "id": "deep", "method": "elicitation/create", "params": {params}}}',
+                    flush=True,
+                )
+                return NOTHING
+            case "capabilities":
+                return said(json.dumps(self._capabilities))
             case "die" | "die_always":
                 die()
             case "die_once":

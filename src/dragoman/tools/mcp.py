@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypedDict, Unpack
 
 from ..errors import ErrorCode, InvalidValue, MissingExtra, ToolError, forget_arguments
+from .asking import Asking
 from .definition import Approval, Execute, ToolDefinition, ToolOutput
+from .mcp_asking import Allowed
 from .mcp_endpoints import Endpoint, HttpEndpoint, StdioEndpoint
 from .mcp_listing import Listing, ToolPolicy, as_names, read_listing
 from .mcp_results import read_result
@@ -37,6 +39,8 @@ class _Options(TypedDict, total=False):
     requires_approval: Approval
     timeout_ms: int | None
     connect_timeout_ms: int
+    allow_elicitation: bool
+    allow_sampling: bool
     on_tools_changed: OnToolsChanged | None
 
 
@@ -46,6 +50,9 @@ class McpServer:
     `prefix` is put before the names of its tools; `include` and `exclude` name tools as the server does.
     `requires_approval` and `timeout_ms` count for every tool. `connect_timeout_ms` is how long the server may take to
     be ready. `on_tools_changed(server)` is called in the event loop when it has other tools than before.
+
+    With `allow_elicitation` the server may ask a person something while a call is under way, with `allow_sampling` the
+    agent's model. Both are refused otherwise. Tools of a server over stdio that may ask run one at a time in an agent.
 
     If the server ends, the next call starts it again. Use it in the event loop that opened it, from any task.
     """
@@ -61,6 +68,8 @@ class McpServer:
         requires_approval: Approval = False,
         timeout_ms: int | None = None,
         connect_timeout_ms: int = 30_000,
+        allow_elicitation: bool = False,
+        allow_sampling: bool = False,
         on_tools_changed: OnToolsChanged | None = None,
     ) -> None:
         if importlib.util.find_spec("mcp") is None:
@@ -71,6 +80,10 @@ class McpServer:
             raise InvalidValue.of("name", name, "text")
         if not isinstance(prefix, str):
             raise InvalidValue.of("prefix", prefix, "text")
+        for option, value in (("allow_elicitation", allow_elicitation), ("allow_sampling", allow_sampling)):
+            if type(value) is not bool:
+                raise InvalidValue.of(option, value, "true or false")
+        self._allowed = Allowed(elicitation=allow_elicitation, sampling=allow_sampling)
         self._endpoint = endpoint
         self._name = name or endpoint.name
         self._policy = ToolPolicy(
@@ -79,6 +92,8 @@ class McpServer:
             exclude=as_names("exclude", exclude),
             requires_approval=requires_approval,
             timeout_ms=timeout_ms,
+            # An older server over stdio does not say for which call it asks: so there is only one.
+            concurrency=f"mcp {self._name}" if any(self._allowed) and endpoint.ends_with_its_connection else "",
         )
         self._connect_timeout = connect_timeout_ms / 1_000
         self._on_tools_changed = on_tools_changed
@@ -140,7 +155,11 @@ class McpServer:
         if self._keeper is not None:
             raise InvalidValue(f"MCP server {self._name!r} is open already")
         self._keeper = Keeper(
-            self._endpoint, name=self._name, connect_timeout=self._connect_timeout, on_listing=self._take
+            self._endpoint,
+            name=self._name,
+            connect_timeout=self._connect_timeout,
+            allowed=self._allowed,
+            on_listing=self._take,
         )
         try:
             session = await self._keeper.session()
@@ -178,14 +197,16 @@ class McpServer:
             logging.getLogger("dragoman").exception("on_tools_changed of %r failed", self)
 
     def _make_execute(self, tool: str, idempotent: bool) -> Execute:
-        async def execute(arguments: dict[str, Any], _context: ToolContext[Any]) -> ToolOutput:
-            return await self._call(tool, arguments, idempotent=idempotent)
+        async def execute(arguments: dict[str, Any], context: ToolContext[Any]) -> ToolOutput:
+            return await self._call(tool, arguments, context.asking, idempotent=idempotent)
 
         # Where two servers have a tool of one name, the error says which servers they are.
         execute.__module__, execute.__qualname__ = f"MCP server {self._name!r}", tool
         return execute
 
-    async def _call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> ToolOutput:
+    async def _call(
+        self, tool: str, arguments: dict[str, Any], asking: Asking | None, *, idempotent: bool
+    ) -> ToolOutput:
         """Make a call. Repeat it if the server surely did not run it, or if the tool is idempotent."""
         from .mcp_connection import Interrupted
 
@@ -198,7 +219,7 @@ class McpServer:
                     raise
                 raise self._unanswered(tool, unsure) from None
             try:
-                return read_result(await session.call(tool, arguments), self._endpoint.secrets.hide)
+                return read_result(await session.call(tool, arguments, asking), self._endpoint.secrets.hide)
             except Interrupted as end:
                 unsure = end if end.was_run else unsure
                 if is_last or (end.was_run and not idempotent):

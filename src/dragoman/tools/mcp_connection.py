@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 from .._finishing import finish
 from .._jsontext import decode_json, encode_json
 from ..errors import DragomanError, ErrorCode, MissingExtra, ToolError, running_loop
+from .asking import Asking
+from .mcp_asking import NOT_ALLOWED, REFUSED_HERE, Allowed, ServerRequests
 from .mcp_endpoints import Endpoint
 from .mcp_wire import EXCHANGE, UNREADABLE, Exchange, Link, raw_tools
 
@@ -53,9 +55,10 @@ class Interrupted(Exception):
 class Session:
     """An open session with the server, for as long as its link holds."""
 
-    def __init__(self, client: "Client", link: Link, endpoint: Endpoint, name: str) -> None:
+    def __init__(self, client: "Client", link: Link, endpoint: Endpoint, name: str, requests: ServerRequests) -> None:
         self.link = link
         self._client = client
+        self._requests = requests
         self._endpoint = endpoint
         self._name = name
 
@@ -87,10 +90,10 @@ class Session:
                 break
         return tools, f"the list of tools has no end: {len(seen)} pages of it were read"
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> "types.CallToolResult":
+    async def call(self, tool: str, arguments: dict[str, Any], asking: Asking | None = None) -> "types.CallToolResult":
         """Return the result of a call; raise Interrupted if there is none, ToolError if the server refused it.
 
-        Cancelled, it tells the server to stop; the session goes on.
+        `asking` answers what the server asks meanwhile. Cancelled, it tells the server to stop; the session goes on.
         """
         from mcp import MCPError
         from pydantic import ValidationError
@@ -100,7 +103,8 @@ class Session:
         # Arguments that JSON cannot hold would break the stream for all calls.
         plain = decode_json(encode_json(arguments))
         try:
-            return await self._client.call_tool(tool, plain)
+            with self._requests.calling(asking):
+                return await self._client.call_tool(tool, plain)
         except MCPError as error:
             if exchange.was_not_run:
                 turned_away = "could not be reached" if exchange.status is None else f"answered {exchange.status}"
@@ -129,6 +133,10 @@ class Session:
     def _refused(self, tool: str, error: "MCPError", exchange: Exchange) -> ToolError:
         from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT
 
+        if error.message in NOT_ALLOWED:
+            return ToolError(f"{tool}: MCP server {self._name!r} {NOT_ALLOWED[error.message]}")
+        if error.data == REFUSED_HERE:
+            return ToolError(f"{tool}: MCP server {self._name!r} asks for what it cannot have: {self._words(error)}")
         if error.data == UNREADABLE:
             return ToolError(f"{tool}: MCP server {self._name!r} {_NO_RESULT}")
         says = f"refused the call (code {error.code}): {self._words(error)}"
@@ -145,8 +153,11 @@ class Session:
 class Keeper:
     """Owns the sessions with one server, one after the other. Lives in one event loop."""
 
-    def __init__(self, endpoint: Endpoint, *, name: str, connect_timeout: float, on_listing: OnListing) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, name: str, connect_timeout: float, allowed: Allowed, on_listing: OnListing
+    ) -> None:
         self._endpoint = endpoint
+        self._allowed = allowed
         self._name = name
         self._connect_timeout = connect_timeout
         self._on_listing = on_listing
@@ -231,8 +242,9 @@ class Keeper:
         with anyio.CancelScope(deadline=anyio.current_time() + self._connect_timeout) as self._scope:
             try:
                 changed = asyncio.Event()
-                async with await self._client(link, mode, changed) as client:
-                    session = Session(client, link, self._endpoint, self._name)
+                requests = ServerRequests(self._name, self._endpoint.secrets.hide)
+                async with await self._client(link, mode, changed, requests) as client:
+                    session = Session(client, link, self._endpoint, self._name, requests)
                     tasks = [asyncio.create_task(self._follow(session, changed))]
                     try:
                         await self._listen(client, changed, tasks)
@@ -252,7 +264,7 @@ class Keeper:
         link.ended.set()
         return None if was_open else self._why(failure, exchange, link)
 
-    async def _client(self, link: Link, mode: _Mode, changed: asyncio.Event) -> "Client":
+    async def _client(self, link: Link, mode: _Mode, changed: asyncio.Event, requests: ServerRequests) -> "Client":
         # The SDK takes a second to load: a thread does it, so that the event loop goes on.
         try:
             await asyncio.to_thread(_load_sdk)
@@ -265,7 +277,15 @@ class Keeper:
                 changed.set()
 
         info = types.Implementation(name="dragoman", version=_version())
-        return Client(self._endpoint.open(link), mode=mode, client_info=info, message_handler=take, cache=None)
+        return Client(
+            self._endpoint.open(link),
+            mode=mode,
+            client_info=info,
+            message_handler=take,
+            cache=None,
+            elicitation_callback=requests.elicit if self._allowed.elicitation else None,
+            sampling_callback=requests.sample if self._allowed.sampling else None,
+        )
 
     def _announce(self, session: Session) -> None:
         self._session = session

@@ -39,6 +39,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     exclude: frozenset[str] = frozenset()
     requires_approval: Approval = False
     timeout_ms: int | None = None
+    concurrency: str = ""
 
     def __post_init__(self) -> None:
         ToolDefinition(  # refuses what no tool may have: the caller's mistake, not the server's
@@ -103,6 +104,7 @@ def _read_tool(item: object, policy: ToolPolicy, make_execute: MakeExecute) -> t
         parameter_schema=_schema(item.get("inputSchema")),
         execute=make_execute(name, idempotent),
         timeout_ms=policy.timeout_ms,
+        concurrency=policy.concurrency,
         requires_approval=policy.requires_approval,
         idempotent=idempotent,
     )

@@ -31,6 +31,7 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]')
 _ENDS = 200  # characters at which the id of a request is looked for
 # A result is checked, compared and written while the event loop waits: a value takes some 2 µs.
 MOST_VALUES = 100_000
+MOST_ASKED = 10_000  # values in what a server asks of its client
 # How servers say that they do not know a session (any more): as the specification wants it, and as some do it, the
 # reference server in TypeScript among them.
 _FORGOTTEN = frozenset({404, 400})
@@ -87,6 +88,9 @@ class Link:
         if isinstance(item, Exception):
             item = self._reread(item)
         message = getattr(item, "message", None)
+        asked = getattr(message, "params", None) if hasattr(message, "id") else None
+        if asked is not None and _has_more_values(asked, MOST_ASKED):
+            asked.clear()  # the SDK answers that its parameters are invalid
         method = self._asked.pop(str(getattr(message, "id", "")), "") if not hasattr(message, "method") else ""
         result = getattr(message, "result", None)
         if result is None:
@@ -113,6 +117,9 @@ class Link:
                 said = {"id": next((each for each in self._asked if _is_answer_to(each, given)), None)}
         else:
             said = given
+        if isinstance(said, dict) and "id" in said and isinstance(method := said.get("method"), str):
+            # Without its parameters the SDK refuses it, so that the server does not wait for ever.
+            return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=said["id"], method=method, params={}))
         if not isinstance(said, dict) or "method" in said or str(said.get("id")) not in self._asked:
             return failure
         request, result = said["id"], said.get("result")

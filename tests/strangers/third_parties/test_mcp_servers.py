@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, Image, ToolContext, ToolResult
-from dragoman.agent import ToolStartedEvent
+from dragoman.agent import QuestionAskedEvent, ToolStartedEvent
 from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.tools import McpServer
 
@@ -134,6 +134,43 @@ def text_of(result: ToolResult) -> str:
 
 def images_of(result: ToolResult) -> list[Image]:
     return [] if isinstance(result.content, str) else [part for part in result.content if isinstance(part, Image)]
+
+
+# ---------------------------------------------------------------- what a server asks
+
+
+@both_ways
+def test_a_person_fills_in_the_form_of_a_server(programs: Path, way: str, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with everything(programs, way, tmp_path, allow_elicitation=True) as server:
+            model = ScriptedModel(Turn(calls=(Call("trigger-elicitation-request", {}),)), "Done.")
+            agent = Agent(model, tools=[*server.tools])
+            fields: set[str] = set()
+            async for event in agent.stream("Go."):
+                if isinstance(event, QuestionAskedEvent):
+                    assert event.question.schema is not None
+                    fields = set(event.question.schema["properties"])
+                    await agent.answer(event.question_id, {"name": "Ada", "check": True, "integer": 42})
+            assert {"name", "check", "integer", "email", "firstLine"} <= fields
+            (told,) = [message for message in model.requests[-1].messages if message.role == "tool"]
+            assert "Ada" in str(told.parts)
+
+    run(use)
+
+
+@both_ways
+def test_the_model_of_the_agent_answers_a_server(programs: Path, way: str, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with everything(programs, way, tmp_path, allow_sampling=True) as server:
+            asks = Turn(calls=(Call("trigger-sampling-request", {"prompt": "A word?", "maxTokens": 20}),))
+            model = ScriptedModel(asks, "Serendipity.", "Done.")
+            result = await Agent(model, tools=[*server.tools]).run("Go.")
+            assert (result.output, result.usage.total_tokens) == ("Done.", 45)
+            assert model.requests[1].params["max_tokens"] == 20
+            (told,) = [message for message in model.requests[-1].messages if message.role == "tool"]
+            assert "Serendipity." in str(told.parts)
+
+    run(use)
 
 
 # ---------------------------------------------------------------- everything
