@@ -21,6 +21,7 @@ from tests.chat_terminal import (
     clean_environment,
     terminal,
 )
+from tests.mcp_cases import OFFICIAL
 
 Open = Callable[..., AbstractContextManager[Terminal]]
 
@@ -467,6 +468,32 @@ def test_tools_of_an_mcp_server_of_the_settings_ask_first(chat: Open, server: Pa
     with chat("--no-mcp") as screen:
         screen.say("/tools")
         screen.expect("no tools are on")
+
+
+def test_a_question_of_an_mcp_server_is_asked_and_answered(chat: Open, server: Parrot, tmp_path: Path) -> None:
+    settings = tmp_path / "home" / "config.toml"
+    inn = f'command = "{sys.executable}"\nargs = ["{OFFICIAL}"]\nallow_elicitation = true\n'
+    settings.write_text(f"{server.settings()}[mcp_servers.inn]\n{inn}")
+    server.replies["book"] = Reply(calls=(("inn_book", "{}"),))
+    server.replies["after tools"] = Reply(text=("It is booked.",))
+    with chat("--approve", "never") as screen:
+        screen.say("book")
+        screen.expect("inn asks: Who comes, and for how long?")
+        screen.expect("Answer it?")
+        screen.send("y\r")
+        screen.expect("name (Your name; string):")
+        screen.send("Ada\r")
+        screen.expect("nights (Nights; integer; may be empty):")
+        screen.send("x\r")
+        screen.expect("that is not a whole number")
+        screen.send("\r")
+        screen.expect("A room for Ada, 1 nights.")
+        screen.expect("It is booked.")
+        screen.say("book")
+        screen.expect("Answer it?", times=2)
+        screen.send(CTRL_C)
+        screen.expect("No room: cancel.")
+        screen.ready()
 
 
 # ---------------------------------------------------------------- what goes wrong

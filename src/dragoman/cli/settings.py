@@ -60,6 +60,8 @@ class McpServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = {}
+    allow_elicitation: bool = False
+    allow_sampling: bool = False
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +179,8 @@ _SERVER_FIELDS: dict[str, Callable[[object], Any]] = {
     "cwd": _text,
     "url": _url,
     "headers": _pairs,
+    "allow_elicitation": _flag,
+    "allow_sampling": _flag,
 }
 
 

@@ -1,10 +1,11 @@
 """The chat itself: a line is read, it is a command or something to say, the reply is drawn, and so on until the end."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from ..._jsontext import decode_json, encode_json
-from ...agent import AgentRun, RunResult
+from ...agent import QuestionAskedEvent, RunEvent, RunResult
 from ...errors import DragomanError, InvalidValue, redact
 from ...history import AgentStatus, OpenCall
 from ...message import ToolCall
@@ -13,6 +14,7 @@ from ..advice import advice_after, with_advice
 from ..output import Output, one_line, safe_json, wrapped
 from .busy import settle_busy
 from .input import Editor, Interrupted, holds_secret
+from .questions import ask_question
 from .status import status_words
 from .talk import Talk
 from .view import ReplyView, call_words
@@ -121,17 +123,27 @@ class Chat:
             if not stopping:
                 stopping.append(asyncio.ensure_future(run.abort()))
 
+        events = run.events()
         try:
-            with self.editor.watching(stop, self.view.fold):
-                await self._draw(run)
-                return await run.result()
+            while True:
+                with self.editor.watching(stop, self.view.fold):
+                    question = await self._draw(events)
+                    if question is None:
+                        return await run.result()
+                self.view.end()
+                await ask_question(self, question)
+                self.view.begin()
         finally:
             self.view.end()
             self.output.flush()
 
-    async def _draw(self, run: AgentRun[str]) -> None:
-        async for event in run:
+    async def _draw(self, events: AsyncIterator[RunEvent]) -> QuestionAskedEvent | None:
+        """Draw what comes, up to a question of a tool; None at the end."""
+        async for event in events:
             self.view.show(event)
+            if isinstance(event, QuestionAskedEvent):
+                return event
+        return None
 
     # ------------------------------------------------------------ approval
 

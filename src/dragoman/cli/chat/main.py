@@ -6,13 +6,13 @@ This module reads the command line and puts the parts together; what it needs is
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidValue, StoreError
 from ..arguments import add_common
 from ..config import configured
 from ..output import Output, one_line, wants_color, warn
-from ..settings import Settings
+from ..settings import McpServerSettings, Settings
 from .options import APPROVALS, add_talk_options
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | Non
             think=chosen.think,
             approval=APPROVALS[chosen.approve],
             context=settings.context,
+            has_person=prompt is None,
         )
         talk = Talk(store, models, tools=tools, options=options)
         await _open_session(talk, chosen)
@@ -217,7 +218,7 @@ def _server(name: str, settings: Settings) -> "McpServer":
 
     known = settings.mcp_servers.get(name)
     if known is not None and known.url is not None:
-        return McpServer.http(known.url, known.headers, name=name, prefix=f"{name}_", requires_approval=True)
+        return McpServer.http(known.url, known.headers, **_server_options(name, known))
     if known is not None:
         assert known.command is not None  # the settings have one of the two
         return McpServer.stdio(
@@ -225,9 +226,7 @@ def _server(name: str, settings: Settings) -> "McpServer":
             *known.args,
             env=known.env,
             cwd=known.cwd,
-            name=name,
-            prefix=f"{name}_",
-            requires_approval=True,
+            **_server_options(name, known),
         )
     if name.startswith(("http://", "https://")):
         return McpServer.http(name, requires_approval=True)
@@ -238,6 +237,16 @@ def _server(name: str, settings: Settings) -> "McpServer":
     if not words:
         raise InvalidValue(f"--mcp: {name[:60]!r} is no server: give a name of the settings, a URL, or a command")
     return McpServer.stdio(words[0], *words[1:], requires_approval=True)
+
+
+def _server_options(name: str, known: McpServerSettings) -> Any:
+    return {
+        "name": name,
+        "prefix": f"{name}_",
+        "requires_approval": True,
+        "allow_elicitation": known.allow_elicitation,
+        "allow_sampling": known.allow_sampling,
+    }
 
 
 # ---------------------------------------------------------------- the screen

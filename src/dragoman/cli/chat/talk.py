@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...agent import Agent, AgentRun
+from ...agent import Agent, AgentRun, QuestionRequest
 from ...agent.contexts import Contexts
 from ...context import INJECTED_KEY, ContextBuildResult
 from ...errors import InvalidValue
@@ -19,6 +19,7 @@ from ...history import (
     ModelInputEntry,
     ModelOutputEntry,
     OpenCall,
+    QuestionAction,
     RunFinishedEntry,
     RunStartedEntry,
 )
@@ -27,7 +28,7 @@ from ...models import Model
 from ...request import AgentConfig, ContextConfig, ModelConfig, ObservabilityConfig, Reasoning, ToolsConfig
 from ...router import AnyModel
 from ...store import Session, SessionStore, open_session, start_session
-from ...tools import ToolDefinition
+from ...tools import QuestionAnswer, ToolDefinition
 from ...toolspec import ToolSpec
 from ...usage import TokenUsage
 from ..entrytext import title_of
@@ -38,7 +39,10 @@ __all__ = ["Spent", "Talk", "TalkOptions", "last_model"]
 
 
 class TalkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be said of a conversation. `instructions` are those of a new session; `system` changes any session's."""
+    """What may be said of a conversation. `instructions` are those of a new session; `system` changes any session's.
+
+    Without `has_person` questions of tools get no answer.
+    """
 
     instructions: str | None = None
     system: str | None = None
@@ -46,6 +50,7 @@ class TalkOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     think: str | None = None
     approval: str = "as_declared"
+    has_person: bool = True
     context: ContextConfig = ContextConfig()
 
 
@@ -139,6 +144,7 @@ class Talk:
                 session=self.session,
                 instructions=self._options.system,
                 config=self._config(self.model),
+                questions=None if self._options.has_person else _give_no_answer,
             )
         return self._agent
 
@@ -270,6 +276,10 @@ def _last_turn(entries: Sequence[HistoryEntry]) -> int | None:
 
 def _is_said(entry: HistoryEntry) -> bool:
     return isinstance(entry, ModelInputEntry) and not entry.metadata.get(INJECTED_KEY)
+
+
+def _give_no_answer(_request: QuestionRequest) -> QuestionAnswer:
+    return QuestionAnswer(QuestionAction.CANCEL)
 
 
 def _new_id() -> str:
