@@ -144,12 +144,8 @@ def _facts(entry: AnyEntry) -> list[str]:
             return ["approved" if entry.approved else "refused", f"by a {entry.by}", f"[{entry.tool_call_id}]"]
         case QuestionAskedEntry() | QuestionAnsweredEntry() | SamplingEntry():
             return _asking_facts(entry)
-        case RunFinishedEntry():
-            return [entry.status, entry.error_code or ""]
-        case RunRequestedEntry():
-            return [f"of the agent {entry.agent!r}", f"with the key {entry.key!r}" if entry.key else ""]
-        case TakeoverEntry():
-            return [f"{entry.owner} takes over from {entry.previous}"]
+        case RunRequestedEntry() | RunFinishedEntry() | TakeoverEntry():
+            return _run_facts(entry)
         case InterruptionEntry():
             return [entry.reason]
         case CompactionEntry():
@@ -193,6 +189,16 @@ def _asking_pieces(entry: QuestionAskedEntry | QuestionAnsweredEntry | SamplingE
         case SamplingEntry():
             yield from ((part_text(part), "dim") for message in entry.messages for part in message.parts)
             yield from _message_pieces(entry.answer) if entry.answer is not None else ()
+
+
+def _run_facts(entry: RunRequestedEntry | RunFinishedEntry | TakeoverEntry) -> list[str]:
+    match entry:
+        case RunRequestedEntry():
+            return [f"of the agent {entry.agent!r}", f"with the key {entry.key!r}" if entry.key else ""]
+        case RunFinishedEntry():
+            return [entry.status, entry.error_code or ""]
+        case TakeoverEntry():
+            return [f"{entry.owner} takes over from {entry.previous}"]
 
 
 def _interruption_pieces(entry: InterruptionEntry) -> Iterator[tuple[str, str]]:
