@@ -1,12 +1,12 @@
 """What is recorded of a conversation: one frozen class per kind of entry. What is recorded is never changed.
 
-Contextual entries give messages; the others are facts that never reach a provider. Knows no state, no JSON layout
-(`entryform` has that) and no clock: `AgentState` gives an entry its serial, its id and its time.
+Contextual entries give messages; the others are facts that never reach a provider, most of them in `facts`. Knows no
+state, no JSON layout (`entryform` has that) and no clock: `AgentState` gives an entry its serial, its id and its time.
 """
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -27,14 +27,30 @@ from ..message import (
     ToolResult,
     UnknownPart,
     as_word,
-    repair_names,
-    require_bool,
     require_name,
     require_part,
-    require_text,
 )
 from ..usage import TokenUsage, require_count
 from .entrybase import ContextMessageRole, ContextualHistoryEntry, HistoryEntry, HistoryEntryKind
+from .facts import (
+    AbortRequestedEntry,
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    EpochEntry,
+    QuestionAction,
+    QuestionAnsweredEntry,
+    QuestionAskedEntry,
+    ResetEntry,
+    RunFinishedEntry,
+    RunStartedEntry,
+    RunStatus,
+    SamplingEntry,
+    TakeoverEntry,
+    ToolFinishedEntry,
+    ToolStartedEntry,
+    repair_texts,
+    require_assistant,
+)
 from .metadata import NO_METADATA
 from .sections import LevelOfDetail, LevelOfDetailSections, Section, Sections, to_plain_text, without_live_screen
 from .toolresults import Attachment, HistoryToolCallResult
@@ -84,22 +100,6 @@ class NotebookOperation(StrEnum):
     APPEND = "append"
     REPLACE_TEXT = "replace_text"
     HOST = "host"
-
-
-class RunStatus(StrEnum):
-    """How a run ended."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    ABORTED = "aborted"
-
-
-class QuestionAction(StrEnum):
-    """What became of a question: a person answered it, said no, or gave no answer."""
-
-    ACCEPT = "accept"
-    DECLINE = "decline"
-    CANCEL = "cancel"
 
 
 class ModelInputEntry(ContextualHistoryEntry, frozen=True):
@@ -174,7 +174,7 @@ class ModelOutputEntry(ContextualHistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        _require_assistant("model_output.message", self.message)
+        require_assistant("model_output.message", self.message)
 
     @property
     def role(self) -> ContextMessageRole:
@@ -258,7 +258,7 @@ class SystemInstructionEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        _repair_texts(self, "instruction")
+        repair_texts(self, "instruction")
 
 
 class NotebookEntry(HistoryEntry, frozen=True):
@@ -270,7 +270,7 @@ class NotebookEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        _repair_texts(self, "content")
+        repair_texts(self, "content")
         force_setattr(self, "operation", as_word("notebook.operation", self.operation, NotebookOperation))
 
 
@@ -290,7 +290,7 @@ class CompactionEntry(HistoryEntry, frozen=True):
             require_count(f"compaction.{name}", serial)
         if self.last_serial < self.first_serial:
             raise InvalidValue(f"compaction must end at or after {self.first_serial}, got {self.last_serial}")
-        _repair_texts(self, "summary")
+        repair_texts(self, "summary")
         if self.invocation is not None and not isinstance(self.invocation, ModelInvocationDescriptor):
             raise InvalidValue.of("compaction.invocation", self.invocation, "a ModelInvocationDescriptor")
         if self.usage is not None and not isinstance(self.usage, TokenUsage):
@@ -312,172 +312,10 @@ class InterruptionEntry(HistoryEntry, frozen=True):
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
         force_setattr(self, "reason", as_word("interruption.reason", self.reason, ErrorCode))
-        _repair_texts(self, "message", "provider_message")
+        repair_texts(self, "message", "provider_message")
         force_setattr(self, "provider_message", redact_provider_message(self.provider_message))
         if self.partial is not None:
-            _require_assistant("interruption.partial", self.partial)
-
-
-class ApprovalAskedEntry(HistoryEntry, frozen=True):
-    """A person is asked whether a call may run."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.APPROVAL_ASKED
-    tool_call_id: str
-    tool_name: str
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        repair_names(self, "tool_call_id", "tool_name")
-        _repair_texts(self, "reason")
-
-
-class ApprovalAnsweredEntry(HistoryEntry, frozen=True):
-    """The decision of a person or a policy; if `arguments` are given, the call runs with these instead of its own."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.APPROVAL_ANSWERED
-    tool_call_id: str
-    approved: bool
-    reason: str = ""
-    arguments: dict[str, Any] | None = None
-    by: Literal["person", "policy"] = "person"
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        repair_names(self, "tool_call_id")
-        require_bool("approval_answered.approved", self.approved)
-        _repair_texts(self, "reason")
-        if type(self.by) is not str or self.by not in ("person", "policy"):
-            raise InvalidValue.of("approval_answered.by", self.by, "'person' or 'policy'")
-        if self.arguments is not None:
-            freeze_object(self, "arguments", "approval_answered.arguments")
-            if not self.approved:
-                raise InvalidValue("approval_answered: arguments belong to an approval, got them with a refusal")
-
-
-class QuestionAskedEntry(HistoryEntry, frozen=True):
-    """A tool that runs asks a person something. `schema` says which fields the answer has, `url` where to go instead.
-
-    `origin` names the program that asks, such as an MCP server.
-    """
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.QUESTION_ASKED
-    question_id: str
-    tool_call_id: str
-    text: str
-    schema: dict[str, Any] | None = None
-    url: str = ""
-    origin: str = ""
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        repair_names(self, "question_id", "tool_call_id")
-        _repair_texts(self, "text", "url", "origin")
-        if self.schema is not None:
-            freeze_object(self, "schema", "question_asked.schema")
-
-
-class QuestionAnsweredEntry(HistoryEntry, frozen=True):
-    """What became of a tool's question: an answer with its content, a refusal, or no answer."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.QUESTION_ANSWERED
-    question_id: str
-    action: QuestionAction
-    content: dict[str, Any] | None = None
-    by: Literal["person", "policy"] = "person"
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        repair_names(self, "question_id")
-        force_setattr(self, "action", as_word("question_answered.action", self.action, QuestionAction))
-        if type(self.by) is not str or self.by not in ("person", "policy"):
-            raise InvalidValue.of("question_answered.by", self.by, "'person' or 'policy'")
-        if self.content is not None:
-            freeze_object(self, "content", "question_answered.content")
-            if self.action is not QuestionAction.ACCEPT:
-                raise InvalidValue("question_answered: content belongs to the action 'accept'")
-
-
-class SamplingEntry(HistoryEntry, frozen=True):
-    """A tool that runs had the model answer messages of its own: those, the answer, and why it could not be used.
-
-    `answer` holds what had arrived if the call failed. Its usage counts for the session.
-    """
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.SAMPLING
-    tool_call_id: str
-    messages: tuple[Message, ...]
-    system: str = ""
-    answer: Message | None = None
-    error_code: ErrorCode | None = None
-    origin: str = ""
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        repair_names(self, "tool_call_id")
-        _repair_texts(self, "system", "origin")
-        if not isinstance(self.messages, (tuple, list)) or not all(isinstance(each, Message) for each in self.messages):
-            raise InvalidValue.of_content("sampling.messages", self.messages, "a sequence of messages")
-        force_setattr(self, "messages", tuple(self.messages))
-        if self.answer is not None:
-            _require_assistant("sampling.answer", self.answer)
-        if self.error_code is not None:
-            force_setattr(self, "error_code", as_word("sampling.errorCode", self.error_code, ErrorCode))
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """What the call used, if that was reported."""
-        return self.answer.meta.usage if self.answer is not None and self.answer.meta is not None else None
-
-
-class ToolStartedEntry(HistoryEntry, frozen=True):
-    """A tool is about to run; after a crash it may be run again only if it is idempotent."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TOOL_STARTED
-    tool_call_id: str
-    tool_name: str
-    idempotent: bool = False
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        repair_names(self, "tool_call_id", "tool_name")
-        require_bool("tool_started.idempotent", self.idempotent)
-
-
-class ToolFinishedEntry(HistoryEntry, frozen=True):
-    """The terminal result of one call, kept the moment it arrived."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TOOL_FINISHED
-    result: HistoryToolCallResult
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        if not isinstance(self.result, HistoryToolCallResult):
-            raise InvalidValue.of_content("tool_finished.result", self.result, "a HistoryToolCallResult")
-
-
-class RunStartedEntry(HistoryEntry, frozen=True):
-    """The run `run_id` begins."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.RUN_STARTED
-
-
-class RunFinishedEntry(HistoryEntry, frozen=True):
-    """The run `run_id` is over."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.RUN_FINISHED
-    status: RunStatus
-    error_code: ErrorCode | None = None
-    message: str = ""
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        force_setattr(self, "status", as_word("run_finished.status", self.status, RunStatus))
-        if self.error_code is not None:
-            if self.status is RunStatus.COMPLETED:
-                raise InvalidValue("run_finished: a completed run has no errorCode")
-            force_setattr(self, "error_code", as_word("run_finished.errorCode", self.error_code, ErrorCode))
-        _repair_texts(self, "message")
+            require_assistant("interruption.partial", self.partial)
 
 
 class SteeringEntry(HistoryEntry, frozen=True):
@@ -521,7 +359,7 @@ class RunRequestedEntry(HistoryEntry, frozen=True):
 
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
-        _repair_texts(self, "agent", "key")
+        repair_texts(self, "agent", "key")
         for name, word in (("agent", self.agent or " "), ("key", self.key), ("runId", self.run_id)):
             if len(word) > MAX_WORD or not word.isprintable() or (word and not word.strip()):
                 allowed = f"at most {MAX_WORD} printable characters"
@@ -542,53 +380,6 @@ class RunRequestedEntry(HistoryEntry, frozen=True):
         if not self.parts:
             return ()
         return (ModelInputEntry(self.parts, self.sections or text_sections(self.parts), metadata=self.metadata),)
-
-
-class AbortRequestedEntry(HistoryEntry, frozen=True):
-    """A person asks that a run end: the open one, whose owner ends it as soon as it reads this, or a requested one.
-
-    `run_id` is the run. One that was requested and has not begun never begins.
-    """
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.ABORT_REQUESTED
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        _repair_texts(self, "reason")
-
-
-class TakeoverEntry(HistoryEntry, frozen=True):
-    """Another owner carries the session on: `previous` had its lease, and died or did not renew it in time."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.TAKEOVER
-    owner: str
-    previous: str
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        _repair_texts(self, "owner", "previous")
-
-
-class EpochEntry(HistoryEntry, frozen=True):
-    """What the projection chose, why it chose anew, and which version of it did, so that nothing is chosen twice."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.EPOCH
-    version: int
-    reason: str
-    choices: dict[str, Any] = msgspec.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        HistoryEntry.__post_init__(self)
-        require_count("epoch.version", self.version)
-        _repair_texts(self, "reason")
-        freeze_object(self, "choices", "epoch.choices")
-
-
-class ResetEntry(HistoryEntry, frozen=True):
-    """The conversation begins anew: nothing before this reaches a model, and the notebook is empty."""
-
-    kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.RESET
 
 
 class UnknownEntry(HistoryEntry, frozen=True):
@@ -706,15 +497,3 @@ def _require_input(entry: HistoryEntry, parts: object, sections: object) -> None
 def _require_words(parts: Iterable[Part]) -> None:
     if all(isinstance(part, Text) and not part.text.strip() for part in parts):
         raise IllegalAppend("a model input needs text that is not blank, or an attachment", rule="empty_input")
-
-
-def _require_assistant(field: str, message: object) -> None:
-    if not isinstance(message, Message) or message.role is not Role.ASSISTANT:
-        raise InvalidValue(f"{field} must be an assistant message")
-
-
-def _repair_texts(entry: HistoryEntry, *names: str) -> None:
-    for name in names:
-        value = getattr(entry, name)
-        require_text(f"{entry.kind}.{name}", value)
-        force_setattr(entry, name, join_surrogates(value))

@@ -86,7 +86,7 @@ def changes_of(entries: Sequence[HistoryEntry]) -> list[Change]:
                 changes.append(Moved(_storable(entry.run_id), entry.status.value))
             case AbortRequestedEntry():
                 changes.append(Woken(_storable(entry.run_id)))
-            case ApprovalAnsweredEntry():
+            case ApprovalAnsweredEntry(by="person"):  # a policy answers inside of the run
                 changes.append(Woken())
     return changes
 
