@@ -112,7 +112,7 @@ class Place(NamedTuple):
     def drop(self) -> None:
         """Leave nothing."""
         with self.raw() as connection:
-            connection.execute(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE".encode())
+            connection.execute(f"DROP SCHEMA IF EXISTS {self.schema}_engine, {self.schema} CASCADE".encode())
 
 
 def missing() -> str | None:
@@ -141,6 +141,17 @@ def running_server() -> Iterator[Server]:
         finally:
             watcher.stdin.close()  # that is the sign to stop it
             watcher.wait()
+
+
+def restart(server: Server) -> None:
+    """Stop the server at once, as its operator does, and start it again."""
+    assert server.data
+    folder = server.data.parent
+    copy = folder / "wheel" / WHEEL / INSTALLATION / "bin"
+    wheel = _wheel()
+    assert wheel
+    binaries = copy if copy.exists() else wheel / INSTALLATION / "bin"
+    _run([binaries / "pg_ctl", "-D", server.data, "-l", folder / "log", "-m", "fast", "-w", "restart"], _user())
 
 
 def watch() -> None:
@@ -196,11 +207,9 @@ def _runner(folder: Path) -> tuple[dict[str, Any], Path]:
     """Who runs the server, as arguments of subprocess, and the folder of binaries that they can reach."""
     wheel = _wheel()
     assert wheel, missing()
-    if os.name != "posix" or os.getuid() != 0:
+    user = _user()
+    if not user:
         return {}, wheel / INSTALLATION / "bin"
-    import pwd
-
-    nobody = pwd.getpwnam("nobody")
     copy = folder / "wheel" / WHEEL / INSTALLATION  # the binaries look for their libraries from where they are
     for part in ("lib", "share"):
         shutil.copytree(wheel / INSTALLATION / part, copy / part)
@@ -210,7 +219,17 @@ def _runner(folder: Path) -> tuple[dict[str, Any], Path]:
     shutil.copytree(wheel.with_name(f"{WHEEL}.libs"), folder / "wheel" / f"{WHEEL}.libs")
     for path in (folder / "wheel", *(folder / "wheel").rglob("*")):
         path.chmod(0o755)
-    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}, copy / "bin"
+    return user, copy / "bin"
+
+
+def _user() -> dict[str, Any]:
+    """Who runs the server, as arguments of subprocess: PostgreSQL refuses root."""
+    if os.name != "posix" or os.getuid() != 0:
+        return {}
+    import pwd
+
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
 def _wheel() -> Path | None:
