@@ -5,8 +5,9 @@
 
 STORE is the URI of a PostgreSQL database, with `#` and the name of a schema after it. Each round gives an order to one
 of three workers, takes that worker away, and waits until another one has the order. The worker that was stopped goes on
-and ends the order late, then the second is killed: the order must be begun once more. The programs print how long the first
-takeovers took, and fail if an order is lost or if more than one in a hundred took longer than `dead_seconds` + 2 s.
+and ends the order late, then the second is killed: the order must be begun once more. The programs print how long it
+took until others had the orders, and fail if one is lost, or if more than one in a hundred took longer than
+`dead_seconds` + 2 s.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from dragoman.durable.orders import Order, Progress
@@ -129,7 +131,7 @@ def workers(place: Place, number: int, **settings: Any) -> Iterator[list[WorkerP
     made = [WorkerProcess(place, **settings) for _ in range(number)]
     try:
         for worker in made:
-            until(lambda worker=worker: worker.has_said("ready"), "a worker is ready")
+            until(partial(worker.has_said, "ready"), "a worker is ready")
         yield made
     finally:
         for worker in made:
@@ -199,14 +201,12 @@ def judge_takeovers(place: Place, rounds: int, *, kills: bool, heartbeat: float,
             else:
                 first.send(signal.SIGCONT)
                 first.say(f"end {order}")
-                until(lambda first=first, order=order: first.has_said(f"end {order}"), "the late end")
+                until(partial(first.has_said, f"end {order}"), "the late end")
                 for worker in others:
                     if worker is not second:
                         worker.say(f"end {order}")
                 second.send(signal.SIGKILL)
-                until(
-                    lambda order=order: _begins(made, order) == 3, "a third attempt, by the first worker or the third"
-                )
+                until(partial(_has_begun, made, order, 3), "a third attempt, by the first worker or the third")
                 _replace(made, second, place, settings)
             until(lambda: _jobs(place) == 0, "the order is done")
     waits.sort()
@@ -227,8 +227,8 @@ def _replace(made: list[WorkerProcess], gone: WorkerProcess, place: Place, setti
     until(lambda: worker.has_said("ready"), "a worker is ready")
 
 
-def _begins(made: list[WorkerProcess], order: str) -> int:
-    return sum(said == f"begin {order}" for worker in made for _, said in worker.heard)
+def _has_begun(made: list[WorkerProcess], order: str, times: int) -> bool:
+    return sum(said == f"begin {order}" for worker in made for _, said in worker.heard) == times
 
 
 def _jobs(place: Place) -> int:

@@ -138,9 +138,9 @@ class WorkerConnection:
         """Give back what this worker has, and close the connection."""
         if self._connection is None:
             return
-        with closing(self._connection), translated():
-            self._connection.execute(_LEAVE, (self._id,))
-            self._take_back(self._connection)
+        with translated(), closing(self._connected()) as connection:
+            connection.execute(_LEAVE, (self._id,))
+            self._take_back(connection)
 
     def _take_back(self, connection: "psycopg.Connection") -> int:
         number = connection.execute(_TAKE_BACK, (self._queue,)).rowcount

@@ -1,0 +1,637 @@
+"""The engine in the database of the sessions: what is recorded is scheduled, and no order is lost with its worker."""
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import ErrorCode, InvalidValue, MissingExtra
+from dragoman.durable.engine import EngineError
+from dragoman.durable.orders import Order, Progress
+from dragoman.durable.postgres import PostgresEngine
+from dragoman.durable.postgres_tables import Version
+from tests.durable_programs import (
+    PATIENCE,
+    REQUEST,
+    REQUESTS,
+    holder,
+    judge_takeovers,
+    prepare,
+    request,
+    until,
+    workers,
+)
+from tests.postgres_server import Place, restart
+
+DONE = Progress("completed", 0)
+
+
+def engine_of(place: Place, **settings: Any) -> PostgresEngine:
+    return PostgresEngine(place.conninfo(), schema=place.schema, **settings)
+
+
+def quick_engine(place: Place) -> PostgresEngine:
+    return engine_of(place, heartbeat_seconds=0.05, dead_seconds=0.4)
+
+
+def count(place: Place, table: str, where: str = "true") -> int:
+    return int(place.scalar(f"SELECT count(*) FROM {place.schema}_engine.procrastinate_{table} WHERE {where}"))
+
+
+def work(
+    engine: PostgresEngine,
+    perform: Callable[[Order], Awaitable[Progress]],
+    *,
+    slots: int = 4,
+    is_enough: Callable[[], bool],
+) -> None:
+    """Work until that is so."""
+
+    async def run() -> None:
+        stop = asyncio.Event()
+
+        async def perform_and_look(order: Order) -> Progress:
+            progress = await perform(order)
+            if is_enough():
+                stop.set()
+            return progress
+
+        async with asyncio.timeout(PATIENCE):
+            await engine.work(perform_and_look, slots=slots, stop=stop)
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def performed(engine: PostgresEngine, number: int, *, slots: int = 4) -> list[Order]:
+    """Work until so many orders were performed, and return them."""
+    orders: list[Order] = []
+
+    async def perform(order: Order) -> Progress:
+        orders.append(order)
+        return DONE
+
+    work(engine, perform, slots=slots, is_enough=lambda: len(orders) >= number)
+    return orders
+
+
+# ---------------------------------------------------------------- recorded is scheduled
+
+
+def test_a_request_that_is_recorded_is_scheduled_in_the_same_transaction(postgres: Place) -> None:
+    prepare(postgres, "s")
+    with postgres.raw() as connection, connection.transaction(force_rollback=True):
+        connection.execute(REQUEST, (7, "r", "s"))
+    assert count(postgres, "jobs") == 0
+    request(postgres, "s", 7)
+    assert performed(engine_of(postgres), 1) == [Order("s", "support", 7)]
+    assert count(postgres, "jobs") == count(postgres, "events") == count(postgres, "workers") == 0
+
+
+def test_a_wake_is_performed_although_the_next_attempt_is_far_away(postgres: Place) -> None:
+    prepare(postgres, "s")
+    request(postgres, "s", 3)
+    engine = engine_of(postgres)
+    later = Order("s", "support", 3, failures=1, head=9)
+    attempts: list[Order] = []
+
+    async def perform(order: Order) -> Progress:
+        attempts.append(order)
+        if len(attempts) == 1:
+            with postgres.raw() as connection:
+                connection.execute("UPDATE requests SET wakes = wakes + 1")
+        return Progress("running", 9, later, 3600.0) if len(attempts) == 1 else DONE
+
+    work(engine, perform, is_enough=lambda: len(attempts) == 2)
+    assert attempts == [Order("s", "support", 3)] * 2
+    assert count(postgres, "jobs", "status = 'todo' AND scheduled_at > now() + interval '50 minutes'") == 1
+
+
+def test_the_next_order_comes_with_its_counts_when_it_is_time(postgres: Place) -> None:
+    prepare(postgres, "s")
+    request(postgres, "s")
+    attempts: list[tuple[float, Order]] = []
+
+    async def perform(order: Order) -> Progress:
+        attempts.append((time.monotonic(), order))
+        failures = order.failures + 1
+        seconds = 0.2 if failures == 1 else 0.0
+        return Progress("running", 4, Order("s", "support", 0, failures, 4), seconds) if failures < 3 else DONE
+
+    work(engine_of(postgres), perform, is_enough=lambda: len(attempts) == 3)
+    assert [order for _, order in attempts] == [
+        Order("s", "support", 0),
+        Order("s", "support", 0, 1, 4),
+        Order("s", "support", 0, 2, 4),
+    ]
+    assert attempts[1][0] - attempts[0][0] >= 0.2
+    assert count(postgres, "jobs") == 0
+
+
+def test_orders_of_one_session_come_one_after_the_other_and_those_of_others_beside_them(postgres: Place) -> None:
+    prepare(postgres, "a", "b")
+    for serial in range(3):
+        request(postgres, "a", serial)
+    request(postgres, "b")
+    under_way: set[str] = set()
+    orders: list[Order] = []
+    both = asyncio.Event()
+
+    async def perform(order: Order) -> Progress:
+        assert order.session not in under_way
+        under_way.add(order.session)
+        if under_way == {"a", "b"}:
+            both.set()
+        await both.wait()
+        orders.append(order)
+        under_way.discard(order.session)
+        return DONE
+
+    work(engine_of(postgres), perform, is_enough=lambda: len(orders) == 4)
+    assert [order.serial for order in orders if order.session == "a"] == [0, 1, 2]
+
+
+def test_there_are_never_more_orders_under_way_than_slots(postgres: Place) -> None:
+    names = [f"s{number}" for number in range(9)]
+    prepare(postgres, *names)
+    for name in names:
+        request(postgres, name)
+    under_way, most, done = 0, 0, 0
+    two = asyncio.Event()
+
+    async def perform(order: Order) -> Progress:
+        nonlocal under_way, most, done
+        under_way += 1
+        most = max(most, under_way)
+        if under_way == 2:
+            two.set()
+        await two.wait()
+        under_way -= 1
+        done += 1
+        return DONE
+
+    work(engine_of(postgres), perform, slots=2, is_enough=lambda: done == 9)
+    assert most == 2
+
+
+def test_orders_that_neither_wait_nor_are_under_way_are_found(postgres: Place) -> None:
+    prepare(postgres, "s", "t")
+    waiting, missing = Order("s", "support", 1), Order("t", "support", 2)
+    engine = engine_of(postgres)
+    found: list[list[Order]] = []
+
+    async def perform(order: Order) -> Progress:
+        found.append(await engine.find_unscheduled([missing, order]))
+        return DONE
+
+    async def schedule() -> None:
+        await engine.schedule(waiting)
+        asked = Order("s", "support", 1, failures=3)
+        found.append(await engine.find_unscheduled(iter((asked, missing, Order("s", "support", 2)))))
+        found.append(await engine.find_unscheduled([]))
+
+    asyncio.run(schedule())
+    work(engine, perform, is_enough=lambda: True)
+    assert found == [[missing, Order("s", "support", 2)], [], [missing]]
+
+
+def test_an_order_that_is_scheduled_for_later_waits(postgres: Place) -> None:
+    prepare(postgres)
+    engine = engine_of(postgres)
+    asyncio.run(engine.schedule(Order("s", "support", 1), seconds=3600.0))
+    asyncio.run(engine.schedule(Order("t", "support", 1)))
+    assert [order.session for order in performed(engine, 1)] == ["t"]
+    assert count(postgres, "jobs") == 1
+
+
+def test_what_raises_is_tried_again_later_and_is_not_lost(postgres: Place, caplog: pytest.LogCaptureFixture) -> None:
+    prepare(postgres, "s")
+    request(postgres, "s")
+    request_seen = asyncio.Event()
+
+    async def perform(order: Order) -> Progress:
+        request_seen.set()
+        raise RuntimeError("a mistake")
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        task = asyncio.ensure_future(engine_of(postgres).work(perform, slots=1, stop=stop))
+        await request_seen.wait()
+        stop.set()
+        await task
+
+    asyncio.run(run())
+    assert count(postgres, "jobs", "status = 'todo' AND scheduled_at > now()") == 1
+    assert "order s:0 was not performed" in caplog.text
+
+
+def test_a_job_that_is_no_order_is_set_aside(postgres: Place) -> None:
+    prepare(postgres, "s")
+    with postgres.raw() as connection:
+        connection.execute(f"SET search_path = {postgres.schema}_engine".encode())
+        connection.execute(
+            f"INSERT INTO procrastinate_jobs (queue_name, task_name, args)"
+            f" VALUES ('{postgres.schema}', 'other', '{{\"session\": 3}}')".encode()
+        )
+    request(postgres, "s")
+    assert len(performed(engine_of(postgres), 1)) == 1
+    assert count(postgres, "jobs", "status = 'failed'") == 1
+
+
+# ---------------------------------------------------------------- workers that are gone
+
+
+def test_the_order_of_a_killed_worker_goes_to_another(postgres: Place) -> None:
+    prepare(postgres, "s")
+    with workers(postgres, 2) as made:
+        order = request(postgres, "s")
+        first = holder(made, order)
+        first.send(signal.SIGKILL)
+        (second,) = (worker for worker in made if worker is not first)
+        holder([second], order)
+        second.say(f"end {order}")
+        until(lambda: count(postgres, "jobs") == 0, "the order is done")
+        until(lambda: count(postgres, "workers") == 1, "the dead worker is forgotten")
+
+
+def test_a_worker_that_was_stopped_cannot_end_the_order_that_another_has(postgres: Place) -> None:
+    prepare(postgres, "s", "t")
+    with workers(postgres, 2) as made:
+        order = request(postgres, "s")
+        first = holder(made, order)
+        first.send(signal.SIGSTOP)
+        (second,) = (worker for worker in made if worker is not first)
+        holder([second], order)
+        first.send(signal.SIGCONT)
+        first.say(f"end {order}")
+        until(partial(first.has_said, f"end {order}"), "the late end")
+        until(lambda: count(postgres, "workers") == 2, "the stopped worker is back, by a new id")
+        assert count(postgres, "jobs", "status = 'doing'") == 1
+        second.send(signal.SIGKILL)
+        until(lambda: len([said for _, said in first.heard if said == f"begin {order}"]) == 2, "it comes once more")
+        until(lambda: count(postgres, "jobs") == 0, "the order is done")
+
+
+def test_a_worker_that_waits_for_its_last_orders_keeps_them(postgres: Place) -> None:
+    prepare(postgres, "s", "t")
+    with workers(postgres, 2) as made:
+        order = request(postgres, "s")
+        first = holder(made, order)
+        first.say("stop")
+        (second,) = (worker for worker in made if worker is not first)
+        heartbeats = f"SELECT min(last_heartbeat) FROM {postgres.schema}_engine.procrastinate_workers"
+        begin = postgres.scalar(heartbeats)
+        until(lambda: (postgres.scalar(heartbeats) - begin).total_seconds() > 1.5, "both live thrice dead_seconds more")
+        other = request(postgres, "t")
+        assert holder(made, other) is second
+        assert not second.has_said(f"begin {order}")
+        first.say(f"end {order}")
+        until(partial(first.has_said, "stopped"), "it has stopped")
+        assert first.process.wait(PATIENCE) == 0
+        assert count(postgres, "jobs", "lock = 's'") == 0
+
+
+def test_a_worker_that_is_cancelled_gives_its_orders_back_at_once(postgres: Place) -> None:
+    prepare(postgres, "s")
+    request(postgres, "s")
+
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        async def perform(order: Order) -> Progress:
+            begun.set()
+            await asyncio.Event().wait()
+            return DONE
+
+        task = asyncio.ensure_future(engine_of(postgres).work(perform, slots=1, stop=asyncio.Event()))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert count(postgres, "jobs", "status = 'todo'") == 1
+    assert count(postgres, "workers") == 0
+
+
+@pytest.mark.parametrize("kills", [True, False])
+def test_orders_survive_their_workers_again_and_again(postgres: Place, kills: bool) -> None:
+    judge_takeovers(postgres, 3, kills=kills, heartbeat=0.1, dead=0.5, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [True, False])
+def test_orders_survive_many_workers(postgres: Place, kills: bool) -> None:
+    judge_takeovers(postgres, 30, kills=kills, heartbeat=0.2, dead=1.0, seed=2)
+
+
+# ---------------------------------------------------------------- databases that are gone
+
+
+def cut(place: Place, condition: str = "true") -> int:
+    """Cut connections of the engine, as a network does."""
+    select = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name"
+    return int(place.scalar(f"{select} = '{place.schema}' AND {condition}"))
+
+
+def test_work_goes_on_after_the_database_was_restarted(postgres: Place) -> None:
+    if postgres.server.data is None:
+        pytest.skip("the server is not ours to restart")
+    prepare(postgres, "s", "t")
+    with workers(postgres, 2, dead_seconds=5.0) as made:
+        order = request(postgres, "s")
+        first = holder(made, order)
+        restart(postgres.server)
+        other = request(postgres, "t")
+        until(lambda: any(worker.has_said(f"begin {other}") for worker in made), "the next order is begun")
+        first.say(f"end {order}")
+        for worker in made:
+            worker.say(f"end {other}")
+        until(lambda: count(postgres, "jobs") == 0, "both are done")
+        assert len([said for worker in made for _, said in worker.heard if said == f"begin {order}"]) == 1
+        assert all(worker.process.poll() is None for worker in made)
+
+
+def test_no_order_is_lost_where_connections_are_cut_at_any_moment(postgres: Place) -> None:
+    names = [f"s{number}" for number in range(60)]
+    prepare(postgres, *names)
+    seen: set[str] = set()
+    engine = quick_engine(postgres)
+
+    async def run() -> None:
+        stop = asyncio.Event()
+
+        async def perform(order: Order) -> Progress:
+            seen.add(order.session)
+            return DONE if order.failures else Progress("running", 0, Order(order.session, "support", 0, 1))
+
+        async def disturb() -> None:
+            listens = (
+                f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{postgres.schema}' AND query LIKE"
+            )
+            await asyncio.to_thread(until, lambda: postgres.scalar(f"{listens} LIKE 'LISTEN%'"), "the worker listens")
+            for name in names:
+                await asyncio.to_thread(request, postgres, name)
+                await asyncio.to_thread(cut, postgres)
+            await asyncio.to_thread(until, lambda: count(postgres, "jobs") == 0, "all are done")
+            stop.set()
+
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(engine.work(perform, slots=3, stop=stop), disturb())
+
+    asyncio.run(run())
+    assert seen == set(names)
+
+
+def test_an_order_is_found_although_no_notice_of_it_came(postgres: Place) -> None:
+    prepare(postgres, "s")
+    engine = quick_engine(postgres)
+    orders: list[Order] = []
+
+    async def run() -> None:
+        stop = asyncio.Event()
+
+        async def perform(order: Order) -> Progress:
+            orders.append(order)
+            stop.set()
+            return DONE
+
+        async def lose_the_notice() -> None:
+            await asyncio.to_thread(until, lambda: cut(postgres, "query LIKE 'LISTEN%'"), "the worker listens")
+            await asyncio.to_thread(request, postgres, "s")
+
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(engine.work(perform, slots=3, stop=stop), lose_the_notice())
+
+    asyncio.run(run())
+    assert len(orders) == 1
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_many_may_prepare_at_once_and_again(postgres: Place) -> None:
+    with postgres.raw() as connection:
+        connection.execute(REQUESTS.encode())
+
+    async def run() -> None:
+        for _ in range(2):
+            await asyncio.gather(*(engine_of(postgres).prepare() for _ in range(6)))
+
+    asyncio.run(run())
+    find_none(postgres)
+
+
+def find_none(place: Place) -> None:
+    """Ask the engine for something, if its tables are as it needs them."""
+
+    async def run() -> None:
+        engine = engine_of(place)
+        assert await engine.find_unscheduled([]) == []
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_tables_of_an_earlier_procrastinate_are_brought_up_to_date(postgres: Place) -> None:
+    from procrastinate.schema import SchemaManager
+
+    prepare(postgres, "s")
+    engine = f"{postgres.schema}_engine"
+    now = shape(postgres)
+    paths = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
+    early, later = paths[:-4], paths[-4:]
+    with postgres.raw() as connection:
+        connection.execute(f"DROP SCHEMA {engine} CASCADE; CREATE SCHEMA {engine}; SET search_path = {engine}".encode())
+        for path in early:
+            connection.execute(path.read_bytes())
+        mark = Version(0, early[-1].stem)
+        connection.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{mark}'".encode())
+    assert shape(postgres) != now
+    assert len(later) == 4
+    with pytest.raises(EngineError, match="earlier version: run `dragoman sessions migrate`"):
+        find_none(postgres)
+    asyncio.run(engine_of(postgres).prepare())
+    assert shape(postgres) == now
+    request(postgres, "s")
+    assert len(performed(engine_of(postgres), 1)) == 1
+
+
+def shape(place: Place) -> list[tuple[str, ...]]:
+    """The functions and triggers of the engine."""
+    with place.raw() as connection:
+        select = """
+            SELECT 'function', proname::text FROM pg_proc WHERE pronamespace = to_regnamespace(%s)
+            UNION ALL SELECT 'trigger', tgname::text FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+            WHERE NOT tgisinternal AND (c.relnamespace = to_regnamespace(%s) OR tgname LIKE 'dragoman%%')
+            ORDER BY 1, 2
+        """
+        name = f"{place.schema}_engine"
+        return connection.execute(select, (name, name)).fetchall()
+
+
+def test_the_engines_tables_can_be_dropped_and_made_again(postgres: Place) -> None:
+    prepare(postgres, "s")
+    request(postgres, "s")
+    with postgres.raw() as connection:
+        connection.execute(f"DROP SCHEMA {postgres.schema}_engine CASCADE".encode())
+    order = Order("s", "support", 0)
+    engine = engine_of(postgres)
+
+    async def run() -> list[Order]:
+        await engine.prepare()
+        (missing,) = await engine.find_unscheduled([order])
+        await engine.schedule(missing)
+        return await engine.find_unscheduled([order])
+
+    assert asyncio.run(run()) == []
+    assert performed(engine, 1) == [order]
+
+
+# ---------------------------------------------------------------- errors
+
+
+def refusal(engine: PostgresEngine, code: ErrorCode, *, prepares: bool = False) -> str:
+    """What the engine says, whichever method is asked."""
+
+    async def perform(order: Order) -> Progress:
+        raise AssertionError
+
+    async def run() -> set[str]:
+        calls: list[Callable[[], Awaitable[object]]] = [engine.prepare] if prepares else []
+        calls += [
+            partial(engine.schedule, Order("s", "a", 0)),
+            partial(engine.find_unscheduled, []),
+            partial(engine.work, perform, slots=1, stop=asyncio.Event()),
+        ]
+        said = set()
+        for call in calls:
+            with pytest.raises(EngineError) as caught:
+                await call()
+            assert caught.value.code is code
+            said.add(str(caught.value))
+        await engine.close()
+        await engine.close()
+        return said
+
+    (words,) = asyncio.run(run())
+    return words
+
+
+def test_missing_tables_are_told_with_the_command_that_makes_them(postgres: Place) -> None:
+    words = refusal(engine_of(postgres), ErrorCode.UNSUPPORTED)
+    assert words == (
+        f"the engine's tables in the schema '{postgres.schema}_engine' are not there: run `dragoman sessions migrate`,"
+        " or await the engine's prepare()"
+    )
+
+
+def test_the_engine_needs_the_tables_of_the_sessions(empty_postgres: Place) -> None:
+    with pytest.raises(EngineError, match="has no table of requests: run `dragoman sessions migrate`"):
+        asyncio.run(engine_of(empty_postgres).prepare())
+    assert empty_postgres.scalar(f"SELECT to_regnamespace('{empty_postgres.schema}_engine')") is None
+
+
+@pytest.mark.parametrize(
+    ("mark", "package"),
+    [
+        (Version(99, "00.00.00"), "dragoman"),
+        (Version(1, "99.00.00_01_pre_something"), "procrastinate"),
+    ],
+)
+def test_tables_of_a_later_version_are_refused(postgres: Place, mark: Version, package: str) -> None:
+    prepare(postgres)
+    with postgres.raw() as connection:
+        name = f"{postgres.schema}_engine"
+        connection.execute(f"COMMENT ON TABLE {name}.procrastinate_jobs IS '{mark}'".encode())
+    words = refusal(engine_of(postgres), ErrorCode.TOO_NEW, prepares=True)
+    assert words == f"a later {package} made the engine's tables in the schema '{name}': update {package} here"
+
+
+def test_other_tables_in_place_of_the_engines_are_refused(postgres: Place) -> None:
+    with postgres.raw() as connection:
+        name = f"{postgres.schema}_engine"
+        connection.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.mine ()".encode())
+    words = refusal(engine_of(postgres), ErrorCode.CORRUPT, prepares=True)
+    assert "holds other tables than those of the engine: rename it" in words
+
+
+def test_a_worker_whose_tables_are_replaced_by_later_ones_says_so(postgres: Place) -> None:
+    prepare(postgres)
+    engine = quick_engine(postgres)
+
+    async def perform(order: Order) -> Progress:
+        raise AssertionError
+
+    async def replace() -> None:
+        await asyncio.to_thread(until, lambda: count(postgres, "workers"), "the worker works")
+        name = f"{postgres.schema}_engine"
+        with postgres.raw() as connection:
+            mark = Version(2, "99")
+            connection.execute(f"COMMENT ON TABLE {name}.procrastinate_jobs IS '{mark}'".encode())
+        await asyncio.to_thread(cut, postgres)
+
+    async def run() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(engine.work(perform, slots=1, stop=asyncio.Event()), replace())
+
+    with pytest.raises(EngineError, match="update dragoman here"):
+        asyncio.run(run())
+
+
+SECRET = "pa55w0rd-of-the-engine"
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1", "localhost:port", "127.0.0.1:{port}"])
+def test_a_password_is_shown_nowhere(postgres: Place, caplog: pytest.LogCaptureFixture, place: str) -> None:
+    caplog.set_level(logging.DEBUG)
+    engine = PostgresEngine(f"postgresql://me:{SECRET}@{place.format(port=postgres.server.port or 1)}/db")
+    error = None
+    try:
+        asyncio.run(engine.prepare())
+    except (EngineError, InvalidValue) as caught:
+        error = caught
+    assert error
+    found = traceback.TracebackException.from_exception(error, capture_locals=True)
+    assert SECRET not in f"{engine!r} {error.provider_message} {''.join(found.format())} {caplog.text}"
+
+
+def test_an_unreachable_database_is_a_connection_error() -> None:
+    words = refusal(PostgresEngine("postgresql://me@127.0.0.1:1/db"), ErrorCode.CONNECTION, prepares=True)
+    assert words.startswith("PostgreSQL cannot be reached: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"schema": "Upper"}, "schema must be"),
+        ({"heartbeat_seconds": 0}, "heartbeat_seconds must be"),
+        ({"heartbeat_seconds": 2.0, "dead_seconds": 3.0}, "dead_seconds must be"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        PostgresEngine("postgresql://localhost/db", **settings)
+
+
+@pytest.mark.parametrize("slots", [0, -1, True, 1.5])
+def test_slots_are_a_whole_number(slots: Any) -> None:
+    async def perform(order: Order) -> Progress:
+        raise AssertionError
+
+    with pytest.raises(InvalidValue, match="slots must be a whole number from 1 up"):
+        asyncio.run(PostgresEngine("").work(perform, slots=slots, stop=asyncio.Event()))
+
+
+def test_a_missing_package_is_told_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "procrastinate", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'dragoman\[durable\]'"):
+        asyncio.run(PostgresEngine("postgresql://localhost/db").prepare())
