@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dragoman import ErrorCode, InvalidValue, MissingExtra
-from dragoman.durable.engine import EngineError
+from dragoman.durable.engine import Engine, EngineError
 from dragoman.durable.orders import Order, Progress
 from dragoman.durable.postgres import PostgresEngine
 from dragoman.durable.postgres_tables import Version
@@ -86,6 +86,11 @@ def performed(engine: PostgresEngine, number: int, *, slots: int = 4) -> list[Or
 # ---------------------------------------------------------------- recorded is scheduled
 
 
+def test_it_is_an_engine_that_follows_the_record() -> None:
+    engine: Engine = PostgresEngine("postgresql://localhost/db")
+    assert engine.follows_record
+
+
 def test_a_request_that_is_recorded_is_scheduled_in_the_same_transaction(postgres: Place) -> None:
     prepare(postgres, "s")
     with postgres.raw() as connection, connection.transaction(force_rollback=True):
@@ -113,6 +118,33 @@ def test_a_wake_is_performed_although_the_next_attempt_is_far_away(postgres: Pla
     work(engine, perform, is_enough=lambda: len(attempts) == 2)
     assert attempts == [Order("s", "support", 3)] * 2
     assert count(postgres, "jobs", "status = 'todo' AND scheduled_at > now() + interval '50 minutes'") == 1
+
+
+def test_the_next_attempt_comes_before_later_requests_of_its_session(postgres: Place) -> None:
+    prepare(postgres, "s")
+    request(postgres, "s", 1)
+    request(postgres, "s", 2)
+    orders: list[Order] = []
+
+    async def perform(order: Order) -> Progress:
+        orders.append(order)
+        again = order.serial == 1 and order.failures < 2
+        return Progress("running", 2, Order("s", "support", 1, order.failures + 1), 0.05) if again else DONE
+
+    work(engine_of(postgres), perform, is_enough=lambda: len(orders) == 4)
+    assert [(order.serial, order.failures) for order in orders] == [(1, 0), (1, 1), (1, 2), (2, 0)]
+
+
+def test_what_is_scheduled_for_now_does_not_wait_for_what_is_scheduled_for_later(postgres: Place) -> None:
+    prepare(postgres)
+    engine = engine_of(postgres)
+
+    async def schedule() -> None:
+        await engine.schedule(Order("s", "support", 1, failures=1), seconds=3600.0)
+        await engine.schedule(Order("s", "support", 1))
+
+    asyncio.run(schedule())
+    assert performed(engine, 1) == [Order("s", "support", 1)]
 
 
 def test_the_next_order_comes_with_its_counts_when_it_is_time(postgres: Place) -> None:
@@ -212,14 +244,17 @@ def test_an_order_that_is_scheduled_for_later_waits(postgres: Place) -> None:
     assert count(postgres, "jobs") == 1
 
 
-def test_what_raises_is_tried_again_later_and_is_not_lost(postgres: Place, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+def test_what_raises_is_tried_again_later_and_is_not_lost(
+    postgres: Place, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
     prepare(postgres, "s")
     request(postgres, "s")
     request_seen = asyncio.Event()
 
     async def perform(order: Order) -> Progress:
         request_seen.set()
-        raise RuntimeError("a mistake")
+        raise error
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -374,9 +409,7 @@ def test_no_order_is_lost_where_connections_are_cut_at_any_moment(postgres: Plac
             return DONE if order.failures else Progress("running", 0, Order(order.session, "support", 0, 1))
 
         async def disturb() -> None:
-            listens = (
-                f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{postgres.schema}' AND query LIKE"
-            )
+            listens = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{postgres.schema}' AND query"
             await asyncio.to_thread(until, lambda: postgres.scalar(f"{listens} LIKE 'LISTEN%'"), "the worker listens")
             for name in names:
                 await asyncio.to_thread(request, postgres, name)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresEngine"]
 
-LOCK_SECONDS, STATEMENT_SECONDS = 60.0, 90.0  # how long to wait for others' locks, and for the server's answer
+LOCK_SECONDS = 60.0  # how long to wait for others' locks
+PREPARE_SECONDS = 90.0  # how long to wait for the server's answer to a statement of `prepare`
+STATEMENT_SECONDS = 20.0  # and to any other; a worker sends no heartbeats meanwhile
 
 _Result = TypeVar("_Result")
 
@@ -67,7 +69,7 @@ class PostgresEngine:
         """Make the engine's tables beside those of the sessions, which must be there, or bring them up to date."""
 
         def work() -> None:
-            with self._connect_unchecked() as connection, translated():
+            with self._connect_unchecked(PREPARE_SECONDS) as connection, translated():
                 prepare(connection, self._schema)
 
         await self._in_thread(work)
@@ -141,7 +143,7 @@ class PostgresEngine:
             self._connection = None
 
     def _connect(self) -> "psycopg.Connection":
-        connection = self._connect_unchecked()
+        connection = self._connect_unchecked(STATEMENT_SECONDS)
         try:
             with translated():
                 require_current(connection, self._schema)
@@ -150,7 +152,7 @@ class PostgresEngine:
             raise
         return connection
 
-    def _connect_unchecked(self) -> "psycopg.Connection":
+    def _connect_unchecked(self, statement_seconds: float) -> "psycopg.Connection":
         require_procrastinate()
         if self._address is None:
             self._address = read_address(self._conninfo)
@@ -158,7 +160,7 @@ class PostgresEngine:
             self._address,
             engine_schema(self._schema),
             lock_seconds=LOCK_SECONDS,
-            statement_seconds=STATEMENT_SECONDS,
+            statement_seconds=statement_seconds,
         )
 
 

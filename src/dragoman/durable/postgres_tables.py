@@ -17,21 +17,22 @@ from .orders import Order
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["SCHEDULE", "channel_of", "engine_schema", "job_values", "prepare", "require_current"]
+__all__ = ["SCHEDULE", "channel_of", "encode_order", "engine_schema", "job_values", "prepare", "require_current"]
 
 TASK = "dragoman.order"  # the name of procrastinate's task
 NUMBER = 1  # of the statements below; it grows when they change
 
-# Schedules an order, with the values of `job_values`. The session is procrastinate's lock: its orders come one by one.
+# Schedules an order, with the values of `job_values`. The session is procrastinate's lock: its orders come one by one,
+# by their ids. One that waits for its time keeps later ones waiting, as the requests of a session must; but not those
+# of priority 1: what shall be looked at now, such as a decision, does not wait for the next attempt.
 SCHEDULE = """
-    INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args, scheduled_at)
-    SELECT %s::text, %s::text, %s::text, %s::jsonb, now() + make_interval(secs => %s::float8)
+    INSERT INTO procrastinate_jobs (queue_name, task_name, priority, lock, args, scheduled_at)
+    VALUES (%s, %s, %s, %s, %s, now() + make_interval(secs => %s))
 """
 
 _MARK = re.compile(r"dragoman: orders, number (\d+), procrastinate (\S+)")
 
-# A wake is for a run that has begun. It has priority over orders of its session that wait for their time, such as the
-# next attempt: a decision must not wait for that.
+# `UPDATE` is a wake.
 _STATEMENTS = (
     """CREATE OR REPLACE FUNCTION {engine}.dragoman_schedule() RETURNS trigger LANGUAGE plpgsql
     SET search_path = {engine}, pg_temp AS $$ BEGIN
@@ -76,8 +77,13 @@ def channel_of(schema: str) -> str:
 
 def job_values(schema: str, order: Order, seconds: float) -> tuple[Any, ...]:
     """Return the values of `SCHEDULE`."""
-    arguments = msgspec.json.encode(order).decode()
-    return schema, TASK, order.session, arguments, seconds if seconds > 0 else None
+    is_now = seconds <= 0
+    return schema, TASK, int(is_now), order.session, encode_order(order), None if is_now else seconds
+
+
+def encode_order(order: Order) -> str:
+    """Return the order as the arguments of a job."""
+    return msgspec.json.encode(order).decode()
 
 
 def prepare(connection: "Connection", schema: str) -> None:

@@ -1,0 +1,172 @@
+"""The statements of a worker of the PostgreSQL engine: it fetches orders, ends them, sends heartbeats. They block."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..store.postgres_database import translated
+from .orders import Order
+from .postgres_tables import channel_of, encode_order
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Job", "WorkerConnection"]
+
+EARLY = 1.5  # heartbeats that a worker whose connection is gone may miss
+
+_logger = logging.getLogger(__name__)
+
+_LOCK_WORKER = "SELECT 1 FROM procrastinate_workers WHERE id = %s FOR UPDATE"
+_KEEP = """
+    UPDATE procrastinate_jobs SET worker_id = %s WHERE id = ANY(%s) AND worker_id = %s AND status = 'doing' RETURNING id
+"""
+_LEAVE = "DELETE FROM procrastinate_workers WHERE id = %s"
+_FINISH = "DELETE FROM procrastinate_jobs WHERE id = %s AND worker_id = %s AND status = 'doing'"
+# The next attempt keeps its place among the orders of its session, but not the priority of a wake.
+_AGAIN = """
+    UPDATE procrastinate_jobs SET status = 'todo', worker_id = NULL, attempts = attempts + 1, abort_requested = false,
+        priority = 0, lock = %s, args = %s::jsonb, scheduled_at = now() + make_interval(secs => %s::float8)
+    WHERE id = %s AND worker_id = %s AND status = 'doing'
+"""
+_FAIL = "UPDATE procrastinate_jobs SET status = 'failed' WHERE id = %s AND worker_id = %s"
+_BEAT = "UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = %s"
+_LOCK = "SELECT pg_advisory_lock(hashtextextended(%s || %s::bigint, 0))"
+# The lock of a worker is free when its connection is gone. Deleting a worker takes its orders from it.
+_DELETE_DEAD = """
+    DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => %s)
+    OR (last_heartbeat < now() - make_interval(secs => %s) AND pg_try_advisory_xact_lock(hashtextextended(%s || id, 0)))
+    RETURNING id
+"""
+_TAKE_BACK = """
+    UPDATE procrastinate_jobs SET status = 'todo', attempts = attempts + 1, abort_requested = false
+    WHERE status = 'doing' AND worker_id IS NULL AND queue_name = %s
+"""
+
+
+class Job(NamedTuple):
+    """An order that this worker has, and its id in procrastinate's table."""
+
+    id: int
+    order: Order
+
+
+class WorkerConnection:
+    """What a worker says to the database, on one connection. One thread uses it.
+
+    An id of a worker is used on one connection alone, and never again after others took the worker for dead. An order
+    belongs to the id that fetched it. So a worker that was only stopped cannot end an order that another one has; and
+    an order that was fetched, but whose answer was lost with the connection, belongs to an id that is deleted.
+    """
+
+    def __init__(
+        self, connect: "Callable[[], psycopg.Connection]", schema: str, *, heartbeat_seconds: float, dead_seconds: float
+    ) -> None:
+        self._connect = connect
+        self._queue = schema
+        self._early_seconds = EARLY * heartbeat_seconds
+        self._dead_seconds = dead_seconds
+        self._connection: psycopg.Connection | None = None
+        self._id: int | None = None
+        self._held: dict[int, int] = {}  # orders under way: the job's id, and the id of the worker that it belongs to
+        self._judges_from = 0.0
+
+    def fetch(self) -> Job | None:
+        """Return the next order, which belongs to this worker from now on; None if there is none to take now."""
+        from procrastinate.sql import queries
+        from psycopg.errors import ForeignKeyViolation, UniqueViolation
+        from psycopg.rows import dict_row
+
+        while True:
+            with translated():
+                connection = self._connected()
+                values = {"queues": [self._queue], "worker_id": self._id}
+                try:
+                    row = connection.cursor(row_factory=dict_row).execute(queries["fetch_job"], values).fetchone()
+                except UniqueViolation:  # another worker took an order of the same session at that moment
+                    continue
+                except ForeignKeyViolation:  # others took this worker for dead
+                    self._enrol(connection)
+                    continue
+                if row is None or row["id"] is None:
+                    return None
+                try:
+                    job = Job(row["id"], msgspec.convert(row["args"], Order))
+                except msgspec.ValidationError:
+                    connection.execute(_FAIL, (row["id"], self._id))
+                    _logger.warning("job %s is no order: it is set aside as failed", row["id"])
+                    continue
+                assert self._id is not None
+                self._held[job.id] = self._id
+                return job
+
+    def finish(self, job: Job, following: Order | None, seconds: float) -> bool:
+        """Replace the order by the one that follows, or delete it; return whether it was still this worker's."""
+        with translated():
+            connection = self._connected()
+            held = job.id, self._held[job.id]
+            if following is None:
+                changed = connection.execute(_FINISH, held)
+            else:
+                values = following.session, encode_order(following), seconds if seconds > 0 else None
+                changed = connection.execute(_AGAIN, (*values, *held))
+        del self._held[job.id]
+        return changed.rowcount > 0
+
+    def beat(self) -> int:
+        """Say that this worker lives, take back the orders of those that do not, and return how many."""
+        with translated():
+            connection = self._connected()
+            if not connection.execute(_BEAT, (self._id,)).rowcount:  # others took this worker for dead
+                self._enrol(connection)
+            if time.monotonic() >= self._judges_from:
+                limits = self._dead_seconds, self._early_seconds, self._queue
+                for (dead,) in connection.execute(_DELETE_DEAD, limits):
+                    _logger.warning("worker %s is dead or stands still: its orders are taken back", dead)
+            return self._take_back(connection)
+
+    def leave(self) -> None:
+        """Give back what this worker has, and close the connection."""
+        if self._connection is None:
+            return
+        with translated(), closing(self._connected()) as connection:
+            connection.execute(_LEAVE, (self._id,))
+            self._take_back(connection)
+
+    def _take_back(self, connection: "psycopg.Connection") -> int:
+        number = connection.execute(_TAKE_BACK, (self._queue,)).rowcount
+        if number:  # procrastinate tells of new jobs alone
+            connection.execute("SELECT pg_notify(%s, '{}')", (channel_of(self._queue),))
+        return number
+
+    def _connected(self) -> "psycopg.Connection":
+        if self._connection is None or self._connection.closed:
+            connection = self._connect()
+            try:
+                # A crash of the server may undo what was fetched or ended: then it is done again.
+                connection.execute("SET synchronous_commit = off")
+                self._enrol(connection)
+            except BaseException:
+                connection.close()
+                raise
+            if self._connection is not None:  # the others may have lost theirs too: they need time to come back
+                self._judges_from = time.monotonic() + self._dead_seconds
+            self._connection = connection
+        return self._connection
+
+    def _enrol(self, connection: "psycopg.Connection") -> None:
+        """Get a new id, and move the orders under way to it, as far as they belong to the one before."""
+        from procrastinate.sql import queries
+
+        with connection.transaction():
+            connection.execute(_LOCK_WORKER, (self._id,))  # first, as one that takes this worker for dead does
+            (new,) = connection.execute(queries["register_worker"].encode()).fetchone() or (0,)
+            connection.execute(_LOCK, (self._queue, new))
+            kept = connection.execute(_KEEP, (new, list(self._held), self._id)).fetchall()
+            connection.execute(_LEAVE, (self._id,))
+        self._id = new
+        self._held.update((job, new) for (job,) in kept)
