@@ -32,6 +32,8 @@ COMMANDS: dict[str, Command] = {
     "ask": Command("ask one question and print the answer; a pipe's text goes along", "asking"),
     "chat": Command("talk to a model, or get one answer for a script", "chat.main"),
     "sessions": Command("list, show, fork, verify, export, import and erase sessions", "sessions"),
+    "worker": Command("carry requested runs on, until it is told to stop", "working"),
+    "runs": Command("request runs, list and show them, approve, deny, abort, try again", "runs"),
     "render": Command("print the exact request that a model would get, or compare those of several", "rendering"),
     "replay": Command("play a recorded stream or a stored run, delta by delta", "replaying"),
     "decode": Command("turn a captured answer of a provider into deltas, or into the message", "decoding"),

@@ -1,4 +1,4 @@
-"""`dragoman sessions migrate`: the tables of a PostgreSQL store, created or brought up to date."""
+"""`dragoman sessions migrate`: the tables of a PostgreSQL store and of its engine, created or brought up to date."""
 
 import argparse
 import os
@@ -24,7 +24,9 @@ def add_migrate(tasks: Tasks) -> None:
 def migrate_sessions(chosen: argparse.Namespace) -> None:
     """Create or update the tables, and say which number they have."""
     import asyncio
+    import importlib.util
 
+    from ..durable import PostgresEngine
     from ..store import PostgresStore
 
     conninfo = os.environ.get(VARIABLE) if chosen.conninfo is None else chosen.conninfo
@@ -33,6 +35,13 @@ def migrate_sessions(chosen: argparse.Namespace) -> None:
 
     async def migrate() -> int:
         async with PostgresStore(conninfo, schema=chosen.schema) as store:
-            return await store.migrate()
+            number = await store.migrate()
+        if importlib.util.find_spec("procrastinate") is not None:  # the extra `durable`
+            engine = PostgresEngine(conninfo, schema=chosen.schema)
+            try:
+                await engine.prepare()
+            finally:
+                await engine.close()
+        return number
 
     sys.stdout.write(f"schema {chosen.schema} has number {asyncio.run(migrate())}\n")

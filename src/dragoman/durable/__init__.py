@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .engine import Engine, EngineError, Perform
     from .local import LocalEngine
     from .orders import Order, Progress
+    from .postgres import PostgresEngine
     from .submitting import RunHandle, find_run, submit, sweep
     from .working import Worker
 
@@ -21,6 +22,7 @@ __all__ = [
     "MakeAgent",
     "Order",
     "Perform",
+    "PostgresEngine",
     "Progress",
     "Retries",
     "RunHandle",
@@ -36,5 +38,5 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        modules=("orders", "engine", "agents", "carrying", "submitting", "working", "local"),
+        modules=("orders", "engine", "agents", "carrying", "submitting", "working", "local", "postgres"),
     )

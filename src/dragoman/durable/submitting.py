@@ -23,6 +23,7 @@ from ..history import (
     SteeringEntry,
 )
 from ..history.metadata import NO_METADATA
+from ..message import ToolCall
 from ..request import LoopConfig
 from ..store import RequestKeyTaken, RunRequest, Session, SessionStore, open_session, start_session
 from .carrying import ENDED, find_request, is_due, status_of
@@ -155,6 +156,16 @@ class RunHandle:
                 if self._is_settled(session):
                     break
         return self._result_in(session)
+
+    async def entries(self) -> tuple[HistoryEntry, ...]:
+        """Return the entries of the run, from its start to its end, as far as they are there."""
+        return tuple(self._entries_in(await open_session(self._store, self.session_id)))
+
+    async def waiting_calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls of the run that wait for a person's decision."""
+        state = (await open_session(self._store, self.session_id)).state.derived
+        calls = state.open_calls if state.current_run_id == self.run_id else ()
+        return tuple(call.request for call in calls if call.awaits_answer)
 
     async def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Let a call run, with other arguments if they are given; the run goes on by itself."""

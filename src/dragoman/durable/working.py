@@ -38,12 +38,21 @@ class Worker:
         self._sweep_seconds = sweep_seconds
         self._stop_seconds = stop_seconds
         self._stop = asyncio.Event()
-        self.is_ready = False
+        self._ready = asyncio.Event()
 
     @property
     def count(self) -> int:
         """How many runs are under way."""
         return self._performer.count
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes orders."""
+        return self._ready.is_set()
+
+    async def ready(self) -> None:
+        """Return when it takes orders."""
+        await self._ready.wait()
 
     def stop(self) -> None:
         """Take no more orders, and let the runs under way stop at their next entry."""
@@ -60,11 +69,11 @@ class Worker:
         await sweep(self._store, self._engine)
         sweeping = asyncio.ensure_future(self._sweep_again())
         working = asyncio.ensure_future(self._engine.work(self._performer.perform, slots=self._slots, stop=self._stop))
-        self.is_ready = True
+        self._ready.set()
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-            self.is_ready = False
+            self._ready.clear()
             done, _ = await asyncio.wait((working,), timeout=self._stop_seconds if self._stop.is_set() else None)
             if done:
                 await working

@@ -1,0 +1,237 @@
+"""`dragoman runs`: requested runs, for the person who operates them."""
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidValue
+from .arguments import SESSION_HELP, Tasks, add_task, add_tasks, natural
+from .config import configured
+from .engines import add_engine, open_engine
+from .output import Output, write_table
+
+if TYPE_CHECKING:
+    from ..durable import Engine, RunHandle
+    from ..store import RunRequest, SessionStore
+
+__all__ = ["add_arguments"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give the command its arguments."""
+    tasks = add_tasks(parser)
+    submitting = add_task(tasks, "submit", "request a run of an agent; a new session is started", submit_run)
+    submitting.add_argument("prompt", nargs="?", help="what is said; without it, what is there is carried on")
+    submitting.add_argument("--agent", required=True, metavar="NAME", help="the agent's name in the workers' registry")
+    submitting.add_argument("--session", metavar="ID", help="the session's id (a random one)")
+    submitting.add_argument("--key", default="", help="your own word: the same key again gives the same run")
+    listing = add_task(tasks, "list", "list requested runs, the newest first", list_runs)
+    listing.add_argument("--limit", type=natural, default=50, help="how many at most, 0 for all (%(default)s)")
+    listing.add_argument("--open", action="store_true", dest="open_only", help="only those that have not ended")
+    showing = _add_one(tasks, "show", "show a run: its status, its entries, what it waits for", show_run)
+    showing.add_argument("--follow", action="store_true", help="go on until the run ends or waits for a person")
+    for name, words, run in (
+        ("approve", "let a call run that waits for a person", approve_call),
+        ("deny", "do not let a call run that waits for a person", deny_call),
+    ):
+        deciding = _add_one(tasks, name, words, run)
+        deciding.add_argument("--call", metavar="ID", help="the call (the only one that waits)")
+        deciding.add_argument("--reason", default="", help="what the model is told")
+    aborting = _add_one(tasks, "abort", "ask a run to end; one that has not begun never begins", abort_run)
+    aborting.add_argument("--reason", default="", help="why")
+    _add_one(tasks, "retry", "request a run that carries on where one failed", retry_run)
+    for each in tasks.choices.values():
+        add_engine(each)
+        each.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_one(tasks: Tasks, name: str, words: str, run: Callable[[argparse.Namespace], int | None]) -> Any:
+    parser = add_task(tasks, name, words, run)
+    parser.add_argument("session", help=SESSION_HELP)
+    parser.add_argument(
+        "--serial", type=natural, help="of the request (the oldest run that has not ended, or the newest)"
+    )
+    return parser
+
+
+def submit_run(chosen: argparse.Namespace) -> None:
+    """Record a request, and print the run."""
+
+    async def submit(store: "SessionStore", engine: "Engine") -> None:
+        from ..durable import submit as submit_to
+
+        await engine.prepare()
+        run = await submit_to(
+            store, engine, agent=chosen.agent, session=chosen.session, prompt=chosen.prompt, key=chosen.key
+        )
+        await _write_run(chosen, run)
+
+    _with_engine(chosen, submit, creates=True)
+
+
+def list_runs(chosen: argparse.Namespace) -> None:
+    """Print the requested runs."""
+
+    async def gather(store: "SessionStore", engine: "Engine") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        page = None
+        while True:
+            some = await store.list_requests(open_only=chosen.open_only, page=page)
+            found += [await _listed(store, engine, request) for request in some.requests]
+            page = some.next_page
+            if page is None or (chosen.limit and len(found) >= chosen.limit):
+                return found[: chosen.limit or None]
+
+    found = _with_engine(chosen, gather)
+    output = Output(color=configured(chosen).color)
+    if chosen.json:
+        output.json(found)
+    elif not found:
+        output.line("no runs")
+    else:
+        rows = [(each["session"], str(each["serial"]), each["agent"], each["status"]) for each in found]
+        write_table(output, ("SESSION", "SERIAL", "AGENT", "STATUS"), rows, right=frozenset({1}))
+
+
+def show_run(chosen: argparse.Namespace) -> None:
+    """Print a run, and follow it if asked."""
+
+    async def show(run: "RunHandle") -> None:
+        from .entrytext import write_entry
+
+        output = Output(color=configured(chosen).color)
+        if chosen.follow:
+            await _follow(run, output, as_json=chosen.json)
+        elif not chosen.json:
+            from ..history import LevelOfDetail
+
+            for entry in await run.entries():
+                write_entry(output, entry, LevelOfDetail.LIVE)
+                output.line()
+        await _write_run(chosen, run)
+
+    _with_run(chosen, show)
+
+
+async def _follow(run: "RunHandle", output: Output, *, as_json: bool) -> None:
+    """Print the text of the run as it comes."""
+    async for text in run.text():
+        if not as_json:
+            output.write(text)
+            sys.stdout.flush()
+    if not as_json:
+        output.line()
+
+
+def approve_call(chosen: argparse.Namespace) -> None:
+    """Let a call run."""
+
+    async def approve(run: "RunHandle") -> None:
+        await run.approve(await _waiting_call(chosen, run), reason=chosen.reason)
+        await _write_run(chosen, run)
+
+    _with_run(chosen, approve)
+
+
+def deny_call(chosen: argparse.Namespace) -> None:
+    """Do not let a call run."""
+
+    async def deny(run: "RunHandle") -> None:
+        await run.deny(await _waiting_call(chosen, run), reason=chosen.reason)
+        await _write_run(chosen, run)
+
+    _with_run(chosen, deny)
+
+
+def abort_run(chosen: argparse.Namespace) -> None:
+    """Ask a run to end."""
+
+    async def abort(run: "RunHandle") -> None:
+        await run.abort(chosen.reason)
+        await _write_run(chosen, run)
+
+    _with_run(chosen, abort)
+
+
+def retry_run(chosen: argparse.Namespace) -> None:
+    """Request a run that carries on, and print it."""
+
+    async def retry(run: "RunHandle") -> None:
+        await _write_run(chosen, await run.retry())
+
+    _with_run(chosen, retry)
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def _with_engine(
+    chosen: argparse.Namespace, use: "Callable[[SessionStore, Engine], Awaitable[Any]]", *, creates: bool = False
+) -> Any:
+    from .stores import with_store
+
+    location = configured(chosen).store
+
+    async def run(store: "SessionStore") -> Any:
+        engine = open_engine(chosen, location)
+        try:
+            return await use(store, engine)
+        finally:
+            await engine.close()
+
+    return with_store(location, run, creates=creates)
+
+
+def _with_run(chosen: argparse.Namespace, use: "Callable[[RunHandle], Awaitable[None]]") -> None:
+    async def run(store: "SessionStore", engine: "Engine") -> None:
+        from ..durable import find_run
+        from .stores import find_session
+
+        await use(await find_run(store, engine, await find_session(store, chosen.session), chosen.serial))
+
+    _with_engine(chosen, run)
+
+
+async def _waiting_call(chosen: argparse.Namespace, run: "RunHandle") -> str:
+    """The call that is meant: the one that is named, or the only one that waits."""
+    waiting = [call.tool_call_id for call in await run.waiting_calls()]
+    if chosen.call is not None:
+        return str(chosen.call)
+    if len(waiting) != 1:
+        listed = ", ".join(waiting) or "none"
+        raise InvalidValue(f"name the call with --call; waiting are: {listed}")
+    return waiting[0]
+
+
+async def _listed(store: "SessionStore", engine: "Engine", request: "RunRequest") -> dict[str, Any]:
+    from ..durable import RunHandle
+
+    return await _described(RunHandle(store, engine, request))
+
+
+async def _described(run: "RunHandle") -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "session": run.session_id,
+        "serial": run.serial,
+        "agent": run.agent,
+        "status": await run.status(),
+        "runId": run.run_id,
+    }
+    if run.key:
+        described["key"] = run.key
+    waiting = await run.waiting_calls() if described["status"] == "awaiting_human" else ()
+    if waiting:
+        described["waiting"] = [{"id": call.tool_call_id, "tool": call.tool_name} for call in waiting]
+    return described
+
+
+async def _write_run(chosen: argparse.Namespace, run: "RunHandle") -> None:
+    output = Output(color=configured(chosen).color)
+    described = await _described(run)
+    if chosen.json:
+        output.json(described)
+        return
+    output.line(f"{run.session_id} {run.serial}: {described['status']}, agent {run.agent}, run {run.run_id}")
+    for call in described.get("waiting", ()):
+        output.line(f"  waits for a decision: {call['tool']}  [{call['id']}]", "yellow")

@@ -1,0 +1,140 @@
+"""`dragoman worker`: carries requested runs on until it is told to stop."""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import DragomanError, ErrorCode, InvalidValue
+from .arguments import add_common, natural, real
+from .config import configured, is_address
+from .engines import add_engine, open_engine
+from .output import Output, warn
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ..durable import Agents, Worker
+
+__all__ = ["add_arguments"]
+
+LOCAL_SWEEP_SECONDS = 1.0  # without a server that tells, a worker looks for requests as often as this
+SWEEP_SECONDS = 60.0
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give the command its arguments."""
+    add_common(parser, work)
+    parser.add_argument(
+        "--agents", required=True, metavar="MODULE:NAME", help="the registry, such as app.agents:agents"
+    )
+    add_engine(parser)
+    parser.add_argument("--slots", type=natural, default=8, metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument(
+        "--stop-seconds", type=real, default=20.0, metavar="S", help="for runs to reach their next entry (%(default)s)"
+    )
+    parser.add_argument(
+        "--health-port", type=natural, default=0, metavar="PORT", help="of /healthz and /readyz; 0 takes a free one"
+    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what standard error tells (%(default)s)")
+
+
+def work(chosen: argparse.Namespace) -> int:
+    """Work until SIGTERM or SIGINT; 0 if all went well."""
+    import asyncio
+    import logging
+
+    settings = configured(chosen)
+    if not chosen.slots:
+        raise InvalidValue("--slots must be a whole number from 1 up")
+    agents = load_agents(chosen.agents)
+    logging.basicConfig(
+        level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    in_time = asyncio.run(_work(chosen, settings.store, agents))
+    if not in_time:
+        warn("runs that did not reach their next entry in time were left to other workers")
+        sys.stdout.flush()
+        os._exit(0)  # their tools may still run in threads, and must not go on without a lease
+    return 0
+
+
+def load_agents(named: str) -> "Agents":
+    """Return the registry that is named as `package.module:name`; raise InvalidValue or DragomanError."""
+    from importlib import import_module
+
+    from ..durable import Agents
+
+    module_name, colon, name = named.partition(":")
+    if not colon or not module_name or not name:
+        raise InvalidValue.of("--agents", named, "a module and a name in it, such as app.agents:agents")
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as `python -m` does
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise DragomanError(f"{module_name} needs the module {error.name!r}", code=ErrorCode.NOT_FOUND) from error
+        raise DragomanError(f"there is no module {error.name!r} here", code=ErrorCode.NOT_FOUND) from error
+    found = getattr(module, name, None)
+    if not isinstance(found, Agents):
+        seen = "has no such name" if found is None else f"has a {type(found).__name__} of that name"
+        raise InvalidValue(f"--agents {named}: the module {seen}; give it {name} = Agents({{…}})")
+    return found
+
+
+async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> bool:
+    import asyncio
+    import signal
+
+    from ..durable import LocalEngine, Worker
+    from .stores import open_store
+
+    async with open_store(location, creates=True) as store:
+        engine = open_engine(chosen, location)
+        worker = Worker(
+            store,
+            engine,
+            agents,
+            slots=chosen.slots,
+            stop_seconds=chosen.stop_seconds,
+            sweep_seconds=LOCAL_SWEEP_SECONDS if isinstance(engine, LocalEngine) else SWEEP_SECONDS,
+        )
+        if is_address(location):
+            await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says
+        runner, address = await _serve_health(worker, chosen.health_port)
+        try:
+            working = asyncio.ensure_future(worker.run())
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, worker.stop)
+            await asyncio.wait((working, asyncio.ensure_future(worker.ready())), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                names = ", ".join(agents.names) or "no agents"
+                Output().line(f"dragoman works: {names}; {chosen.slots} slots; health at {address}/healthz")
+                sys.stdout.flush()
+            return await working
+        finally:
+            await runner.cleanup()
+            await engine.close()
+
+
+async def _serve_health(worker: "Worker", port: int) -> "tuple[web.AppRunner, str]":
+    """Answer on loopback whether the worker lives, and whether it takes orders."""
+    from aiohttp import web
+
+    async def health(_request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "runs": worker.count})
+
+    async def readiness(_request: web.Request) -> web.Response:
+        return web.json_response({"ready": worker.is_ready}, status=200 if worker.is_ready else 503)
+
+    application = web.Application()
+    application.add_routes([web.get("/healthz", health), web.get("/readyz", readiness)])
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise DragomanError(f"port {port} cannot be used: {error.strerror}", code=ErrorCode.CONNECTION) from error
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
