@@ -193,6 +193,7 @@ class ModelCaller:
     async def _read(self, stream: AnyStream, call: ModelCall) -> Assembly:
         scope, is_first = self._scope, True
         log, run_id, index = scope.log, scope.run_id, scope.call_index
+        tail = scope.session.begin_tail()
         try:
             async for delta in stream:
                 if is_first:
@@ -200,6 +201,8 @@ class ModelCaller:
                     await scope.hooks.after_first_delta(call)
                 if log is not None:
                     log.add_delta(run_id, index, delta)
+                if tail is not None:
+                    tail.add(delta)
         finally:
             await stream.aclose()
         return stream.assembly

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from .._lazynames import lazy_names
 
 if TYPE_CHECKING:
+    from .answers import AnswerDeltas, AnswerText, deltas_after
     from .holding import SessionHold
     from .lazy import LazyEntries
     from .memory import MemoryStore
+    from .positions import Followed, FollowedDelta, FollowedEntry, Position
     from .postgres import PostgresStore
     from .protocol import (
         AppendConflict,
@@ -34,10 +36,17 @@ if TYPE_CHECKING:
     from .requests import RequestKeyTaken
     from .session import BranchComparison, Session, compare_branches, open_session, start_session
     from .sqlite import SQLiteStore
+    from .tails import AnswerTail
 
 __all__ = [
+    "AnswerDeltas",
+    "AnswerTail",
+    "AnswerText",
     "AppendConflict",
     "BranchComparison",
+    "Followed",
+    "FollowedDelta",
+    "FollowedEntry",
     "ForkPoint",
     "Head",
     "LazyEntries",
@@ -46,6 +55,7 @@ __all__ = [
     "LeaseOwner",
     "MemoryStore",
     "OpenedSession",
+    "Position",
     "PostgresStore",
     "RequestKeyTaken",
     "RequestPage",
@@ -61,6 +71,7 @@ __all__ = [
     "Tombstone",
     "VerifyReport",
     "compare_branches",
+    "deltas_after",
     "open_session",
     "start_session",
 ]
@@ -69,5 +80,17 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        modules=("protocol", "requests", "lazy", "memory", "session", "holding", "sqlite", "postgres"),
+        modules=(
+            "protocol",
+            "requests",
+            "lazy",
+            "memory",
+            "session",
+            "holding",
+            "sqlite",
+            "postgres",
+            "positions",
+            "answers",
+            "tails",
+        ),
     )

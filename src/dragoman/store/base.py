@@ -2,19 +2,22 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from .._finishing import finish
-from ..errors import running_loop
+from ..errors import StoreError, running_loop
 from ..history import HistoryEntry
 from ..history.metadata import NO_METADATA
 from .following import Notices, follow_entries
 from .leases import abandon_lease, give_back_lease, new_token
 from .listing import ListQuery, RequestQuery
+from .live import Watch, follow_session
+from .positions import Followed, Position, ends_answer
 from .protocol import LEASE_SECONDS, Lease, RequestPage, SessionBusy, SessionPage
 from .refusals import require_seconds, require_serial, require_session_id, store_closed
+from .tails import AnswerTail, TailPiece, TailQuery, TailReader, TailWriter
 
 __all__ = ["BaseStore"]
 
@@ -24,10 +27,17 @@ LEASE_POLL_SECONDS = 0.25  # between two checks whether a session is free
 class BaseStore(ABC):
     """The part of a `SessionStore` that all stores share."""
 
-    def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float | None) -> None:
+    def __init__(
+        self, clock: Callable[[], datetime] | None, poll_seconds: float | None, tail_poll_seconds: float | None
+    ) -> None:
         self._clock = clock or (lambda: datetime.now(UTC))
         self._poll_seconds = poll_seconds  # how often a follower looks by itself; None if no other process can append
+        self._tail_poll_seconds = tail_poll_seconds  # the same for deltas
         self._notices = Notices()
+        self._tail_notices = Notices()
+        self._tail_writer = TailWriter(self._write_tails)
+        self._tail_reader = TailReader(self._read_tails)
+        self._tails: dict[str, AnswerTail] = {}  # by session: those that were begun here, and did not end yet
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,6 +93,54 @@ class BaseStore(ABC):
             from_serial,
             self._poll_seconds,
         )
+
+    def begin_tail(self, lease: Lease, serial: int) -> AnswerTail:
+        """Return what shares the deltas of a new answer; `serial` is that of the session's next entry."""
+        require_serial(serial, "serial")
+        tail = AnswerTail(self._tail_writer, lease, serial)
+        if (before := self._tails.get(lease.session_id)) is not None:
+            before.close()
+        self._tails[lease.session_id] = tail
+        return tail
+
+    def follow_live(self, session_id: str, position: Position | str | int = 0) -> AsyncIterator[Followed]:
+        """Yield entries and the deltas of answers under way from a position on, as they come."""
+        require_session_id(session_id)
+        return self._follow_live(session_id, Position.of(position))
+
+    async def _follow_live(self, session_id: str, position: Position) -> AsyncIterator[Followed]:
+        if self._notices.is_closed:
+            return
+        followed = follow_session(
+            lambda first, end: self._look(session_id, first, end),
+            self._tail_reader,
+            entries=Watch(self._notices, session_id, self._poll_seconds),
+            tail=Watch(self._tail_notices, session_id, self._tail_poll_seconds),
+            session_id=session_id,
+            position=position,
+        )
+        try:
+            async for item in followed:
+                yield item
+        except StoreError:
+            if not self._notices.is_closed:
+                raise
+
+    def _find_tail(self, lease: Lease | None, entries: Iterable[HistoryEntry]) -> AnswerTail | None:
+        """Return the tail that an append of these entries ends; it takes no more deltas."""
+        tail = self._tails.get(lease.session_id) if lease is not None else None
+        if tail is None or not ends_answer(entries):
+            return None
+        tail.close()
+        return tail
+
+    @abstractmethod
+    async def _write_tails(self, pieces: Sequence[TailPiece]) -> None:
+        """Keep the pieces whose lease is the session's, and wake the followers."""
+
+    @abstractmethod
+    async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
+        """Return the pieces that were written with the session's lease and that the queries ask for."""
 
     async def acquire_lease(
         self, session_id: str, *, seconds: float = LEASE_SECONDS, wait_seconds: float = 0.0
@@ -142,6 +200,7 @@ class BaseStore(ABC):
     async def close(self) -> None:
         """End the followers; nothing works afterwards."""
         self._notices.close()
+        self._tail_notices.close()
 
     async def _look(self, session_id: str, first: int, end: int) -> tuple[HistoryEntry, ...]:
         """Return the entries for a follower. From then on it is notified of new ones."""

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from ..errors import StoreError
 from ..history import HistoryEntry
 
-__all__ = ["Notices", "follow_entries"]
+__all__ = ["CHUNK", "Load", "Notices", "follow_entries"]
 
-CHUNK = 256
+CHUNK = 256  # entries that are read at once
 
 Load: TypeAlias = Callable[[int, int], Coroutine[Any, Any, tuple[HistoryEntry, ...]]]
 
@@ -46,10 +46,13 @@ class Notices:
             return
         with self._lock:
             futures = [future for session_id in session_ids for future in self._waiting.get(session_id, ())]
+        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         for future in futures:
+            by_loop.setdefault(future.get_loop(), []).append(future)
+        for loop, waiting in by_loop.items():
             try:
-                future.get_loop().call_soon_threadsafe(_wake, future)
-            except RuntimeError:  # its loop is closed: no follower waits there
+                loop.call_soon_threadsafe(_wake, waiting)
+            except RuntimeError:  # the loop is closed: no follower waits there
                 pass
 
     def tell_all(self) -> None:
@@ -90,6 +93,7 @@ async def follow_entries(
             notices.forget(session_id, grown)
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)

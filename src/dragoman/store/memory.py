@@ -46,6 +46,7 @@ from .refusals import (
 )
 from .requests import QUEUED, Added, Change, RequestKeyTaken, changes_of, moved_by, own_keys
 from .snapshots import describe_mismatch
+from .tails import TailPiece, TailQuery
 
 __all__ = ["MemoryStore"]
 
@@ -62,6 +63,7 @@ class _Kept:
         self.checksums: list[bytes] = []
         self.snapshots: dict[int, Snapshot] = {}
         self.held: HeldLease | None = None
+        self.tail: list[TailPiece] = []
         self.requests: list[tuple[int, RunRequest]] = []  # with their numbers
 
     def record(self, changes: Iterable[Change], number: int) -> int:
@@ -97,7 +99,7 @@ class MemoryStore(BaseStore):
     """A `SessionStore` without a file."""
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
-        super().__init__(clock, None)
+        super().__init__(clock, None, None)
         self._sessions: dict[str, _Kept] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._created = self._requested = 0
@@ -136,6 +138,9 @@ class MemoryStore(BaseStore):
                 kept.entries.append(data)
                 kept.checksums.append(checksum)
             updated = entries[-1].timestamp or kept.info.updated_at
+            if self._tails and self._find_tail(lease, entries) is not None:
+                del self._tails[session_id]
+                kept.tail = []
             head = Head(expected_serial + len(encoded) - 1, checksum.hex())
             kept.info = replace(kept.info, head=head, updated_at=updated)
             self._requested = kept.record(changes, self._requested)
@@ -146,6 +151,7 @@ class MemoryStore(BaseStore):
         with self._lock:
             kept = self._find(session_id)
             kept.held = new_lease(session_id, kept.held, kept.info.head, machine_time(), token=token, seconds=seconds)
+            kept.tail = []
             return kept.held.lease
 
     async def renew_lease(self, lease: Lease) -> Head:
@@ -162,6 +168,9 @@ class MemoryStore(BaseStore):
             kept = self._sessions.get(lease.session_id)
             if kept is not None and kept.held is not None and kept.held.lease.token == lease.token:
                 kept.held = None
+                kept.tail = []
+                if (tail := self._tails.pop(lease.session_id, None)) is not None:
+                    tail.close()
 
     async def find_lease(self, session_id: str) -> Lease | None:
         """Return the lease of the session's owner."""
@@ -266,6 +275,23 @@ class MemoryStore(BaseStore):
         """Throw the snapshots away."""
         self._find(session_id).snapshots.clear()
 
+    async def _write_tails(self, pieces: Sequence[TailPiece]) -> None:
+        with self._lock:
+            for piece in pieces:
+                kept = self._sessions.get(piece.session_id)
+                if kept is None or kept.held is None or kept.held.lease.token != piece.token:
+                    continue
+                if kept.tail and kept.tail[-1].stream != piece.stream:
+                    kept.tail = []
+                kept.tail.append(piece)
+        self._tail_notices.tell({piece.session_id for piece in pieces})
+
+    async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
+        self._require_usable()
+        with self._lock:
+            followed = {query.session_id: self._sessions.get(query.session_id) for query in queries}
+            return [piece for kept in followed.values() if kept is not None for piece in kept.tail]
+
     async def _list(self, query: ListQuery) -> SessionPage:
         self._require_usable()
         newest_first = ((kept.number, kept.info) for kept in reversed(list(self._sessions.values())))
@@ -294,6 +320,7 @@ class MemoryStore(BaseStore):
         elif kept.held is not None and not is_said_to_a_run(entries):
             require_not_leased(kept.held, machine_time())
             kept.held = None
+            kept.tail = []
 
     def _find(self, session_id: str) -> _Kept:
         self._require_usable()

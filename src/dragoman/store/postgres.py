@@ -27,12 +27,14 @@ from .postgres_database import (
     translated,
 )
 from .postgres_listening import Listener
-from .postgres_schema import MIGRATIONS, channel_of, migrate, require_current, require_schema_name
+from .postgres_schema import MIGRATIONS, channel_of, migrate, require_current, require_schema_name, tail_channel_of
+from .postgres_tails import read_tails, write_tails
 from .protocol import Head, Tombstone
 from .refusals import require_seconds
 from .requests import Change
 from .sql import SQLStore
 from .sql_leases import Claim
+from .tails import TailPiece, TailQuery
 
 if TYPE_CHECKING:
     import psycopg
@@ -47,7 +49,8 @@ _Result = TypeVar("_Result")
 class PostgresStore(SQLStore[PostgresDatabase]):
     """A `SessionStore` in a schema of a PostgreSQL database, which `migrate` creates. Connects when it is first used.
 
-    `connections` is how many transactions may go on at once; one more connection listens while there are followers.
+    `connections` is how many transactions may go on at once; one more connection listens while there are followers,
+    and another one while there are followers of answers under way.
     `lock_seconds` is how long to wait for others' locks, `statement_seconds` how long for the server's answer to a
     statement, `poll_seconds` how often `follow` looks although it was told nothing. Appends that do not wait for each
     other may overtake each other.
@@ -72,12 +75,13 @@ class PostgresStore(SQLStore[PostgresDatabase]):
             raise InvalidValue.of("connections", connections, "a whole number from 1 up")
         require_seconds(lock_seconds, "lock_seconds", 0.001)
         require_seconds(statement_seconds, "statement_seconds", 0.001)
-        super().__init__(clock, poll_seconds, connections)
+        super().__init__(clock, poll_seconds, poll_seconds, connections)
         self._conninfo = conninfo
         self._schema = schema
         self._lock_seconds = lock_seconds
         self._statement_seconds = statement_seconds
         self._listener = Listener(self._connect, channel_of(schema), self._notices)
+        self._tail_listener = Listener(self._connect, tail_channel_of(schema), self._tail_notices)
         self._address: Address | None = None
 
     def __repr__(self) -> str:
@@ -135,8 +139,18 @@ class PostgresStore(SQLStore[PostgresDatabase]):
             await self._in_thread(self._listener.listen)
         return await super()._look(session_id, first, end)
 
+    async def _write_tails(self, pieces: Sequence[TailPiece]) -> None:
+        channel = tail_channel_of(self._schema)
+        await self._in_thread(lambda: self._perform(lambda database: write_tails(database, pieces, channel)))
+
+    async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
+        if not self._tail_listener.is_listening:
+            await self._in_thread(self._tail_listener.listen)
+        return await self._in_thread(lambda: self._perform(lambda database: read_tails(database, queries)))
+
     def _close(self) -> None:
         self._listener.close()
+        self._tail_listener.close()
         super()._close()
 
     # ------------------------------------------------------------ connections

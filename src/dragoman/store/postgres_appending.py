@@ -11,6 +11,7 @@ from .requests import Change
 from .sql_leases import Claim, recognise_or_refuse, require_claim
 from .sql_requests import record_changes, require_free_keys
 from .sql_rows import corrupt, find_sound_end
+from .sql_tails import delete_tail
 
 __all__ = ["append_entries"]
 
@@ -53,6 +54,8 @@ def append_entries(
     if pieces:
         _add_pieces(database, session.key, pieces)
     record_changes(database, session.key, changes)
+    if claim.ends_tail:
+        delete_tail(database, session.key)
     return Head(serial + len(entries) - 1, checksum.hex())
 
 

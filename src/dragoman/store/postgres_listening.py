@@ -1,4 +1,4 @@
-"""Listens to PostgreSQL for sessions that have grown: one connection, in a thread of its own."""
+"""Listens to PostgreSQL for sessions that have changed: one connection, in a thread of its own."""
 
 import selectors
 import socket
@@ -20,7 +20,10 @@ FIRST_DELAY, LONGEST_DELAY = 0.05, 5.0  # seconds between two attempts to reach 
 
 
 class Listener:
-    """Wakes the followers in `notices`. It replaces a lost connection, and retries until that works."""
+    """Wakes the followers in `notices`. It replaces a lost connection, and retries until that works.
+
+    A notification names sessions, one in each line; an empty one means all.
+    """
 
     def __init__(self, connect: "Callable[[], psycopg.Connection]", channel: str, notices: Notices) -> None:
         self._connect = connect
@@ -74,7 +77,10 @@ class Listener:
         try:
             while not _is_time_to_stop(stopped, connection.fileno()):
                 for notice in connection.notifies(timeout=0):
-                    self._notices.tell((notice.payload,))
+                    if notice.payload:
+                        self._notices.tell(notice.payload.split("\n"))
+                    else:
+                        self._notices.tell_all()
         except (psycopg.Error, OSError):  # lost
             return
 

@@ -13,13 +13,13 @@ from ..errors import ErrorCode, InvalidValue, StoreError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["MIGRATIONS", "channel_of", "migrate", "require_current", "require_schema_name"]
+__all__ = ["MIGRATIONS", "channel_of", "migrate", "require_current", "require_schema_name", "tail_channel_of"]
 
 OLDEST_SERVER = 140_000
 MARK = "dragoman: sessions, from number 1"  # the comment on the table of migrations, by which it is known as ours
 EARLIER_MARK = "dragoman: sessions"  # of schemas that were made before the numbers began again at 1
 
-_TABLE = re.compile(r"CREATE TABLE {schema}\.(\w+)")
+_TABLE = re.compile(r"CREATE (?:UNLOGGED )?TABLE {schema}\.(\w+)")
 _NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,39}")
 
 
@@ -200,6 +200,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX requests_by_session ON {schema}.requests (session, serial)",
         "CREATE INDEX requests_open ON {schema}.requests (number) WHERE status IN ('queued', 'running')",
     ),
+    (
+        # Not written to the log of the server, which empties it after a crash.
+        """CREATE UNLOGGED TABLE {schema}.tails (
+            session bigint NOT NULL,
+            token text NOT NULL,
+            stream text COLLATE "C" NOT NULL,
+            serial bigint NOT NULL,
+            first bigint NOT NULL,
+            past bigint NOT NULL,
+            deltas bytea NOT NULL,
+            PRIMARY KEY (session, stream, first)
+        )""",
+        "ALTER TABLE {schema}.tails ALTER COLUMN deltas SET STATISTICS 0",
+    ),
 )
 
 
@@ -212,6 +226,11 @@ def require_schema_name(schema: object) -> None:
 def channel_of(schema: str) -> str:
     """Return the name of the channel that notifies followers of the schema's sessions."""
     return f"dragoman_{schema}"
+
+
+def tail_channel_of(schema: str) -> str:
+    """Return the name of the channel that notifies followers of the deltas of answers under way."""
+    return f"{channel_of(schema)}_tails"
 
 
 def require_current(connection: "Connection", schema: str, newest: int = len(MIGRATIONS)) -> None:

@@ -6,13 +6,17 @@ follow which is `AgentState`'s business.
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from ..errors import ErrorCode, StoreError
 from ..history import HistoryEntry
 from ..history.metadata import NO_METADATA
+
+if TYPE_CHECKING:
+    from .positions import Followed, Position
+    from .tails import AnswerTail
 
 __all__ = [
     "START",
@@ -292,6 +296,19 @@ class SessionStore(Protocol):
 
     def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
         """Yield the entries from `from_serial` on, then each new one of every writer, until the store is closed."""
+
+    def begin_tail(self, lease: Lease, serial: int) -> "AnswerTail":
+        """Return what takes the deltas of an answer that begins now, for followers; `serial` is that of the next entry.
+
+        They are operational data. They vanish with the append that ends the answer, when another answer begins, and
+        when the lease ends or another owner takes it. With a lease that was lost nothing is written.
+        """
+
+    def follow_live(self, session_id: str, position: "Position | str | int" = 0) -> AsyncIterator["Followed"]:
+        """Yield the entries from a position on and the deltas of the answer under way, each with the position after it.
+
+        An answer's deltas come in order, none twice. The last of them may be missing when the entry comes that ends it.
+        """
 
     async def verify(self, session_id: str, *, kept: Head | None = None) -> VerifyReport:
         """Check every byte against the chain of checksums, and every entry against the rules of the history.

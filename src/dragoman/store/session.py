@@ -8,8 +8,9 @@ and appends again. Tasks of several event loops, in several threads, may use one
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -44,6 +45,7 @@ from .chain import follow
 from .lazy import LazyEntries
 from .leases import is_said_to_a_run
 from .memory import MemoryStore
+from .positions import Followed, FollowedEntry, Position
 from .protocol import (
     LEASE_SECONDS,
     AppendConflict,
@@ -58,6 +60,7 @@ from .snapshots import name_snapshot, read_snapshot, take_snapshot
 
 if TYPE_CHECKING:
     from .holding import SessionHold
+    from .tails import AnswerTail
 
 __all__ = ["BranchComparison", "Session", "compare_branches", "open_session", "start_session"]
 
@@ -88,6 +91,7 @@ class Session(
         *,
         clock: Clock | None = None,
         widgets: Iterable[Widget] | None = None,
+        live: bool = False,
     ) -> None:
         entries = opened.entries if isinstance(opened.entries, LazyEntries) else list(opened.entries)
         derived = read_snapshot(opened.snapshot, entries)
@@ -95,6 +99,7 @@ class Session(
         # An append that never waits cannot be cancelled halfway. A subclass may have an append that waits.
         self._never_waits = getattr(store.append, "__func__", None) is MemoryStore.append
         self._info = opened.info
+        self._is_live = live
         self._clock = clock
         self._widgets = None if widgets is None else tuple(widgets)
         writer = os.urandom(6).hex()
@@ -234,9 +239,32 @@ class Session(
         unknown, as after a crash. Idempotent tools are, and with `rerun` all are.
         """
         info = await self._store.fork(self.session_id, serial, new_session_id=new_session_id, metadata=metadata)
-        fork = await open_session(self._store, info.session_id, clock=self._clock, widgets=self._widgets)
+        fork = await open_session(
+            self._store, info.session_id, clock=self._clock, widgets=self._widgets, live=self._is_live
+        )
         fork._reruns = rerun
         return fork
+
+    # ------------------------------------------------------------ followers
+
+    def follow(self, position: Position | str | int = 0, *, deltas: bool = False) -> AsyncIterator[Followed]:
+        """Yield the entries from a position on, then each new one of every writer, until the store is closed.
+
+        With `deltas`, also those of the answer under way, if its session was opened with `live`. Each comes with the
+        position after it; a number is the serial of the next entry.
+        """
+        if deltas:
+            return self._store.follow_live(self.session_id, position)
+        return _with_positions(self._store.follow(self.session_id, Position.of(position).serial))
+
+    def begin_tail(self) -> "AnswerTail | None":
+        """Return what shares the deltas of an answer that begins now with followers; None if the session is not live.
+
+        An `Agent` calls it for each answer. It needs the lease.
+        """
+        if not self._is_live or self._lease is None:
+            return None
+        return self._store.begin_tail(self._lease, self._state.next_serial)
 
     # ------------------------------------------------------------ who works on it
 
@@ -348,6 +376,11 @@ class Session(
             self._under_way = None
 
 
+async def _with_positions(entries: AsyncIterator[HistoryEntry]) -> AsyncIterator[Followed]:
+    async for entry in entries:
+        yield FollowedEntry(entry, Position(entry.serial + 1))
+
+
 async def _starts_after(store: SessionStore, point: ForkPoint) -> dict[str, ToolStartedEntry]:
     """The starts, by the ids of their calls, that a session recorded after a fork left it and before their results."""
     started: dict[str, ToolStartedEntry] = {}
@@ -384,21 +417,24 @@ async def start_session(
     clock: Clock | None = None,
     widgets: Iterable[Widget] | None = None,
     exist_ok: bool = False,
+    live: bool = False,
 ) -> Session:
     """Create a session in the store and open it; without an id it gets a random one.
 
     Raises StoreError, `conflict`, if the id is taken. With `exist_ok` it opens the session of that id instead, and two
     processes that start it at once get the same one. Its metadata stay as they are; a `system_instruction` that differs
     from the recorded one is recorded, which raises SessionBusy while a run is under way. The id of an erased session
-    stays taken.
+    stays taken. With `live`, the answers of its runs can be followed while they come.
     """
     if not exist_ok:
         info = await store.create(session_id, metadata=metadata)
-        session = await open_session(store, info.session_id, clock=clock, widgets=widgets)
+        session = await open_session(store, info.session_id, clock=clock, widgets=widgets, live=live)
     elif session_id is None:
         raise InvalidValue("exist_ok needs a session_id: without one, each session is new")
     else:
-        session = await _started(store, session_id, metadata, clock, widgets)
+        given = None if widgets is None else tuple(widgets)
+        open_it = partial(open_session, store, session_id, clock=clock, widgets=given, live=live)
+        session = await _started(store, session_id, metadata, open_it)
     if system_instruction is not None:
         await _instruct(session, system_instruction)
     return session
@@ -408,13 +444,11 @@ async def _started(
     store: SessionStore,
     session_id: str,
     metadata: Mapping[str, Any],
-    clock: Clock | None,
-    widgets: Iterable[Widget] | None,
+    open_it: Callable[[], Coroutine[Any, Any, Session]],
 ) -> Session:
     """Return the session of that id, which is created if there is none."""
-    given = None if widgets is None else tuple(widgets)
     try:
-        return await open_session(store, session_id, clock=clock, widgets=given)
+        return await open_it()
     except StoreError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
@@ -422,10 +456,10 @@ async def _started(
         await store.create(session_id, metadata=metadata)
     except StoreError as taken:
         try:  # another process was faster, if it is there now
-            return await open_session(store, session_id, clock=clock, widgets=given)
+            return await open_it()
         except StoreError:
             raise taken from None
-    return await open_session(store, session_id, clock=clock, widgets=given)
+    return await open_it()
 
 
 async def _instruct(session: Session, system_instruction: str) -> None:
@@ -444,13 +478,19 @@ async def _instruct(session: Session, system_instruction: str) -> None:
 
 
 async def open_session(
-    store: SessionStore, session_id: str, *, clock: Clock | None = None, widgets: Iterable[Widget] | None = None
+    store: SessionStore,
+    session_id: str,
+    *,
+    clock: Clock | None = None,
+    widgets: Iterable[Widget] | None = None,
+    live: bool = False,
 ) -> Session:
     """Open a session of the store; raise StoreError, `not_found` if it has none of that id.
 
-    With a snapshot only the entries after it are read; `entries` reads the others when they are asked for.
+    With a snapshot only the entries after it are read; `entries` reads the others when they are asked for. With `live`,
+    the answers of its runs can be followed while they come.
     """
-    return Session(store, await store.open(session_id), clock=clock, widgets=widgets)
+    return Session(store, await store.open(session_id), clock=clock, widgets=widgets, live=live)
 
 
 class BranchComparison(msgspec.Struct, frozen=True):

@@ -62,8 +62,10 @@ class SQLStore(BaseStore, Generic[_Connection]):
     It has `threads` threads, which start when they are first needed, and keeps as many idle connections.
     """
 
-    def __init__(self, clock: Callable[[], datetime] | None, poll_seconds: float, threads: int) -> None:
-        super().__init__(clock, poll_seconds)
+    def __init__(
+        self, clock: Callable[[], datetime] | None, poll_seconds: float, tail_poll_seconds: float, threads: int
+    ) -> None:
+        super().__init__(clock, poll_seconds, tail_poll_seconds)
         self._process = getpid()
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
@@ -87,8 +89,15 @@ class SQLStore(BaseStore, Generic[_Connection]):
         require_append(entries, expected_serial)
         self._require_usable()
         encoded = [entry_to_json(entry) for entry in entries]
-        claim = Claim(lease.token if lease is not None else None, lease is None and is_said_to_a_run(entries))
+        tail = self._find_tail(lease, entries) if self._tails else None
+        if tail is not None:
+            await self._tail_writer.settle(session_id)
+        claim = Claim(
+            lease.token if lease is not None else None, lease is None and is_said_to_a_run(entries), tail is not None
+        )
         head = await self._append(session_id, encoded, expected_serial, claim, changes_of(entries))
+        if tail is not None and self._tails.get(session_id) is tail:
+            del self._tails[session_id]
         self._notices.tell((session_id,))
         return head
 
@@ -101,6 +110,9 @@ class SQLStore(BaseStore, Generic[_Connection]):
 
     async def release_lease(self, lease: Lease) -> None:
         """Give the lease back."""
+        if (tail := self._tails.pop(lease.session_id, None)) is not None:
+            tail.close()
+            await self._tail_writer.settle(lease.session_id)
         await self._write(lambda database: leasing.release_lease(database, lease))
 
     async def find_lease(self, session_id: str) -> Lease | None:

@@ -17,6 +17,7 @@ from .protocol import START, SessionInfo, Snapshot, Tombstone
 from .refusals import fork_conflict, name_taken, not_a_fork, require_forks_named
 from .sql_leases import find_held
 from .sql_rows import SessionRow, checksum_at, find_session, find_sound_end, find_tombstone, info_of
+from .sql_tails import delete_tail
 
 __all__ = [
     "create_session",
@@ -106,6 +107,7 @@ def erase_session(
         database.execute("DELETE FROM snapshots WHERE session = ?", key)
         database.execute("DELETE FROM leases WHERE session = ?", key)
         database.execute("DELETE FROM requests WHERE session = ?", key)
+        delete_tail(database, session.key)
         database.execute("DELETE FROM heads WHERE session = ?", key)
         database.execute("DELETE FROM sessions WHERE key = ?", key)
         database.execute(

@@ -10,6 +10,7 @@ from .database import Database
 from .leases import HeldLease, StoreTime, lease_lost, new_lease, require_not_leased
 from .protocol import AppendConflict, Head, Lease, LeaseOwner
 from .sql_rows import SessionRow, find_session, find_sound_end, recognise_append
+from .sql_tails import delete_tail
 
 __all__ = [
     "Claim",
@@ -27,10 +28,14 @@ UNKNOWN_OWNER = LeaseOwner("an unknown host", 0)
 
 
 class Claim(NamedTuple):
-    """By what right a caller appends: the token of its lease, or that it only says something to a run."""
+    """By what right a caller appends: the token of its lease, or that it only says something to a run.
+
+    `ends_tail` says that the append ends the answer that the session's tail holds.
+    """
 
     token: str | None = None
     is_said: bool = False
+    ends_tail: bool = False
 
 
 def find_held(database: Database, session: int, session_id: str) -> HeldLease | None:
@@ -61,7 +66,7 @@ def acquire_lease(database: Database, session_id: str, token: str, seconds: floa
     now = database.now()
     held = find_held(database, session.key, session_id)
     lease, expires = new_lease(session_id, held, session.head, now, token=token, seconds=seconds)
-    database.execute("DELETE FROM leases WHERE session = ?", (session.key,))
+    _forget_lease(database, session.key)
     row = (session.key, lease.token, msgspec.json.encode(lease.owner).decode(), now.wall, seconds, *expires)
     database.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     return lease
@@ -78,9 +83,11 @@ def renew_lease(database: Database, lease: Lease) -> Head:
 
 
 def release_lease(database: Database, lease: Lease) -> None:
-    """Forget the lease, if it is still the one that is kept."""
+    """Forget the lease, if it is still the one that is kept, and the tail that was written with it."""
     select = "SELECT key FROM sessions WHERE session_id = ?"
-    database.execute(f"DELETE FROM leases WHERE session = ({select}) AND token = ?", (lease.session_id, lease.token))  # noqa: S608
+    for table in ("tails", "leases"):
+        owned = f"session = ({select}) AND token = ?"
+        database.execute(f"DELETE FROM {table} WHERE {owned}", (lease.session_id, lease.token))  # noqa: S608  # our names
 
 
 def require_claim(database: Database, session: int, session_id: str, claim: Claim) -> str | None:
@@ -99,8 +106,13 @@ def require_claim(database: Database, session: int, session_id: str, claim: Clai
     if claim.is_said:
         return held.lease.token
     require_not_leased(held, database.now())
-    database.execute("DELETE FROM leases WHERE session = ?", (session,))
+    _forget_lease(database, session)
     return None
+
+
+def _forget_lease(database: Database, session: int) -> None:
+    database.execute("DELETE FROM leases WHERE session = ?", (session,))
+    delete_tail(database, session)
 
 
 def recognise_or_refuse(

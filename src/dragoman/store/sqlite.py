@@ -16,9 +16,11 @@ from .protocol import Head, Tombstone
 from .requests import Change
 from .sql import SQLStore
 from .sql_leases import Claim
+from .sql_tails import read_tails, write_tails
 from .sqlite_files import FileWatch
 from .sqlite_schema import connect, prepare_file, store_error, translated
 from .sqlite_writer import Writer
+from .tails import TailPiece, TailQuery
 
 if TYPE_CHECKING:
     from .sqlite_database import SQLiteDatabase
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["SQLiteStore"]
 
 READERS = 4
+TAIL_POLL_SECONDS = 0.025  # between two looks of a follower at the deltas that other processes write
 
 _Result = TypeVar("_Result")
 
@@ -45,12 +48,13 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
         busy_seconds: float = 60.0,
         poll_seconds: float = 0.1,
     ) -> None:
-        super().__init__(clock, poll_seconds, READERS)
+        super().__init__(clock, poll_seconds, min(poll_seconds, TAIL_POLL_SECONDS), READERS)
         # Absolute, because a program may change its working folder.
         self._path = Path(require_path("SQLiteStore: the path", path)).absolute()
         self._busy_seconds = busy_seconds
         self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
         self._is_prepared = False
+        self._tail_connection: SQLiteDatabase | None = None
 
     def __repr__(self) -> str:
         return f"<SQLiteStore {str(self._path)!r}>"
@@ -74,6 +78,28 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
 
         self._require_usable()
         return await self._writer.run(erase, alone=True)
+
+    async def _write_tails(self, pieces: Sequence[TailPiece]) -> None:
+        await self._in_thread(lambda: self._write_tails_now(pieces))
+        self._tail_notices.tell({piece.session_id for piece in pieces})
+
+    def _write_tails_now(self, pieces: Sequence[TailPiece]) -> None:
+        """Write in a transaction that no sync of the disk follows: a power cut may take a tail."""
+        with translated(self._path):
+            connection, self._tail_connection = self._tail_connection, None
+            if connection is None:
+                connection = connect(self._path, busy_seconds=self._busy_seconds, synchronous="NORMAL")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                write_tails(connection, pieces)
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.close()
+                raise
+        self._tail_connection = connection
+
+    async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
+        return await self._read(lambda database: read_tails(database, queries))
 
     async def _read(self, work: Callable[[Database], _Result]) -> _Result:
         self._require_usable()
@@ -141,6 +167,9 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
 
     def _close(self) -> None:
         super()._close()
+        if self._tail_connection is not None:
+            self._tail_connection.close()
+            self._tail_connection = None
         self._writer.close()  # last, so that it empties the log
 
     def _translate(self, error: Exception) -> Exception:

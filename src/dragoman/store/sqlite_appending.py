@@ -15,6 +15,7 @@ from .requests import Change
 from .sql_leases import Claim, recognise_or_refuse, require_claim
 from .sql_requests import record_changes, require_free_keys
 from .sql_rows import corrupt, find_sound_end
+from .sql_tails import delete_tail
 
 if TYPE_CHECKING:
     from .sqlite_database import SQLiteDatabase
@@ -69,6 +70,8 @@ class Appender:
                 self._add_piece(end.key, serial, piece)
             serial += 1
         record_changes(self.connection, end.key, changes)
+        if claim.ends_tail:
+            delete_tail(self.connection, end.key)
         self._ends[session_id] = _End(end.key, serial, checksum)
         return Head(serial - 1, checksum.hex())
 

@@ -146,6 +146,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX requests_by_session ON requests (session, serial)",
         "CREATE INDEX requests_open ON requests (number) WHERE status IN ('queued', 'running')",
     ),
+    (
+        # Deltas of the answer under way, for followers: those from `first` to before `past`, as lines of JSON.
+        """CREATE TABLE tails (
+            session INTEGER NOT NULL, token TEXT NOT NULL, stream TEXT NOT NULL, serial INTEGER NOT NULL,
+            first INTEGER NOT NULL, past INTEGER NOT NULL, deltas BLOB NOT NULL,
+            PRIMARY KEY (session, stream, first)
+        ) STRICT, WITHOUT ROWID""",
+    ),
 )
 
 
@@ -171,7 +179,7 @@ def prepare_file(path: Path, *, busy_seconds: float) -> None:
         raise StoreError(f"{path} cannot be opened or created: {error.strerror}", code=_os_code(error)) from error
 
 
-def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "SQLiteDatabase":
+def connect(path: Path, *, busy_seconds: float, read_only: bool = False, synchronous: str = "FULL") -> "SQLiteDatabase":
     """Return a connection with the settings that durability and privacy need."""
     import sqlite3
 
@@ -192,7 +200,7 @@ def connect(path: Path, *, busy_seconds: float, read_only: bool = False) -> "SQL
             if mode != "wal":
                 raise StoreError(f"{path}: the file system cannot share a log (journal mode {mode!r})")
         for setting in (
-            "synchronous = FULL",
+            f"synchronous = {synchronous}",
             "fullfsync = ON",
             "checkpoint_fullfsync = ON",
             "secure_delete = ON",
