@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from .._finishing import finish
-from ..errors import StoreError, running_loop
+from ..errors import running_loop
 from ..history import HistoryEntry
 from ..history.metadata import NO_METADATA
 from .following import Notices, follow_entries
@@ -106,25 +106,16 @@ class BaseStore(ABC):
     def follow_live(self, session_id: str, position: Position | str | int = 0) -> AsyncIterator[Followed]:
         """Yield entries and the deltas of answers under way from a position on, as they come."""
         require_session_id(session_id)
-        return self._follow_live(session_id, Position.of(position))
-
-    async def _follow_live(self, session_id: str, position: Position) -> AsyncIterator[Followed]:
-        if self._notices.is_closed:
-            return
-        followed = follow_session(
+        return follow_session(
             lambda first, end: self._look(session_id, first, end),
             self._tail_reader,
-            entries=Watch(self._notices, session_id, self._poll_seconds),
-            tail=Watch(self._tail_notices, session_id, self._tail_poll_seconds),
-            session_id=session_id,
-            position=position,
+            lambda: (
+                Watch(self._notices, session_id, self._poll_seconds),
+                Watch(self._tail_notices, session_id, self._tail_poll_seconds),
+            ),
+            session_id,
+            Position.of(position),
         )
-        try:
-            async for item in followed:
-                yield item
-        except StoreError:
-            if not self._notices.is_closed:
-                raise
 
     def _find_tail(self, lease: Lease | None, entries: Iterable[HistoryEntry]) -> AnswerTail | None:
         """Return the tail that an append of these entries ends; it takes no more deltas."""

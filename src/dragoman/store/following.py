@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ..errors import StoreError
 from ..history import HistoryEntry
@@ -15,28 +15,45 @@ CHUNK = 256  # entries that are read at once
 Load: TypeAlias = Callable[[int, int], Coroutine[Any, Any, tuple[HistoryEntry, ...]]]
 
 
+class Waiting(Protocol):
+    """What a notice wakes, in its event loop: a future, or what has these methods of one."""
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop that it belongs to."""
+
+    def done(self) -> bool:
+        """Return whether it was woken."""
+
+    def set_result(self, result: None, /) -> None:
+        """Wake it."""
+
+
 class Notices:
-    """Wakes the followers of a session when it grows. Any thread may call it."""
+    """Wakes the followers of a session when it changes. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, set[Waiting]] = {}
         self.is_closed = False
 
     def expect(self, session_id: str) -> asyncio.Future[None]:
         """Return a future of the running loop that is done when the session has grown, or everything is closed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with self._lock:
-            self._waiting.setdefault(session_id, set()).add(future)
-            if self.is_closed:
-                future.set_result(None)
+        self.add(session_id, future)
         return future
 
-    def forget(self, session_id: str, future: asyncio.Future[None]) -> None:
-        """Drop the future."""
+    def add(self, session_id: str, waiting: Waiting) -> None:
+        """Wake this, which belongs to the running loop, when the session has changed or everything is closed."""
+        with self._lock:
+            self._waiting.setdefault(session_id, set()).add(waiting)
+            if self.is_closed:
+                waiting.set_result(None)
+
+    def forget(self, session_id: str, waited: Waiting) -> None:
+        """Wake it no more."""
         with self._lock:
             waiting = self._waiting.get(session_id, set())
-            waiting.discard(future)
+            waiting.discard(waited)
             if not waiting:
                 self._waiting.pop(session_id, None)
 
@@ -46,7 +63,7 @@ class Notices:
             return
         with self._lock:
             futures = [future for session_id in session_ids for future in self._waiting.get(session_id, ())]
-        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
         for future in futures:
             by_loop.setdefault(future.get_loop(), []).append(future)
         for loop, waiting in by_loop.items():
@@ -93,7 +110,7 @@ async def follow_entries(
             notices.forget(session_id, grown)
 
 
-def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_result(None)
+def _wake(waiting: Iterable[Waiting]) -> None:
+    for each in waiting:
+        if not each.done():
+            each.set_result(None)

@@ -1,9 +1,9 @@
 """Follows a session with the answer that is under way: entries and deltas in one order, each with its position."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from math import inf
+from collections.abc import AsyncIterator, Callable, Sequence
 
+from ..errors import StoreError
 from .following import CHUNK, Load, Notices
 from .positions import Followed, FollowedDelta, FollowedEntry, Position, ends_answer
 from .tails import TailPiece, TailQuery, TailReader
@@ -18,34 +18,63 @@ class Watch:
         self._notices = notices
         self._session_id = session_id
         self._poll_seconds = poll_seconds
-        self.changed = notices.expect(session_id)
-        self.due = 0.0  # by the clock of the event loop
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_changed = True
+        self.waiter: asyncio.Future[None] | None = None  # of the follower, while it waits
+        notices.add(session_id, self)
 
     def take(self) -> bool:
         """Return whether to look now. What changes from now on is noted for the next time."""
-        now = asyncio.get_running_loop().time()
-        if not self.changed.done() and now < self.due:
-            return False
-        poll = self._poll_seconds
-        self.due = inf if poll is None else (now // poll + 1) * poll  # the same for all followers: they read together
-        if self.changed.done():
-            self.close()
-            self.changed = self._notices.expect(self._session_id)
-        return True
+        is_changed, self._is_changed = self._is_changed, False
+        if is_changed and self._poll_seconds is not None:
+            # At the same moments for all followers: they read together.
+            due = (self._loop.time() // self._poll_seconds + 1) * self._poll_seconds
+            if self._timer is None or self._timer.when() != due:
+                self._cancel()
+                self._timer = self._loop.call_at(due, self.set_result, None)
+        return is_changed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store is closed."""
+        return self._notices.is_closed
 
     def close(self) -> None:
         """Note nothing more."""
-        self._notices.forget(self._session_id, self.changed)
+        self._notices.forget(self._session_id, self)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ------------------------------------------------------------ what `Notices` calls
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of the follower."""
+        return self._loop
+
+    def done(self) -> bool:
+        """Return whether something has changed."""
+        return self._is_changed
+
+    def set_result(self, _result: None, /) -> None:
+        """Note that something has changed."""
+        self._is_changed = True
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
 
 
 async def follow_session(
-    load: Load, reader: TailReader, *, entries: Watch, tail: Watch, session_id: str, position: Position
+    load: Load, reader: TailReader, watch: Callable[[], tuple[Watch, Watch]], session_id: str, position: Position
 ) -> AsyncIterator[Followed]:
-    """Yield what comes after the position, until an error of the store.
+    """Yield what comes after the position, until the store is closed.
 
     The deltas of an answer come after all entries from before it began. Deltas that are left over after the entry that
     ended their answer are passed over.
     """
+    entries, tail = watch()
     fresh_from = 0  # an answer that began before this serial has ended
     try:
         while True:
@@ -71,6 +100,9 @@ async def follow_session(
                 position = delta.position
                 yield delta
             await _wait_for(entries, tail)
+    except StoreError:
+        if not entries.is_closed:
+            raise
     finally:
         entries.close()
         tail.close()
@@ -90,6 +122,9 @@ def _deltas(pieces: Sequence[TailPiece], position: Position) -> list[FollowedDel
 
 
 async def _wait_for(*watches: Watch) -> None:
-    due = min(watch.due for watch in watches)
-    seconds = None if due == inf else max(0.0, due - asyncio.get_running_loop().time())
-    await asyncio.wait([watch.changed for watch in watches], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if any(watch.done() for watch in watches):
+        return
+    waiter = asyncio.get_running_loop().create_future()
+    for watch in watches:
+        watch.waiter = waiter
+    await waiter

@@ -209,7 +209,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             serial bigint NOT NULL,
             first bigint NOT NULL,
             past bigint NOT NULL,
-            deltas bytea NOT NULL,
+            deltas text NOT NULL,
             PRIMARY KEY (session, stream, first)
         )""",
         "ALTER TABLE {schema}.tails ALTER COLUMN deltas SET STATISTICS 0",

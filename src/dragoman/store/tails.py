@@ -7,13 +7,16 @@ sessions read them together. They vanish with the append that ends the answer. K
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+import msgspec
 from msgspec.structs import replace
 
 from ..delta import KnownDelta, TextDelta, ThinkingDelta, ToolCallArgsDelta, UnknownDelta
-from ..errors import StoreError, UnreadableData
+from ..errors import InvalidValue, StoreError, UnreadableData
 from ..jsonform import from_json, to_json
 from ..message import Message
 from .protocol import Lease
@@ -21,8 +24,12 @@ from .protocol import Lease
 __all__ = ["AnswerTail", "TailPiece", "TailQuery", "TailReader", "TailWriter"]
 
 TAIL_LIMIT = 4_194_304  # bytes of one answer; what comes after them is read from the record
-BATCH_SECONDS = 0.005  # a delta waits so long for others before it is written
+BATCH_SECONDS = 0.010  # a delta waits so long for others before it is written
+PAUSE_SECONDS = 0.004  # followers that are woken within that time read together
 RETRY_SECONDS = 0.5  # between two attempts to write to a store that cannot be reached
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[str, str, datetime | None, str, int | None]).decode
 
 
 class TailPiece(NamedTuple):
@@ -45,13 +52,10 @@ class TailPiece(NamedTuple):
         for number, line in enumerate(self.deltas.split(b"\n"), self.first):
             if number < index:
                 continue
-            try:
-                delta = from_json(line)
-            except UnreadableData:
+            delta = _read_line(line, number)
+            if delta is None:
                 break
-            if isinstance(delta, (Message, UnknownDelta)):
-                break
-            found.append(delta if delta.seq == number else replace(delta, seq=number))
+            found.append(delta)
         return found
 
 
@@ -116,7 +120,7 @@ class AnswerTail:
     def _add(self, delta: KnownDelta) -> None:
         if not self._is_open:
             return
-        line = to_json(delta if delta.provider_raw is None else replace(delta, provider_raw=None))
+        line = _line_of(delta)
         self._left -= len(line)
         if self._left < 0:
             self._is_open = False
@@ -177,7 +181,10 @@ class TailWriter:
         try:
             await self._write(pieces)
         except StoreError as error:
-            return not error.retryable
+            if error.retryable:
+                return False
+            for tail in tails:
+                tail.close()
         finally:
             batch.written.set_result(None)
             batch.written = None
@@ -215,6 +222,7 @@ class TailReader:
                     for _, future in asked:
                         if not future.done():
                             future.set_exception(error)
+                await asyncio.sleep(PAUSE_SECONDS)
         finally:
             del self._tasks[loop]
             for _, future in asked:
@@ -230,6 +238,30 @@ class TailReader:
                 pieces = by_session.get(query.session_id, ())
                 unread = [piece for piece in pieces if piece.stream != query.stream or piece.past > query.from_index]
                 future.set_result(sorted(unread, key=lambda piece: piece.first))
+
+
+def _line_of(delta: KnownDelta) -> bytes:
+    """The delta as JSON; a plain piece of text as a short array, because most deltas are one."""
+    if isinstance(delta, (TextDelta, ThinkingDelta)) and delta.provider_data is None and delta.extra is None:
+        piece = (delta.kind, delta.run_id, delta.timestamp, delta.text_delta, delta.part_index)
+        with suppress(UnicodeEncodeError):  # half a surrogate pair alone
+            return _encode(piece)
+    return to_json(delta if delta.provider_raw is None else replace(delta, provider_raw=None))
+
+
+def _read_line(line: bytes, seq: int) -> KnownDelta | None:
+    """The delta that a line says, with another `seq`; None if it says none."""
+    try:
+        if line.startswith(b"["):
+            kind, run_id, timestamp, text, part_index = _decode(line)
+            delta_class = TextDelta if kind == TextDelta.kind else ThinkingDelta
+            return delta_class(run_id, seq, timestamp, text, part_index)
+        delta = from_json(line)
+    except (msgspec.MsgspecError, UnreadableData, InvalidValue):
+        return None
+    if isinstance(delta, (Message, UnknownDelta)):
+        return None
+    return replace(delta, seq=seq)
 
 
 def _text_of(delta: KnownDelta) -> str:
