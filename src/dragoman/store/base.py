@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -103,7 +103,7 @@ class BaseStore(ABC):
         self._tails[lease.session_id] = tail
         return tail
 
-    def follow_live(self, session_id: str, position: Position | str | int = 0) -> AsyncIterator[Followed]:
+    def follow_live(self, session_id: str, position: Position | str | int = 0) -> AsyncGenerator[Followed, None]:
         """Yield entries and the deltas of answers under way from a position on, as they come."""
         require_session_id(session_id)
         return follow_session(

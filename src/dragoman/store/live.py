@@ -1,7 +1,7 @@
 """Follows a session with the answer that is under way: entries and deltas in one order, each with its position."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from ..errors import StoreError
 from .following import CHUNK, Load, Notices
@@ -68,7 +68,7 @@ class Watch:
 
 async def follow_session(
     load: Load, reader: TailReader, watch: Callable[[], tuple[Watch, Watch]], session_id: str, position: Position
-) -> AsyncIterator[Followed]:
+) -> AsyncGenerator[Followed, None]:
     """Yield what comes after the position, until the store is closed.
 
     The deltas of an answer come after all entries from before it began. Deltas that are left over after the entry that

@@ -4,7 +4,7 @@ A store keeps the entries of sessions: it appends, it never changes. It checks s
 follow which is `AgentState`'s business.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -304,7 +304,7 @@ class SessionStore(Protocol):
         when the lease ends or another owner takes it. With a lease that was lost nothing is written.
         """
 
-    def follow_live(self, session_id: str, position: "Position | str | int" = 0) -> AsyncIterator["Followed"]:
+    def follow_live(self, session_id: str, position: "Position | str | int" = 0) -> AsyncGenerator["Followed", None]:
         """Yield the entries from a position on and the deltas of the answer under way, each with the position after it.
 
         An answer's deltas come in order, none twice. The last of them may be missing when the entry comes that ends it.

@@ -8,7 +8,7 @@ and appends again. Tasks of several event loops, in several threads, may use one
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -247,7 +247,7 @@ class Session(
 
     # ------------------------------------------------------------ followers
 
-    def follow(self, position: Position | str | int = 0, *, deltas: bool = False) -> AsyncIterator[Followed]:
+    def follow(self, position: Position | str | int = 0, *, deltas: bool = False) -> AsyncGenerator[Followed, None]:
         """Yield the entries from a position on, then each new one of every writer, until the store is closed.
 
         With `deltas`, also those of the answer under way, if its session was opened with `live`. Each comes with the
@@ -376,7 +376,7 @@ class Session(
             self._under_way = None
 
 
-async def _with_positions(entries: AsyncIterator[HistoryEntry]) -> AsyncIterator[Followed]:
+async def _with_positions(entries: AsyncIterator[HistoryEntry]) -> AsyncGenerator[Followed, None]:
     async for entry in entries:
         yield FollowedEntry(entry, Position(entry.serial + 1))
 

@@ -24,6 +24,7 @@ from ..store import AppendConflict, Head, SessionStore, Snapshot, compare_branch
 from ..store.snapshots import name_snapshot, take_snapshot
 from .leases import LEASE_CHECKS, SHARED_LEASE_CHECKS
 from .storecases import BEGINNING, append_all, closing, raised, sample_entries, sample_other
+from .tails import SHARED_TAIL_CHECKS, TAIL_CHECKS
 
 __all__ = [
     "SHARED_STORE_CHECKS",
@@ -479,6 +480,7 @@ STORE_CHECKS: dict[str, Callable[[SessionStore], Awaitable[None]]] = {
         check_opened_entries_are_a_sequence,
         check_a_cancelled_append_is_whole_or_not_there,
         *LEASE_CHECKS,
+        *TAIL_CHECKS,
     )
 }
 
@@ -559,5 +561,6 @@ SHARED_STORE_CHECKS: dict[str, Callable[[SessionStore, SessionStore], Awaitable[
         check_followers_see_other_writers,
         check_everything_is_there_after_closing,
         *SHARED_LEASE_CHECKS,
+        *SHARED_TAIL_CHECKS,
     )
 }
