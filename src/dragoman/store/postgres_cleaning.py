@@ -42,8 +42,8 @@ def erase_and_clean(
     try:
         database.execute("INSERT INTO canaries DEFAULT VALUES")
         with database.transaction(WRITING):
-            # Every writer holds a head, or adds one, before anything else.
-            database.execute("LOCK TABLE heads IN EXCLUSIVE MODE")
+            # Every writer holds a head, or adds one, before anything else; but those of tails do not.
+            database.execute("LOCK TABLE heads, tails IN EXCLUSIVE MODE")
             database.execute("DELETE FROM canaries")
             result = work(database)
         (newest,) = database.execute("SELECT max(key) FROM cleanings").fetchone() or (None,)

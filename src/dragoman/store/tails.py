@@ -28,6 +28,7 @@ BATCH_SECONDS = 0.010  # a delta waits so long for others before it is written
 PAUSE_SECONDS = 0.004  # followers that are woken within that time read together
 RETRY_SECONDS = 0.5  # between two attempts to write to a store that cannot be reached
 
+_PIECES: dict[str, type[TextDelta | ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[str, str, datetime | None, str, int | None]).decode
 
@@ -254,10 +255,9 @@ def _read_line(line: bytes, seq: int) -> KnownDelta | None:
     try:
         if line.startswith(b"["):
             kind, run_id, timestamp, text, part_index = _decode(line)
-            delta_class = TextDelta if kind == TextDelta.kind else ThinkingDelta
-            return delta_class(run_id, seq, timestamp, text, part_index)
+            return _PIECES[kind](run_id, seq, timestamp, text, part_index)
         delta = from_json(line)
-    except (msgspec.MsgspecError, UnreadableData, InvalidValue):
+    except (msgspec.MsgspecError, UnreadableData, InvalidValue, KeyError):
         return None
     if isinstance(delta, (Message, UnknownDelta)):
         return None
