@@ -486,3 +486,40 @@ def test_a_run_is_found_by_its_session(use: Callable[[Use], None]) -> None:
         assert isinstance(first, RunHandle)
 
     use(test)
+
+
+# ---------------------------------------------------------------- following
+
+
+def test_the_text_of_a_run_comes_once_wherever_it_is_read_from(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
+        await submit(store, engine, agent="late", session="s", prompt="Other")
+        reading = asyncio.ensure_future(_text_of(run))  # before a worker is there
+        async with working(store, engine):
+            assert await reading == ""  # it waits for a person
+            (call,) = await run.waiting_calls()
+            await run.approve(call.tool_call_id)
+            assert await _text_of(run) == "Done."
+            await run.result()
+        assert await _text_of(run) == "Done."  # long after it has ended
+        kinds = [delta.kind async for delta in run.follow()]
+        assert (kinds.count("start"), kinds.count("done")) == (2, 2)
+
+    use(test)
+
+
+def test_a_run_that_was_aborted_before_it_began_has_no_text(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
+        reading = asyncio.ensure_future(_text_of(run))
+        await asyncio.sleep(0)
+        await run.abort()
+        assert await reading == ""
+        assert await _text_of(run) == ""
+
+    use(test)
+
+
+async def _text_of(run: RunHandle) -> str:
+    return "".join([text async for text in run.text()])

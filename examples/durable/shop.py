@@ -18,7 +18,7 @@ def refund(number: int, amount: int) -> str:
 
 
 # A model that plays a script. Yours is a name, such as "anthropic:claude-sonnet-5-5"; nothing else changes.
-SCRIPT = [
+SCRIPT: list[Turn | str] = [
     Turn(calls=(Call("find_parcel", {"number": 7}),)),
     Turn(calls=(Call("refund", {"number": 7, "amount": 20}),)),
     "It was in Lyon, and you have your 20 euros back.",
@@ -28,8 +28,9 @@ SCRIPT = [
 def make_support(session: Session) -> Agent:
     """Return the agent that carries this session on: it is made anew for each attempt, wherever that is."""
     answers = sum(message.role == "assistant" for message in session.messages)
-    rest = SCRIPT[answers:] or ["Is there anything else?"]
-    return Agent(ScriptedModel(*rest), tools=[find_parcel, refund], session=session)
+    return Agent(
+        ScriptedModel(*SCRIPT[answers:], "Is there anything else?"), tools=[find_parcel, refund], session=session
+    )
 
 
 agents = Agents({"support": make_support})

@@ -98,7 +98,7 @@ class Performer:
         try:
             if await find_request(self._store, order.session, order.serial) is None:  # the session was erased
                 return Progress("aborted", -1, problem="there is no such session, or no run was requested there")
-            return await self._carry_on(order, await open_session(self._store, order.session))
+            return await self._carry_on(order, await open_session(self._store, order.session, live=True))
         except SessionBusy as busy:
             return Progress("queued", order.head, order, min(LOST_SECONDS, busy.lease.seconds / 4), str(busy))
         except StoreError as error:  # it may be back soon: this says nothing against the order

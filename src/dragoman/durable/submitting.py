@@ -4,28 +4,41 @@ Everything that is said to a run is an entry first. The engine is only woken by 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from ..agent import Budget, RunError, RunResult
 from ..agent.agentrun import Prompt, as_input, new_run_id
 from ..agent.answers import last_message
+from ..delta import KnownDelta, StartDelta, TextDelta
 from ..errors import IllegalAppend, InvalidValue
 from ..history import (
     AbortRequestedEntry,
     AgentStatus,
     ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
     HistoryEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
     SteeringEntry,
+    ToolFinishedEntry,
 )
 from ..history.metadata import NO_METADATA
 from ..message import ToolCall
 from ..request import LoopConfig
-from ..store import RequestKeyTaken, RunRequest, Session, SessionStore, open_session, start_session
+from ..store import (
+    AnswerDeltas,
+    FollowedEntry,
+    RequestKeyTaken,
+    RunRequest,
+    Session,
+    SessionStore,
+    open_session,
+    start_session,
+)
 from .carrying import ENDED, find_request, is_due, status_of
 from .engine import Engine, EngineError
 from .orders import Order
@@ -157,6 +170,39 @@ class RunHandle:
                     break
         return self._result_in(session)
 
+    async def follow(self) -> AsyncGenerator[KnownDelta, None]:
+        """Yield the deltas of all answers of the run: those that came, then each new one, whichever process works.
+
+        Each comes once, in order. It ends when the run has ended, or waits for a person. `Session.follow(deltas=True)`
+        also has positions, by which a reader comes back to where it was.
+        """
+        session, deltas = await open_session(self._store, self.session_id), AnswerDeltas(self.serial + 1)
+        has_begun = False
+        async with aclosing(session.follow(self.serial + 1, deltas=True)) as followed:
+            if self._is_over(session):
+                return
+            async for item in followed:
+                entry = item.entry if isinstance(item, FollowedEntry) else None
+                has_begun = has_begun or (isinstance(entry, RunStartedEntry) and entry.run_id == self.run_id)
+                for each in deltas.feed(item):
+                    if has_begun:
+                        yield each.delta
+                if entry is not None and await self._ends_with(entry, session):
+                    return
+
+    async def text(self) -> AsyncGenerator[str, None]:
+        """Yield the text of the run's answers as it comes; an empty line separates two of them.
+
+        It ends as `follow` does; `result` says how the run ended.
+        """
+        has_text = is_next = False
+        async for delta in self.follow():
+            if isinstance(delta, StartDelta):
+                is_next = has_text
+            elif isinstance(delta, TextDelta) and delta.text_delta:
+                yield f"\n\n{delta.text_delta}" if is_next else delta.text_delta
+                has_text, is_next = True, False
+
     async def entries(self) -> tuple[HistoryEntry, ...]:
         """Return the entries of the run, from its start to its end, as far as they are there."""
         return tuple(self._entries_in(await open_session(self._store, self.session_id)))
@@ -208,6 +254,20 @@ class RunHandle:
     def _is_settled(self, session: Session) -> bool:
         status = status_of(session, self.order)
         return status in ENDED or (status == AgentStatus.AWAITING_HUMAN and not is_due(session.state.derived))
+
+    def _is_over(self, session: Session) -> bool:
+        """Whether the run was aborted before it began."""
+        return status_of(session, self.order) in ENDED and not self._entries_in(session)
+
+    async def _ends_with(self, entry: HistoryEntry, session: Session) -> bool:
+        """Whether nothing more comes of the run after this entry, unless a person decides something."""
+        if isinstance(entry, RunFinishedEntry):
+            return entry.run_id == self.run_id
+        if isinstance(entry, AbortRequestedEntry | ApprovalAskedEntry | ToolFinishedEntry):
+            await session.refresh()
+            is_newest = entry.serial == session.state.next_serial - 1
+            return self._is_over(session) or (is_newest and self._is_settled(session))
+        return False
 
     def _entries_in(self, session: Session) -> list[HistoryEntry]:
         """The entries from the run's start to its end, as far as they are there; none if it never began."""

@@ -36,7 +36,9 @@ OVER = -1  # in place of the number of ended calls: the answer has its last delt
 # After one of these the answer that was under way is not under way any more.
 ENDING_KINDS = (ModelOutputEntry, InterruptionEntry, RunStartedEntry, RunFinishedEntry, TakeoverEntry)
 
-_FORM = re.compile(r"(\d{1,10})(?:\.([0-9a-z]{1,32})\.(\d{1,10})\.(\d{1,15})\.([0-9a-f]{1,8})\.(-1|\d{1,10}))?", re.ASCII)
+_FORM = re.compile(
+    r"(\d{1,10})(?:\.([0-9a-z]{1,32})\.(\d{1,10})\.(\d{1,15})\.([0-9a-f]{1,8})\.(-1|\d{1,10}))?", re.ASCII
+)
 
 
 class Position(msgspec.Struct, frozen=True):
