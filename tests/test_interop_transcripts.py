@@ -1,5 +1,6 @@
 """Session files of coding agents, and the databases of `llm` and the OpenAI Agents SDK: what they become here."""
 
+import base64
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ from dragoman.interop.llm import import_all_llm
 from dragoman.interop.openai_agents import import_all_openai_agents
 from dragoman.message import ModelInvocationDescriptor
 
-from .conversations import TARGETS, History, Record, check_history, needs_conversations, read_records
+from .conversations import PNG, TARGETS, History, Record, check_history, needs_conversations, read_records
 from .interop_cases import SAMPLES, make_database, messages_of, recorded, transcript
 from .test_interop_conversations import said_in_messages, said_in_record
 from .transcript_forms import as_claude_code, as_codex, as_pi
@@ -221,6 +222,42 @@ def test_words_that_waited_while_the_model_worked_are_the_persons() -> None:
     imported = import_claude_code(lines)
     assert said(imported) == [("user", "Hello"), ("user", "And hurry.")]
     assert imported.messages[1].meta is None
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        line("user", "b", "a", "<task-notification>Done.</task-notification>", origin={"kind": "task-notification"}),
+        {
+            "type": "attachment",
+            "uuid": "b",
+            "parentUuid": "a",
+            "attachment": {
+                "type": "queued_command",
+                "prompt": "<task-notification>Done.</task-notification>",
+                "commandMode": "task-notification",
+                "timestamp": "2026-01-02T03:04:05Z",
+            },
+        },
+    ],
+)
+def test_what_a_background_task_reported_is_not_the_persons(ended: dict[str, Any]) -> None:
+    imported = import_claude_code([line("user", "a", None, "Hello", origin={"kind": "human"}), ended])
+    assert said(imported)[1] == ("user", "<task-notification>Done.</task-notification>")
+    assert [message.meta and message.meta.extra for message in imported.messages] == [None, {"injected": True}]
+    assert imported.warnings == ()
+
+
+def test_a_picture_that_was_attached_by_its_name_is_shown() -> None:
+    file = {"base64": base64.b64encode(PNG).decode(), "type": "image/png", "originalSize": len(PNG)}
+    attached = {"type": "file", "filename": "/data/map.png", "content": {"type": "image", "file": file}}
+    lines = [
+        line("user", "a", None, "What is on @map.png?"),
+        {"type": "attachment", "uuid": "b", "parentUuid": "a", "attachment": {**attached, "displayPath": "map.png"}},
+    ]
+    imported = import_claude_code(lines)
+    assert imported.messages[1].parts == (Text("/data/map.png:"), Image(mime_type="image/png", data=PNG))
+    assert imported.warnings == ()
 
 
 def test_a_call_that_the_person_refused_never_ran() -> None:

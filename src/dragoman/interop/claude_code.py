@@ -13,6 +13,7 @@ from ..errors import ErrorCode, UnreadableData
 from ..message import ModelInvocationDescriptor, Part, Role, Text
 from ..wire.anthropic.requests import read_assistant, read_block, read_user
 from ..wire.drafts import ERROR_CODE_KEY, Draft, Imported
+from ..wire.media import decoded, media_of_bytes
 from ..wire.reading import Node, reading
 from .transcripts import TranscriptSource, find_path, no_conversation, read_lines, skip_line
 
@@ -27,6 +28,8 @@ _BOOKKEEPING = frozenset(
 )
 _SYNTHETIC = "<synthetic>"
 _REJECTED = "User rejected tool use"
+_HUMAN = "human"
+_PROMPT = "prompt"
 
 
 def import_claude_code(source: TranscriptSource, *, sidechain: str | None = None) -> Imported:
@@ -166,7 +169,9 @@ def _read(lines: list[Node], draft: Draft) -> None:
 
 
 def _is_injected(line: Node) -> bool:
-    return line.flag_in("isMeta") or line.flag_in("isCompactSummary")
+    origin = line.get("origin")
+    by_program = isinstance(origin, dict) and origin.get("kind", _HUMAN) != _HUMAN  # a background task that ended
+    return by_program or line.flag_in("isMeta") or line.flag_in("isCompactSummary")
 
 
 def _mark_rejected(line: Node, draft: Draft, since: int) -> None:
@@ -205,17 +210,27 @@ def _without_copies(messages: list[Node], draft: Draft) -> list[Node]:
 def _read_attachment(node: Node, draft: Draft) -> dict[str, Any] | None:
     """Add what the program put beside an input. Only it knows how most of these were shown; they are kept unshown."""
     kind = node.text_if("type") or "unknown"
-    if kind == "queued_command":  # what the person said while the model was working
+    if kind == "queued_command":  # what was said while the model was working, by the person or by a background task
         prompt = node.child("prompt")
         said = [read_block(block, draft) for block in prompt.each()] if isinstance(prompt.value, list) else []
         draft.add(Role.USER, [*said] if said else [Text(prompt.text())])
-        return None
-    file = node.value.get("content")
-    file = file.get("file") if kind == "file" and isinstance(file, dict) else None
-    if isinstance(file, dict) and isinstance(file.get("content"), str):
-        node.whole()
-        draft.add(Role.USER, [Text(f"{node.text_if('filename') or 'A file'}:\n{file['content']}")])
-    else:
-        parts: list[Part] = [draft.unshown(node, kind)]
-        draft.add(Role.USER, parts)
+        node.skip("timestamp")
+        return None if (node.text_if("commandMode") or _PROMPT) == _PROMPT else {INJECTED_KEY: True}
+    draft.add(Role.USER, (_file_parts(node) if kind == "file" else None) or [draft.unshown(node, kind)])
     return {INJECTED_KEY: True}
+
+
+def _file_parts(node: Node) -> list[Part] | None:
+    """Return what an attached file shows: its text or its picture; None where it is neither."""
+    content = node.value.get("content")
+    if not isinstance(content, dict) or not isinstance(content.get("file"), dict):
+        return None
+    file, name = node.child("content").child("file"), node.text_if("filename") or "A file"
+    if isinstance(file.value.get("content"), str):
+        node.whole()
+        return [Text(f"{name}:\n{file.text_in('content')}")]
+    if isinstance(file.value.get("base64"), str) and content.get("type") == "image":
+        node.whole()
+        picture = media_of_bytes(decoded(file.child("base64")), file.text_if("type"), None, file.where)
+        return [Text(f"{name}:"), picture]
+    return None
