@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.cli_cases import WEATHER, User, empty_user, require_words, without_ti
 from tests.interop_cases import ANTHROPIC, CHAT, RESPONSES, SAMPLES, make_database
 from tests.postgres_server import Place
 from tests.store_cases import stored, with_flipped_byte
+from tests.test_interop_rollouts import BEGUN, FORK, SESSION, TAKEN_BACK, write_family
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 
@@ -482,9 +484,19 @@ def test_files_of_a_folder_without_a_conversation_are_passed_over_and_counted(us
     user.write("projects/snapshot.jsonl", snapshot)
     prompts = [{"session_id": "s", "ts": 1, "text": text} for text in ("Hi.", "Bye.")]
     user.write("projects/history.jsonl", "".join(f"{json.dumps(each)}\n" for each in prompts))
+    user.write("projects/session_index.jsonl", {"id": "s", "thread_name": "Weather", "updated_at": "2026-11-18"})
     ended = user.run("sessions", "import", "projects")
     assert (ended.status, ended.out.split()) == (0, ["01a1e597-0834-7da3-8d80-2d9ad9fd167a"])
-    assert "4 of 5 files hold no conversation" in ended.err
+    assert "5 of 6 files hold no conversation" in ended.err
+
+
+def test_of_the_histories_of_a_session_a_folder_gives_the_newest_with_its_beginning(user: User) -> None:
+    write_family(user.folder / "sessions")
+    ended = user.run("sessions", "import", "sessions")
+    assert (ended.status, sorted(ended.out.split())) == (0, [SESSION, FORK])
+    assert f"{Path(BEGUN).name} is an earlier history of {Path(TAKEN_BACK).name}: it is not read" in ended.err
+    shown = user.run("sessions", "show", SESSION).out
+    assert [word for word in ("ONE!", "TWO!", "INSTEAD!", "LATE!") if word in shown] == ["ONE!", "INSTEAD!", "LATE!"]
 
 
 @pytest.mark.parametrize("name", ["claude_code", "codex", "pi"])

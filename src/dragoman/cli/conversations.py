@@ -21,7 +21,6 @@ from ..interop import (
     import_agent_log,
     import_anthropic,
     import_claude_code,
-    import_codex,
     import_langchain,
     import_openai_chat,
     import_openai_responses,
@@ -30,6 +29,7 @@ from ..interop import (
     import_vercel_ui,
     read_jsonl,
 )
+from ..interop.codex import import_rollout, superseded_rollouts
 from ..interop.databases import open_database
 from ..interop.llm import import_all_llm
 from ..interop.openai_agents import import_all_openai_agents
@@ -51,8 +51,13 @@ _WITH_MAKER = ("openai", "openai-responses", "anthropic", "openai-agents")
 _SESSION_FILES = (".jsonl", ".jsonl.gz", ".db")
 _SQLITE = b"SQLite format 3\0"
 _ID_LENGTH = 200
-# The fields of `history.jsonl`, the prompts that Codex and Claude Code keep for the arrow keys.
-_PROMPT_LISTS = (frozenset({"session_id", "ts", "text"}), frozenset({"display", "timestamp", "project"}))
+# The fields of `history.jsonl`, the prompts that Codex and Claude Code keep for the arrow keys, and of
+# `session_index.jsonl`, the names that people gave to sessions of Codex.
+_LISTS = (
+    frozenset({"session_id", "ts", "text"}),
+    frozenset({"display", "timestamp", "project"}),
+    frozenset({"id", "thread_name", "updated_at"}),
+)
 _RESPONSE_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning"})
 _ANTHROPIC_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "document"})
 
@@ -72,18 +77,25 @@ def read_source(name: str) -> bytes:
 
 
 def find_files(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the session files under a folder, in order, and warnings about links, which are not followed."""
+    """Return the session files under a folder, in order, and a warning for each that is not read.
+
+    Those are links, and histories of a session of Codex that a newer one took the place of.
+    """
     found: list[Path] = []
-    links: list[str] = []
+    warnings: list[str] = []
     for place, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted([*folders, *names]):
             path = Path(place, name)
             if path.is_symlink():
-                links.append(f"{path} is a link: it is not read")
+                warnings.append(f"{path} is a link: it is not read")
             elif name in names and name.endswith(_SESSION_FILES) and path.is_file():
                 found.append(path)
-    return found, links
+    superseded = superseded_rollouts(found)
+    warnings += [
+        f"{path} is an earlier history of {newest.name}: it is not read" for path, newest in superseded.items()
+    ]
+    return [path for path in found if path not in superseded], warnings
 
 
 def read_path(
@@ -99,7 +111,8 @@ def read_path(
             if Path(name).is_file() and not Path(name).stat().st_size:
                 raise NoConversation("there is nothing in it")
             return _read_database(name, format, made_by, session_id)
-        return read_conversations(read_source(name), format, made_by=made_by, session_id=session_id)
+        folder = None if name == "-" else Path(name).resolve().parent
+        return read_conversations(read_source(name), format, made_by=made_by, session_id=session_id, folder=folder)
     except UnreadableData as error:
         shown = "standard input" if name == "-" else name
         raise type(error)(str(error) if shown in str(error) else f"{shown}: {error}", code=error.code) from error
@@ -111,11 +124,13 @@ def read_conversations(
     *,
     made_by: str | None = None,
     session_id: str | None = None,
+    folder: Path | None = None,
 ) -> list[Conversation]:
     """Return the conversations of a file: one, or several where the file has a recorded run in each line.
 
-    Our own format says which session it was; others get `session_id`, or a random one. Raises UnreadableData where it
-    is in no known format, or not in the one that was named.
+    Our own format says which session it was; others get `session_id`, or a random one. `folder` is where the file is:
+    a rollout of Codex may begin in another one. Raises UnreadableData where it is in no known format, or not in the one
+    that was named.
     """
     found = format or detect_format(data)
     if made_by is not None and found not in _WITH_MAKER:
@@ -126,7 +141,7 @@ def read_conversations(
         own_id = session_id or state.session_id
         return [Conversation(format=found, session_id=own_id, entries=tuple(state.entries))]
     if found in _TRANSCRIPTS:
-        return [_conversation(found, _TRANSCRIPTS[found](data), session_id)]
+        return [_conversation(found, _TRANSCRIPTS[found](data, folder), session_id)]
     value = _parsed(data, _json_lines(data))
     if found == "agent-log":
         records = value if isinstance(value, list) else [value]
@@ -148,8 +163,8 @@ def detect_format(data: bytes) -> str:
     if lines is not None and isinstance(lines[0], dict) and "serial" in lines[0] and "kind" in lines[0]:
         return "dragoman"
     found = _format_of_lines(lines or []) or _format_of(value)
-    if found is None and lines and any(lines[0].keys() >= fields for fields in _PROMPT_LISTS):
-        raise NoConversation("this is a list of prompts, without answers")
+    if found is None and lines and any(lines[0].keys() >= fields for fields in _LISTS):
+        raise NoConversation("this is a list of prompts or of sessions, without answers")
     if found is None:
         raise UnreadableData(f"this is in no format that is known: name it with --format ({', '.join(FORMATS)})")
     return found
@@ -240,10 +255,10 @@ _READERS: dict[str, Callable[[Any, str | None], Imported]] = {
     "langchain": lambda value, _: import_langchain(_messages(value)),
     "pydantic-ai": lambda value, _: import_pydantic_ai(_messages(value)),
 }
-_TRANSCRIPTS: dict[str, Callable[[bytes], Imported]] = {
-    "claude-code": import_claude_code,
-    "codex": import_codex,
-    "pi": import_pi,
+_TRANSCRIPTS: dict[str, Callable[[bytes, Path | None], Imported]] = {
+    "claude-code": lambda data, _: import_claude_code(data),
+    "codex": import_rollout,
+    "pi": lambda data, _: import_pi(data),
 }
 FORMATS = ("dragoman", *_READERS, *_TRANSCRIPTS, *_DATABASES, "agent-log")
 

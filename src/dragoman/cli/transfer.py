@@ -190,7 +190,7 @@ def _read_folder(chosen: argparse.Namespace) -> "tuple[list[tuple[Path, Conversa
     from ..interop.transcripts import NoConversation
     from .conversations import find_files, read_path
 
-    files, links = find_files(Path(chosen.file))
+    files, unread = find_files(Path(chosen.file))
     if not files:
         raise UnreadableData(f"{chosen.file} holds no session files (*.jsonl, *.jsonl.gz, *.db)")
     found: dict[str, tuple[Path, Conversation]] = {}
@@ -212,8 +212,8 @@ def _read_folder(chosen: argparse.Namespace) -> "tuple[list[tuple[Path, Conversa
                 failures[path] = f"has the same id as {found[taken][0]}: {taken}"
             else:
                 found.update((each.session_id, (path, each)) for each in read)
-    for link in links:
-        warn(link)
+    for warning in unread:
+        warn(warning)
     if empty:
         named = ", ".join(map(str, empty[:_NAMED])) + (" and more" if len(empty) > _NAMED else "")
         warn(f"{len(empty)} of {len(files)} files hold no conversation: {named}")

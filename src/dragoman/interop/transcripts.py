@@ -26,13 +26,13 @@ class NoConversation(UnreadableData):
     """A file that can be read and holds no conversation: it is empty, or nothing was said in it yet."""
 
 
-def read_lines(source: TranscriptSource, notes: Notes) -> list[Node]:
+def read_lines(source: TranscriptSource, notes: Notes, *, name: str = "") -> list[Node]:
     """Return the object of each line; raise UnreadableData for the first line that is none.
 
     A program appends to its file while we read it. So a last line without its newline that is no JSON is left out, and
-    a warning is added to `notes`.
+    a warning is added to `notes`. `name` is that of the file, where the source is its bytes.
     """
-    name = ""
+    name = f"{name} " if name else ""
     if isinstance(source, os.PathLike):
         name = f"{Path(source).name} "
         try:
