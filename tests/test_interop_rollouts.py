@@ -110,3 +110,28 @@ def test_the_newest_history_of_a_session_supersedes_the_others() -> None:
     begun, newest, fork, other = (Path(name) for name in (BEGUN, TAKEN_BACK, FORKED, "notes.jsonl"))
     copy = Path("backup") / TAKEN_BACK
     assert superseded_rollouts([fork, newest, begun, other, copy]) == {begun: newest}
+
+
+def test_the_answer_that_gave_a_summary_is_left_out_with_it() -> None:
+    summary = {"message": "Here is the summary:\nThey greeted.", "replacement_history": []}
+    usage = {"type": "token_count", "info": {"last_token_usage": {"input_tokens": 1}}}
+    lines = [
+        *({"type": "response_item", "payload": each} for each in [*turn("hello"), item("assistant", "They greeted.")]),
+        {"type": "event_msg", "payload": usage},
+        {"type": "compacted", "payload": summary},
+        *({"type": "response_item", "payload": each} for each in turn("again")),
+        {"type": "event_msg", "payload": usage},
+    ]
+    lines.insert(2, {"type": "event_msg", "payload": usage})  # where the first answer ends
+    imported = import_codex(lines)
+    assert texts(imported) == ["hello", "HELLO!", "again", "AGAIN!"]
+    assert imported.messages[3].meta is not None
+    assert imported.messages[3].meta.usage is not None
+    assert imported.warnings == ("line 6: a summary of what is there anyhow is left out",)
+
+
+@pytest.mark.parametrize("text", ["<user_shell_command>\nls", "<user_action>\nreview", "<subagent_notification>\n{}"])
+def test_what_the_program_says_in_the_persons_name_is_injected(text: str) -> None:
+    imported = import_codex([{"type": "response_item", "payload": item("user", text)}])
+    assert imported.messages[0].meta is not None
+    assert imported.messages[0].meta.extra == {"injected": True}

@@ -31,7 +31,10 @@ __all__ = ["import_codex", "import_rollout", "superseded_rollouts"]
 _SPECIFICATION = "openai-responses"
 _PASSTHROUGH = "internal_chat_message_metadata_passthrough"  # turn ids, which the API would refuse
 _RAW_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", "local_shell_call"})
-_CONTEXT = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<turn_aborted>", "<skill>")
+_CONTEXT = (
+    *("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<turn_aborted>", "<skill>"),
+    *("<user_shell_command>", "<user_action>", "<subagent_notification>", "<codex_internal_context"),
+)
 _FOLDERS = ("sessions", "archived_sessions")
 _HISTORY_ID = re.compile(r"[0-9a-f-]{36}")
 # The time, the session, and the history of it, if turns were taken back.
@@ -207,9 +210,12 @@ class _Rollout:
                 self.draft.stamp(index, timestamp, {INJECTED_KEY: True})
 
     def _read_summary(self, line: Node, payload: Node) -> None:
-        self.reader.end_turn()
+        self._look()
         if self.draft.messages:
             skip_line(line, self.draft, "a summary of what is there anyhow")
+            last = self.draft.messages[-1]
+            if last.role is Role.ASSISTANT and last.text and (payload.text_if("message") or "").endswith(last.text):
+                self._drop(len(self.draft.messages) - 1)  # the answer in which the model gave the summary
             return
         self.draft.add(Role.USER, [Text(payload.text_in("message"))], extra={INJECTED_KEY: True})
         payload.whole()
@@ -243,6 +249,10 @@ class _Rollout:
             return
         start = self._spoken[max(0, len(self._spoken) - turns)]
         self.draft.notes.add(f"message {start}", "a turn that the person took back is left out")
+        self._drop(start)
+
+    def _drop(self, start: int) -> None:
+        """Take the messages from an index on out of the draft."""
         del self.draft.messages[start:]
         for indices in (self._answers, self._spoken):
             del indices[bisect_left(indices, start) :]
