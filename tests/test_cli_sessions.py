@@ -431,6 +431,14 @@ def test_of_a_database_with_an_id_that_no_store_takes_nothing_is_kept(user: User
     assert user.run("sessions", "list", "--json").json == []
 
 
+def test_a_database_of_an_early_llm_is_known_by_its_tables(user: User) -> None:
+    with closing(sqlite3.connect(user.folder / "logs.db")) as database, database:
+        database.execute("create table conversations (id text, name text, model text)")
+        database.execute("create table responses (id text, conversation_id text, prompt text, response text)")
+        database.execute("insert into responses values ('r', 'c', 'Is it raining?', 'Yes.')")
+    assert user.run("sessions", "import", "logs.db").out.split() == ["c"]
+
+
 def test_a_folder_of_sessions_is_imported_at_once_and_again_only_what_is_new(user: User) -> None:
     folder = user.folder / "projects"
     (folder / "deep").mkdir(parents=True)

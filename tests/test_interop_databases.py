@@ -1,4 +1,4 @@
-"""Databases of other programs that are damaged, or were made to do harm: what is refused, and in which words."""
+"""Databases of other programs: which ones are read, and of damaged or hostile ones what is refused, in which words."""
 
 import json
 import os
@@ -195,3 +195,60 @@ def test_what_is_only_in_the_write_ahead_log_is_read(tmp_path: Path) -> None:
             writer.execute(statement)
         writer.commit()
         assert len(import_llm(tmp_path / "logs.db").messages) == 2
+
+
+# ---------------------------------------------------------------- what the SDK and `llm` may write besides
+
+SDK_TABLES = (
+    "create table {0} (session_id text primary key, created_at timestamp, updated_at timestamp)",
+    "create table {1} (id integer primary key, session_id text, message_data text, created_at timestamp)",
+    "insert into {0} values ('s', null, null)",
+)
+STRUCTURE = (
+    "create table message_structure (id integer primary key, session_id text, message_id integer, branch_id text)"
+)
+
+
+def sdk_database(path: Path, items: list[dict[str, Any]], *more: str, sessions: str = "agent_sessions") -> Path:
+    messages = sessions.replace("sessions", "messages")
+    rows = [
+        f"insert into {messages} values ({at}, 's', '{json.dumps(each)}', null)" for at, each in enumerate(items, 1)
+    ]
+    return database(path, *(each.format(sessions, messages) for each in SDK_TABLES), *rows, *more)
+
+
+def asked(*texts: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text} for text in texts]
+
+
+@pytest.mark.parametrize("sessions", ["my_sessions", '"two ""words"" sessions"'])
+def test_tables_of_the_sdk_are_found_under_names_that_its_caller_chose(sessions: str, tmp_path: Path) -> None:
+    path = sdk_database(tmp_path / "named.db", asked("one"), "create table other (id text)", sessions=sessions)
+    assert [message.text for message in import_openai_agents(path).messages] == ["one"]
+
+
+def test_two_tables_that_might_be_the_sessions_are_none(tmp_path: Path) -> None:
+    copies = [each.format("b_sessions", "b_messages") for each in SDK_TABLES]
+    path = sdk_database(tmp_path / "two.db", asked("one"), *copies, sessions="a_sessions")
+    assert refusal(lambda: import_openai_agents(path)) == "two.db has no table 'agent_sessions'"
+
+
+def test_items_of_another_branch_of_a_session_are_left_out_and_told(tmp_path: Path) -> None:
+    branches = [("main", 1), ("main", 2), ("main", 3), ("other", 1), ("other", 4)]
+    rows = [f"insert into message_structure values (null, 's', {item}, '{branch}')" for branch, item in branches]
+    path = sdk_database(tmp_path / "branches.db", asked("one", "two", "three", "instead"), STRUCTURE, *rows)
+    imported = import_openai_agents(path)
+    assert [message.text for message in imported.messages] == ["one", "instead"]
+    told = "branches.db agent_messages row 2: an item of a branch that was given up is left out (and 1 more)"
+    assert imported.warnings == (told,)
+
+
+def test_a_session_that_is_encrypted_is_refused(tmp_path: Path) -> None:
+    path = sdk_database(tmp_path / "locked.db", [{"__enc__": 1, "v": 1, "kid": "hkdf-v1", "payload": "gAAA"}])
+    told = "locked.db agent_messages row 1 is encrypted, by the EncryptedSession of the SDK: it is not read"
+    assert refusal(lambda: import_openai_agents(path)) == told
+
+
+def test_an_object_that_is_no_item_is_refused(tmp_path: Path) -> None:
+    path = sdk_database(tmp_path / "odd.db", [{"hello": 1}])
+    assert refusal(lambda: import_openai_agents(path)) == "odd.db agent_messages row 1.id must be text, got nothing"

@@ -30,9 +30,9 @@ from ..interop import (
     read_jsonl,
 )
 from ..interop.codex import import_rollout, superseded_rollouts
-from ..interop.databases import open_database
+from ..interop.databases import Database, open_database
 from ..interop.llm import import_all_llm
-from ..interop.openai_agents import import_all_openai_agents
+from ..interop.openai_agents import has_sessions, import_all_openai_agents
 from ..interop.transcripts import NoConversation
 from ..jsonform import from_json
 from ..message import Message, Role
@@ -196,7 +196,7 @@ def _read_database(name: str, form: str | None, made_by: str | None, session_id:
     found = form
     if found is None:
         with open_database(name) as database:
-            found = next((each for each, table in _MARKS.items() if table in database.tables), None)
+            found = _format_of_database(database)
     if found not in _DATABASES:
         raise UnreadableData(f"this database is of no program that is known ({', '.join(_DATABASES)})")
     if made_by is not None and found not in _WITH_MAKER:
@@ -209,8 +209,12 @@ _DATABASES: dict[str, Callable[[str, str | None], list[Imported]]] = {
     "llm": lambda name, _: import_all_llm(name),
     "openai-agents": lambda name, made_by: import_all_openai_agents(name, made_by=made_by),
 }
-# A table that only this program's databases have.
-_MARKS = {"openai-agents": "agent_messages", "llm": "prompt_attachments"}
+
+
+def _format_of_database(database: Database) -> str | None:
+    if database.tables >= {"conversations", "responses"}:  # `llm` keeps them beside its later tables
+        return "llm"
+    return "openai-agents" if has_sessions(database) else None
 
 
 # ---------------------------------------------------------------- one format each

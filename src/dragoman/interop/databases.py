@@ -45,18 +45,26 @@ class Database:
             if table not in self.tables:
                 raise UnreadableData(f"{self.name} has no table {table!r}")
 
+    def find_table(self, usual: str, *columns: str) -> str:
+        """Return the table with the usual name, or else the only one with these columns: some programs let one choose.
+
+        Raises UnreadableData where there is none, or several.
+        """
+        found = [usual] if usual in self.tables else []
+        if not found:
+            found = [table for table in sorted(self.tables) if {*columns} <= {*self._columns(table)}]
+        if len(found) != 1:
+            raise UnreadableData(f"{self.name} has no table {usual!r}")
+        return found[0]
+
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[Node]:
         """Return the rows of a table as objects, with the row's number as their path; none where it is missing."""
         if table not in self.tables:
             return []
-        names = ["rowid"]
-        for _, name, _, _, _, _, hidden in self._read(f'pragma table_xinfo("{table}")'):
-            if hidden or not isinstance(name, str):
-                raise UnreadableData(f"{self.name} {table} has a column that is computed or has no name: not read")
-            names.append(name)
+        names = ["rowid", *self._columns(table)]
         found: list[Node] = []
         size = 0
-        for row in self._read(f'select rowid as "rowid", * from "{table}" {rest} limit {_ROWS}', values):  # noqa: S608  # `table` and `rest` are ours
+        for row in self._read(f'select rowid as "rowid", * from {_quoted(table)} {rest} limit {_ROWS}', values):  # noqa: S608  # `rest` is ours
             where = f"{self.name} {table} row {row[0]}"
             if _NO_TEXT in row:
                 raise UnreadableData(f"{where}.{names[row.index(_NO_TEXT)][:40]} must be UTF-8 text")
@@ -65,6 +73,14 @@ class Database:
                 raise UnreadableData(f"{where}: the table holds more than {LARGEST_FILE} bytes: it is not read")
             found.append(Node(dict(zip(names, row, strict=True)), where))
         return found
+
+    def _columns(self, table: str) -> list[str]:
+        names: list[str] = []
+        for _, name, _, _, _, _, hidden in self._read(f"pragma table_xinfo({_quoted(table)})"):
+            if hidden or not isinstance(name, str):
+                raise UnreadableData(f"{self.name} {table} has a column that is computed or has no name: not read")
+            names.append(name)
+        return names
 
     def _read(self, statement: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Yield rows. SQLite's own words may quote a value, so an error has only the name of what went wrong."""
@@ -76,6 +92,10 @@ class Database:
             yield from self._connection.execute(statement, values)
         except (sqlite3.Error, UnicodeError) as error:
             raise _unreadable(self.name, error) from None
+
+
+def _quoted(table: str) -> str:
+    return '"' + table.replace('"', '""') + '"'
 
 
 def _decoded(text: bytes) -> object:

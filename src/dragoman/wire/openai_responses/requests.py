@@ -474,6 +474,8 @@ def _answer_item(node: Node, kind: str, seen: set[str]) -> dict[str, Any]:
             for name in ("summary", "content"):
                 for part in node.each_in(name):
                     Node(part.fields, part.where).text_in("text")
+        case "item_reference":
+            node.name_in("id")
         case _:
             pass
     return item
