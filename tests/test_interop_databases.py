@@ -252,3 +252,28 @@ def test_a_session_that_is_encrypted_is_refused(tmp_path: Path) -> None:
 def test_an_object_that_is_no_item_is_refused(tmp_path: Path) -> None:
     path = sdk_database(tmp_path / "odd.db", [{"hello": 1}])
     assert refusal(lambda: import_openai_agents(path)) == "odd.db agent_messages row 1.id must be text, got nothing"
+
+
+def test_options_and_the_schema_of_a_turn_are_told(tmp_path: Path) -> None:
+    path = with_part(tmp_path, "assistant", "text", {"text": "Rain."})
+    for column, value in (("options_json", '{"temperature": 0.5}'), ("schema_id", "848b"), ("duration_ms", "33")):
+        database(path, f"alter table turns add {column} text", f"update turns set {column} = '{value}'")
+    imported = import_llm(path)
+    assert imported.warnings == (
+        "logs.db turns row 1: 'options_json' is not carried over",
+        "logs.db turns row 1: 'schema_id' is not carried over",
+    )
+
+
+def test_an_answer_whose_arguments_are_no_json_keeps_its_model_and_usage(tmp_path: Path) -> None:
+    path = database(
+        tmp_path / "logs.db",
+        "create table responses (id text, conversation_id text, model text, prompt text, output_tokens integer)",
+        "create table tool_calls (id integer, response_id text, name text, arguments text, tool_call_id text)",
+        "insert into responses values ('r', 'c', 'gpt-5', 'ask', 7)",
+        "insert into tool_calls values (1, 'r', 'look', '{', 'call_1')",
+    )
+    meta = import_llm(path).messages[1].meta
+    assert meta is not None
+    assert meta.usage is not None
+    assert (meta.model_id, meta.usage.output_tokens, meta.parse_failures) == ("gpt-5", 7, ("call_1",))

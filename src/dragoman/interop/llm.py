@@ -8,6 +8,8 @@ from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..errors import ErrorCode, UnreadableData
 from ..message import Message, MessageMeta, Part, ResultPart, Role, Text, Thinking, ToolCall, ToolResult
 from ..usage import TokenUsage
@@ -29,6 +31,7 @@ _OF_THE_CALL = (
     "model",
     "resolved_model",
 )
+_OF_THE_TURN = ("id", "thread_id", "parent_message_hash", "tip_message_hash", "datetime_utc")
 
 
 def import_llm(path: str | os.PathLike[str], conversation_id: str | None = None) -> Imported:
@@ -118,7 +121,7 @@ class _Reader:
             meta = MessageMeta(usage=usage, model_id=row.text_if("resolved_model") or row.text_if("model"))
         failures = tuple(part.tool_call_id for part in parts if isinstance(part, ToolCall) and part.parse_error)
         if failures:
-            meta = MessageMeta(parse_failures=failures)
+            meta = replace(meta or MessageMeta(), parse_failures=failures)
         when = None if row is None else _time_of(row)
         self.draft.messages.append(Message(Role.ASSISTANT, tuple(parts), "", when, meta))
 
@@ -149,11 +152,11 @@ class _Chain(_Reader):
         for part in database.rows("parts", "order by position, id"):
             self._parts[part.text_in("message_hash")].append(part)
         self._turns = {node.text_in("tip_message_hash"): node for node in database.rows("turns")}
-        self._payloads: list[Node] = []
+        self._sources: list[Node] = []
 
     def read(self, thread_id: str) -> list[Node]:
         messages, chain = self._messages, list[Node]()
-        self._payloads = []
+        self._sources = []
         tip, seen = self._threads[thread_id].text_if("tip_message_hash"), set[str]()
         while tip is not None:
             if tip in seen or tip not in messages:
@@ -164,8 +167,11 @@ class _Chain(_Reader):
             tip = messages[tip].text_if("parent_hash")
         for message in reversed(chain):
             found = message.text_in("hash")
-            self._read_message(message, self._parts[found], self._turns.get(found))
-        return self._payloads
+            if (turn := self._turns.get(found)) is not None:
+                turn.skip(*_OF_THE_CALL, *_OF_THE_TURN)
+                self._sources.append(turn)
+            self._read_message(message, self._parts[found], turn)
+        return self._sources
 
     def _read_message(self, message: Node, rows: list[Node], turn: Node | None) -> None:
         given = [self._payload(row) for row in rows]
@@ -188,8 +194,8 @@ class _Chain(_Reader):
         fields = {} if written is None else take_json(written, f"{row.where}.payload").fields
         text = row.text_if("text")
         payload = {**fields, "type": row.text_in("type"), **({} if text is None else {"text": text})}
-        self._payloads.append(Node(payload, row.where))
-        return self._payloads[-1]
+        self._sources.append(Node(payload, row.where))
+        return self._sources[-1]
 
     def _text(self, part: Node) -> str:
         if not part.has("text_ref"):
