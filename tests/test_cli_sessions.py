@@ -439,6 +439,29 @@ def test_a_database_of_an_early_llm_is_known_by_its_tables(user: User) -> None:
     assert user.run("sessions", "import", "logs.db").out.split() == ["c"]
 
 
+def test_a_database_without_a_conversation_says_so(user: User) -> None:
+    with closing(sqlite3.connect(user.folder / "empty.db")) as database, database:
+        database.execute("create table agent_sessions (session_id text, created_at text, updated_at text)")
+        database.execute("create table agent_messages (id integer, session_id text, message_data text)")
+    require_words(user.run("sessions", "import", "empty.db"), "empty.db: the database holds no conversation")
+    assert not user.store.exists()
+
+
+def test_a_link_to_itself_and_a_file_that_fails_while_it_is_read_are_named(user: User) -> None:
+    (user.folder / "loop.jsonl").symlink_to(user.folder / "loop.jsonl")
+    require_words(user.run("sessions", "import", "loop.jsonl"), "loop.jsonl: Too many levels of symbolic links")
+    memory = Path("/proc/self/mem")  # its first page cannot be read
+    if memory.exists():
+        require_words(user.run("sessions", "import", str(memory)), "/proc/self/mem: Input/output error")
+
+
+def test_a_line_break_in_the_name_of_a_file_makes_no_second_line(user: User) -> None:
+    user.write("two\nlines.jsonl", "{")
+    refused = user.run("sessions", "import", "two\nlines.jsonl")
+    assert refused.err.startswith(r"dragoman: two\nlines.jsonl: not readable as JSON")
+    assert refused.err.count("\n") == 1
+
+
 def test_a_folder_of_sessions_is_imported_at_once_and_again_only_what_is_new(user: User) -> None:
     folder = user.folder / "projects"
     (folder / "deep").mkdir(parents=True)

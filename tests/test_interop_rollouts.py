@@ -106,6 +106,12 @@ def test_a_damaged_beginning_is_refused_with_its_name(tmp_path: Path) -> None:
         import_codex(tmp_path / "sessions" / FORKED)
 
 
+def test_a_link_to_itself_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    with pytest.raises(UnreadableData, match=r"^loop\.jsonl cannot be read: Too many levels"):
+        import_codex(tmp_path / "loop.jsonl")
+
+
 def test_the_newest_history_of_a_session_supersedes_the_others() -> None:
     begun, newest, fork, other = (Path(name) for name in (BEGUN, TAKEN_BACK, FORKED, "notes.jsonl"))
     copy = Path("backup") / TAKEN_BACK

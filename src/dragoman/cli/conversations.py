@@ -111,8 +111,12 @@ def read_path(
             if Path(name).is_file() and not Path(name).stat().st_size:
                 raise NoConversation("there is nothing in it")
             return _read_database(name, format, made_by, session_id)
+        data = read_source(name)
         folder = None if name == "-" else Path(name).resolve().parent
-        return read_conversations(read_source(name), format, made_by=made_by, session_id=session_id, folder=folder)
+        return read_conversations(data, format, made_by=made_by, session_id=session_id, folder=folder)
+    except OSError as error:
+        error.filename = error.filename or name  # an error of reading, unlike one of opening, names no file
+        raise
     except UnreadableData as error:
         shown = "standard input" if name == "-" else name
         raise type(error)(str(error) if shown in str(error) else f"{shown}: {error}", code=error.code) from error
@@ -201,8 +205,10 @@ def _read_database(name: str, form: str | None, made_by: str | None, session_id:
         raise UnreadableData(f"this database is of no program that is known ({', '.join(_DATABASES)})")
     if made_by is not None and found not in _WITH_MAKER:
         raise InvalidValue(f"made-by belongs to the formats {', '.join(_WITH_MAKER)}; this is {found}")
-    imports = _DATABASES[found](name, made_by)
-    return [_conversation(found, imported, session_id) for imported in imports if imported.messages]
+    imports = [imported for imported in _DATABASES[found](name, made_by) if imported.messages]
+    if not imports:
+        raise NoConversation("the database holds no conversation")
+    return [_conversation(found, imported, session_id) for imported in imports]
 
 
 _DATABASES: dict[str, Callable[[str, str | None], list[Imported]]] = {

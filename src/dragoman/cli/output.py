@@ -216,8 +216,9 @@ def write_table(
 
 
 def warn(words: str) -> None:
-    """Write a line to standard error, with the program's name before it."""
-    sys.stderr.write(f"dragoman: {printable(words)}\n")
+    """Write one line to standard error, with the program's name before it: the name of a file may hold line breaks."""
+    written = printable(words).replace("\n", "\\n")
+    sys.stderr.write(f"dragoman: {written}\n")
 
 
 def confirm(question: str) -> bool:

@@ -47,7 +47,7 @@ def import_codex(source: TranscriptSource) -> Imported:
     What was said before a compaction is in the file, so the summary of it is left out. Turns that the person took back
     are left out too. A rollout that begins in another one is read with it only from a Path.
     """
-    return import_rollout(source, Path(source).resolve().parent if isinstance(source, os.PathLike) else None)
+    return import_rollout(source, Path(os.path.realpath(source)).parent if isinstance(source, os.PathLike) else None)
 
 
 def import_rollout(source: TranscriptSource, folder: Path | None) -> Imported:
