@@ -81,6 +81,7 @@ WORDS = [
     ("opaque", 400, "invalid_request_error", "messages.1.content.0: Invalid `signature` in `thinking` block"),
     ("opaque", 400, "invalid_request_error", "messages.1.content.0: Invalid `data` in `redacted_thinking` block"),
     ("opaque", 400, "invalid_encrypted_content", "The encrypted content gAAA... could not be verified."),
+    ("opaque", 400, "invalid_request_error", "Encrypted content is not supported with this model."),
     ("opaque", 404, "invalid_request_error", "Item with id 'rs_123' not found."),
     ("opaque", 400, "INVALID_ARGUMENT", "Thought signature is not valid"),
     ("opaque", 400, "INVALID_ARGUMENT", "Corrupted thought_signature."),
@@ -288,6 +289,29 @@ def test_an_error_says_that_opaque_data_were_left_out_in_vain() -> None:
     assert result.error is not None
     assert (result.error.code, len(script.requests)) == (ErrorCode.INVALID_REQUEST, 3)
     assert "asked again without signatures" in result.error.message
+
+
+@pytest.mark.parametrize(
+    "name", ["openai:gpt-4o", "openai:gpt-4.1", "openai:gpt-5-chat-latest", "azure-responses:gpt-4o"]
+)
+def test_a_model_that_does_not_reason_is_not_asked_for_encrypted_reasoning(name: str) -> None:
+    assert b"encrypted_content" not in render_request(name, [Message.user("Hi")]).body
+    assert b"encrypted_content" in render_request("openai:gpt-5", [Message.user("Hi")]).body
+    assert b"encrypted_content" in render_request("azure-responses:my-deployment", [Message.user("Hi")]).body
+    own = render_request("azure-responses:my-deployment", [Message.user("Hi")], encrypted_reasoning=False)
+    assert b"encrypted_content" not in own.body
+
+
+def test_an_unknown_model_that_has_no_encrypted_reasoning_is_asked_again_without() -> None:
+    async def talk() -> None:
+        words = "Encrypted content is not supported with this model."
+        server = RefusingServer(b"encrypted_content", {"error": {"message": words}}, *[_gpt(_spoken("Hi."))] * 2)
+        named = model("azure-responses:mine", api_key="test", base_url="https://a.test", transport=server)
+        agent = Agent(named)
+        assert [(await agent.run(prompt)).status for prompt in ("one", "two")] == ["completed"] * 2
+        assert server.refused == 1
+
+    run(talk())
 
 
 # ---------------------------------------------------------------- tools

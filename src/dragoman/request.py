@@ -98,7 +98,11 @@ class HostedTool(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class ModelConfig(_Settings, frozen=True, rename="camel", omit_defaults=True):
-    """Settings of one model. None leaves a setting to the provider; `extensions` are sent as they are."""
+    """Settings of one model. None leaves a setting to the provider; `extensions` are sent as they are.
+
+    With `encrypted_reasoning` a provider that hides a model's reasoning is asked for it in encrypted form, so that the
+    next request can hold it. It is off for models that do not reason: OpenAI refuses the request then.
+    """
 
     model_id: str
     temperature: float | None = None
@@ -111,6 +115,7 @@ class ModelConfig(_Settings, frozen=True, rename="camel", omit_defaults=True):
     output_schema: dict[str, Any] | None = None
     hosted_tools: tuple[HostedTool, ...] = ()
     parallel_tool_calls: bool | None = None
+    encrypted_reasoning: bool = True
     extensions: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -137,6 +142,7 @@ class ModelConfig(_Settings, frozen=True, rename="camel", omit_defaults=True):
         force_setattr(self, "hosted_tools", tuple(self.hosted_tools))
         if self.parallel_tool_calls is not None:
             require_bool("parallelToolCalls", self.parallel_tool_calls)
+        require_bool("encryptedReasoning", self.encrypted_reasoning)
         require_json_object(self.extensions, "extensions")
 
 

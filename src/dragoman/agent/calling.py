@@ -232,7 +232,7 @@ class ModelCaller:
             tools=built.tool_specs,
             system="\n\n".join(filter(None, (built.system, self._output.instruction(model)))),
             cache_anchors=built.cache_anchors,
-            params={**self._params(model), **self._output.params(model)},
+            params={**self._params(model), **self._output.params(model), **self._media.params(model)},
         )
         return call, built.metadata
 

@@ -163,6 +163,10 @@ class MediaReader:
             return _Fitted(given, _without(read, unread), unshown, states)
         return _Fitted(given, describe_unreadable(read, rules), unshown, states)
 
+    def params(self, model: AnyModel) -> dict[str, Any]:
+        """Return the settings of a call that leave out what the model's server has refused."""
+        return {"encrypted_reasoning": False} if (model.invocation, "opaque") in self.refused else {}
+
     def note_read(self, model: AnyModel) -> None:
         """Note that the model has answered the last request, so that its media are the last to be given up."""
         if model.invocation in self._last:
@@ -174,12 +178,12 @@ class MediaReader:
         Only the server's reply tells what it reads: a local model may read no images, a link may be dead. From now on
         the model gets a line of text for each medium (`media`, which refuses new ones too), or for those of this
         request (`these media`; for the new ones alone, if there are any); or nothing that only its maker can read
-        (`opaque`).
+        (`opaque`), and is not asked for such things.
         """
         target, rules = model.invocation, self._rules(model)
-        messages, fitted = self._last.get(target, ((), {}))
+        _, fitted = self._last.get(target, ((), {}))
         if what == "opaque":
-            found = {what} if any(map(_is_made, messages)) else set()
+            found = {what}
         else:
             media = [part for one in fitted.values() for part in _media(one.sent) if not _is_said(part, rules)]
             read = {id(part) for one in self._read_by.get(target, {}).values() for part in _media(one.sent)}

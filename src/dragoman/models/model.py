@@ -152,7 +152,7 @@ class Model:
         self._config = self._changed(changes)
 
     def get_config(self) -> ModelConfig:
-        """Return the settings with the defaults filled in: the cache's, and an output limit where the API wants one."""
+        """Return the settings with the defaults filled in: the cache, and an output limit where the API wants one."""
         return self._merged({})[0]
 
     def model_info(self) -> ModelInfo:
@@ -254,9 +254,13 @@ class Model:
             cache_config = self.cache_config
         if max_tokens is None and self.client.dialect.output_limit_required:
             max_tokens = info.output_limit
+        encrypted = config.encrypted_reasoning and "reasoning" in info.abilities
         of, merged = self._last_merged  # mostly the same as for the call before
-        if of is not config or merged.cache_config is not cache_config or merged.max_tokens != max_tokens:
-            merged = msgspec.structs.replace(config, cache_config=cache_config, max_tokens=max_tokens)
+        is_same = of is config and merged.cache_config is cache_config and merged.max_tokens == max_tokens
+        if not is_same or merged.encrypted_reasoning is not encrypted:
+            merged = msgspec.structs.replace(
+                config, cache_config=cache_config, max_tokens=max_tokens, encrypted_reasoning=encrypted
+            )
             self._last_merged = (config, merged)
         return merged, info
 

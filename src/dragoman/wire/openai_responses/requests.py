@@ -153,7 +153,7 @@ class Encoder(ConversationEncoder):
         body.update(_settings(config, dialect))
         if dialect.store:
             body["store"] = False
-        if dialect.encrypted_reasoning:
+        if dialect.encrypted_reasoning and config.encrypted_reasoning:
             body["include"] = ["reasoning.encrypted_content"]
         if dialect.cache_key:
             body.update(cache_key_field(request))
