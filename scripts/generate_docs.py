@@ -57,7 +57,7 @@ AUTH = {
     "token": "a Google token as `Authorization: Bearer`",
     "none": "none, or a key as `Authorization: Bearer`",
 }
-TOOL = ToolSpec("look", "Look.", {"properties": {"at": {"type": "string"}}})
+TOOL = ToolSpec("look", "Look.", {"properties": {"at": {"type": "string"}}, "required": ["at"]})
 SCHEMA = {"type": "object", "properties": {}}
 HOSTED = ("web_search", "web_fetch", "code_execution")
 EFFORTS: tuple[Any, ...] = ("off", "minimal", "low", "medium", "high", "max")

@@ -65,7 +65,8 @@ def test_settings_are_said_in_the_words_of_the_api() -> None:
     assert body["text"]["format"]["type"] == "json_schema"
     assert body["text"]["format"]["strict"] is False
     function, *hosted = body["tools"]
-    assert function.pop("parameters") == {"type": "object", "properties": {}}
+    closed = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    assert function.pop("parameters") == closed
     assert function == {"type": "function", "name": "look", "description": "Looks.", "strict": True}
     assert hosted == [{"type": "web_search"}, {"type": "code_interpreter", "container": {"type": "auto"}}]
     assert body["tool_choice"] == {"type": "function", "name": "look"}
@@ -80,7 +81,8 @@ def test_parallel_calls_are_not_mentioned_without_tools_of_ours() -> None:
 
 
 def test_a_closed_schema_with_all_its_properties_required_is_strict() -> None:
-    schema = {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}
+    properties = {"a": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["a"], "additionalProperties": False}
     body = encode(Message.user("Hi"), config=ModelConfig("m-1", output_schema=schema))
     assert body["text"]["format"]["strict"] is True
 

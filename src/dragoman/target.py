@@ -11,7 +11,7 @@ import msgspec
 from .errors import InvalidValue
 from .message import ModelInvocationDescriptor, require_name
 
-__all__ = ["Dialect", "NameRule", "TargetRules"]
+__all__ = ["Dialect", "NameRule", "SchemaRules", "TargetRules"]
 
 
 class NameRule(msgspec.Struct, frozen=True):
@@ -33,6 +33,22 @@ class NameRule(msgspec.Struct, frozen=True):
 
 
 _IDS = NameRule(r"[a-zA-Z0-9_-]{1,64}", 64)
+
+
+class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON Schemas that a target's strict mode takes. The default takes all.
+
+    Objects must be closed. A schema that says nothing of a value's form is never taken.
+    """
+
+    keywords: frozenset[str] | None = None
+    # The values of `format`.
+    formats: frozenset[str] = frozenset()
+    # Every property of an object must be required.
+    all_required: bool = False
+    recursive: bool = True
+    # Other schemas are taken too, and the model is not held to them.
+    takes_others: bool = False
 
 
 # What a model must be able to do for media of these types. Vendors decide how documents are read: some read them
@@ -71,6 +87,8 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     media_sources: frozenset[str] = frozenset({"data", "url", "file_id"})
     # The same for single types (as they stand in `user_media` …), where they differ.
     type_sources: dict[str, frozenset[str]] = {}
+    # What the model can be held to: the schemas of its answer and of strict tools.
+    schemas: SchemaRules = SchemaRules()
 
     def for_abilities(self, abilities: frozenset[str]) -> "TargetRules":
         """Return the rules of a model that has these abilities: without media that it cannot read."""

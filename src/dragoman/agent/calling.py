@@ -36,6 +36,7 @@ _STILL_REFUSED = {
     "media": "it was asked again with lines of text in place of pictures and files",
     "these media": "it was asked again with lines of text in place of pictures and files",
     "tools": "it was asked again without tools",
+    "schema": "it was asked again with the schema of its answer in words",
 }
 
 
@@ -124,7 +125,11 @@ class ModelCaller:
             return self._failed(error, action)
         refused, said = self._media.refused, _STILL_REFUSED[what]
         was_refused = (model.invocation, what) in refused
-        if what != "tools":
+        if what == "schema":
+            is_adapted = "output_schema" in call.params and not was_refused
+            if is_adapted:
+                refused.add((model.invocation, what))
+        elif what != "tools":
             is_adapted = self._media.give_up(what, model)
         elif given := [tool.name for tool in call.tools if tool.name not in self._own]:
             is_adapted, was_refused = False, True
@@ -222,6 +227,9 @@ class ModelCaller:
         built = await self._contexts.build(model, scope.session.entries, self._specs)
         if built.entries:
             await scope.append(*built.entries)
+        is_refused = (model.invocation, "schema") in self._media.refused
+        output = {} if is_refused else self._output.params(model)
+        told = "" if output else self._output.instruction()
         call = ModelCall(
             session_id=scope.session.session_id,
             run_id=scope.run_id,
@@ -230,9 +238,9 @@ class ModelCaller:
             invocation=model.invocation,
             messages=built.messages,
             tools=built.tool_specs,
-            system="\n\n".join(filter(None, (built.system, self._output.instruction(model)))),
+            system="\n\n".join(filter(None, (built.system, told))),
             cache_anchors=built.cache_anchors,
-            params={**self._params(model), **self._output.params(model), **self._media.params(model)},
+            params={**self._params(model), **output, **self._media.params(model)},
         )
         return call, built.metadata
 

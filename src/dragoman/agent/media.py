@@ -65,7 +65,7 @@ class MediaReader:
     def __init__(self, config: RuntimeConfig) -> None:
         self.folder = None if config.root is None else ConfinedFolder(config.root)
         self._limit = config.file_limit_bytes
-        # What the server of a model has refused: `tools`, `opaque`, `media`, `these media`, and the keys of those.
+        # What the server of a model has refused: `tools`, `schema`, `opaque`, `media`, `these media` and their keys.
         self.refused: set[tuple[ModelInvocationDescriptor, str]] = set()
         # The last request to each model: what was given, and what became of the messages that have media.
         self._last: dict[ModelInvocationDescriptor, tuple[Sequence[Message], dict[int, _Fitted]]] = {}

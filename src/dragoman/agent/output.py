@@ -9,6 +9,7 @@ from ..message import Message
 from ..router import AnyModel
 from ..tools import TypeSchema
 from ..tools.nodes import trial
+from ..wire.schemas import fit_schema
 from .jsonprefix import JsonPrefix
 
 __all__ = ["OutputReader", "PartialReader"]
@@ -39,14 +40,15 @@ class OutputReader(Generic[OutputT]):
             self._is_wrapped = self._schema.schema.get("type") != "object"
 
     def params(self, model: AnyModel) -> dict[str, Any]:
-        """Return the settings of a call whose answer shall be of the type, where the model can be held to it."""
+        """Return the settings of a call whose answer shall be of the type; none if the model cannot take its schema."""
         if self._schema is None or not model.supports("structured_output"):
             return {}
-        return {"output_schema": self._wrapped_schema()}
+        schema, rules = self._wrapped_schema(), model.rules.schemas
+        return {"output_schema": schema} if rules.takes_others or fit_schema(schema, rules)[1] else {}
 
-    def instruction(self, model: AnyModel) -> str:
-        """Return what a model is told that cannot be held to a schema; nothing to the others."""
-        if self._schema is None or model.supports("structured_output"):
+    def instruction(self) -> str:
+        """Return what a model is told that does not get the schema as a setting; nothing for text."""
+        if self._schema is None:
             return ""
         return (
             "When you give your final answer, give it as one JSON object and nothing else. It must fit this JSON "

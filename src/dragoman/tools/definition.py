@@ -87,7 +87,8 @@ class ToolDefinition(msgspec.Struct, Generic[NeedT_contra], frozen=True, kw_only
     `timeout_ms` None is the executor's, which is 60,000 in an agent; 0 is no limit. `requires_approval` may be a
     function of the arguments and the context. `requires_runtime` and `requires_agent` say that it cannot do without.
     An `idempotent` tool may be run again after a crash. Tools of one agent that share a `concurrency` class run one at
-    a time, in the order of the calls; the empty class runs beside all others. `strict` is passed on to the provider.
+    a time, in the order of the calls; the empty class runs beside all others. With `strict` a provider holds the
+    model to the schema, if its strict mode can take it.
     """
 
     name: str

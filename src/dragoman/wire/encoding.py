@@ -1,4 +1,4 @@
-"""What the request encoders share: arguments, media, schemas, cache key, the caller's own fields, refusals. Pure."""
+"""What the request encoders share: arguments, media, cache key, the caller's own fields, refusals. Pure."""
 
 import base64
 import hashlib
@@ -21,7 +21,6 @@ __all__ = [
     "data_url",
     "finish_request",
     "given",
-    "is_strict_schema",
     "merge_fields",
     "result_value",
     "unsupported",
@@ -94,20 +93,6 @@ def cache_key_field(request: ModelRequest) -> dict[str, str]:
         return {}
     fits = len(session) <= CACHE_KEY_LIMIT
     return {"prompt_cache_key": session if fits else hashlib.sha256(session.encode()).hexdigest()}
-
-
-def is_strict_schema(schema: Any) -> bool:
-    """Whether every object in the schema is closed and requires all its properties, as OpenAI's strict mode demands."""
-    if isinstance(schema, list):
-        return all(map(is_strict_schema, schema))
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties")
-        names = set(properties) if isinstance(properties, dict) else set()
-        if schema.get("additionalProperties") is not False or names != set(schema.get("required") or ()):
-            return False
-    return all(map(is_strict_schema, schema.values()))
 
 
 def base64_text(data: bytes) -> str:

@@ -126,6 +126,12 @@ _UNSUPPORTED = re.compile(
 )
 # What of a request its refusal is about. The first that is found counts; the words are those of the providers.
 _REFUSED: dict[str, re.Pattern[str]] = {
+    # The schema of the answer.
+    "schema": re.compile(
+        r"output_?(?:config|format)|(?:response|text)[_.]?format|response_?(?:json_?)?schema|response[ _]?mime"
+        r"|(?<![a-z]_)json_schema|structured[ _]outputs?",  # not the `parameters_json_schema` of a tool
+        re.IGNORECASE,
+    ),
     "tools": re.compile(
         r"does(?: not|n't) support (?:tool|function)|that support tool"
         r"|\b(?:tool|function)[ _-]?(?:s|use|call(?:s|ing))`? (?:is|are) not (?:supported|enabled)"
@@ -228,7 +234,7 @@ def _code_of(words: list[str], message: str | None, status: int | None) -> Error
 
 
 def refused_content(code: ErrorCode, message: str) -> str | None:
-    """Return the content that the provider refuses, by its words: tools, opaque, media or these media; else None.
+    """Return the content that the provider refuses, by its words: schema, tools, opaque, media or these media; or None.
 
     `opaque` is what only its maker can read, such as a signature; `media` are refused altogether. Whether the request
     held such a thing the words do not tell.

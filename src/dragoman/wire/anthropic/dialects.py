@@ -4,6 +4,7 @@ import msgspec
 
 from ...target import Dialect, NameRule, TargetRules
 from ..hosts import AWS_VARIABLES, VERTEX_VARIABLES
+from ..schemas import CLAUDE_SCHEMAS
 
 __all__ = ["DIALECTS", "DOCUMENT_TYPES", "IMAGE_TYPES", "SPECIFICATION", "AnthropicDialect"]
 
@@ -42,6 +43,7 @@ _RULES = TargetRules(
     type_sources=dict.fromkeys(("text/", "text/plain"), frozenset({"data", "file_id"})),
     # A stored file of another type is a container upload, which a tool result cannot hold.
     result_media=_IMAGES | {"application/pdf", "text/plain"},
+    schemas=CLAUDE_SCHEMAS,
 )
 _ABILITIES = frozenset(
     [

@@ -33,6 +33,7 @@ from ..drafts import Draft, Imported
 from ..encoding import UNREAD_FILE, argument_object, base64_text, data_of, finish_request, given, unsupported
 from ..media import decoded, media_by_url, media_of_bytes, stored_file
 from ..reading import JsonSource, Node, require_new_id, take_json
+from ..schemas import fit_schema
 from ..stored_answers import invocation_of, read_answer
 from ..turns import Turns, read_back
 from .dialects import IMAGE_TYPES, SPECIFICATION, AnthropicDialect
@@ -60,7 +61,9 @@ _quoted = lru_cache(partial(quote, safe=":@"))  # the same few models, request a
 # ---------------------------------------------------------------- settings and tools
 
 
-def _settings(request: ModelRequest, thinking: dict[str, Any] | None, effort: str | None) -> dict[str, Any]:
+def _settings(
+    request: ModelRequest, dialect: AnthropicDialect, thinking: dict[str, Any] | None, effort: str | None
+) -> dict[str, Any]:
     config = request.config
     settings: dict[str, Any] = {"thinking": thinking}
     # Thinking models refuse to have their sampling changed, and newer ones take one of the two settings at most.
@@ -71,7 +74,8 @@ def _settings(request: ModelRequest, thinking: dict[str, Any] | None, effort: st
             settings["top_p"] = config.top_p
     output: dict[str, Any] = {"effort": effort} if effort else {}
     if config.output_schema is not None:
-        output["format"] = {"type": "json_schema", "schema": config.output_schema}
+        schema, _ = fit_schema(config.output_schema, dialect.rules.schemas)
+        output["format"] = {"type": "json_schema", "schema": schema}
     settings["output_config"] = output or None
     # A stop sequence of white space alone is refused.
     if config.stop_sequences:
@@ -81,11 +85,13 @@ def _settings(request: ModelRequest, thinking: dict[str, Any] | None, effort: st
     return given(settings)
 
 
-def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
-    encoded: dict[str, Any] = {"name": tool.name, "input_schema": {"type": "object", **tool.parameter_schema}}
+def _encode_tool(tool: ToolSpec, dialect: AnthropicDialect) -> dict[str, Any]:
+    schema = {"type": "object", **tool.parameter_schema}
+    schema, is_strict = fit_schema(schema, dialect.rules.schemas) if tool.strict else (schema, False)
+    encoded: dict[str, Any] = {"name": tool.name, "input_schema": schema}
     if tool.description:
         encoded["description"] = tool.description
-    if tool.strict:
+    if is_strict:
         encoded["strict"] = True
     return encoded
 
@@ -158,14 +164,17 @@ class Encoder(Turns):
         if request.tools or config.hosted_tools:
             choice = request.tool_choice or config.tool_choice or "auto"
             require_free_choice(choice, thinking)
-            body["tools"] = [*map(_encode_tool, request.tools), *map(_encode_hosted_tool, config.hosted_tools)]
+            body["tools"] = [
+                *(_encode_tool(tool, self.dialect) for tool in request.tools),
+                *map(_encode_hosted_tool, config.hosted_tools),
+            ]
             body["tool_choice"] = _encode_tool_choice(choice, config)
         if request.system and request.system.strip():
             body["system"] = [{"type": "text", "text": request.system}]
         if config.cache_config is not None:
             _mark_cache(body, request.cache_anchors, self)
         body["messages"] = self.written()
-        body.update(_settings(request, thinking, effort))
+        body.update(_settings(request, self.dialect, thinking, effort))
         if request.stream and dialect.stream_field:
             body["stream"] = True
         path = dialect.stream_path if request.stream else dialect.whole_path

@@ -10,6 +10,7 @@ import msgspec
 
 from ...target import Dialect, NameRule, TargetRules
 from ..hosts import AWS_VARIABLES
+from ..schemas import CLAUDE_SCHEMAS
 
 __all__ = [
     "DOCUMENT_FORMATS",
@@ -96,6 +97,8 @@ _RULES = TargetRules(
     tools_for_history=True,
     user_media=frozenset(),
     media_sources=frozenset({"data"}),
+    # https://docs.aws.amazon.com/bedrock/latest/userguide/structured-output.html: the same for all families
+    schemas=CLAUDE_SCHEMAS,
 )
 
 

@@ -17,6 +17,7 @@ from ...request import HostedTool, ModelConfig, ModelRequest, WireRequest
 from ...toolspec import OneTool, ToolSpec
 from ..claude import claude_max_tokens, claude_thinking, require_free_choice, thinks_by_budget
 from ..encoding import argument_object, base64_text, data_of, finish_request, given, result_value, unsupported
+from ..schemas import fit_schema
 from ..turns import Turns, read_back
 from .dialects import DOCUMENT_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, BedrockDialect
 
@@ -90,6 +91,7 @@ def _loop_began_without_thinking(turns: "Encoder") -> bool:
 def _output_config(schema: dict[str, Any], dialect: BedrockDialect) -> dict[str, Any]:
     if not dialect.structured_output:
         raise unsupported("Bedrock Converse cannot take an output schema with this model family")
+    schema, _ = fit_schema(schema, dialect.rules.schemas)
     written = {"name": "output", "schema": encode_json(schema).decode()}
     return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": written}}}
 
@@ -120,10 +122,12 @@ def _encode_tool(tool: ToolSpec, dialect: BedrockDialect) -> dict[str, Any]:
     schema = {"type": "object", **tool.parameter_schema}
     if dialect.schema_keys is not None:
         schema = {name: value for name, value in schema.items() if name in dialect.schema_keys}
+    may_be_strict = tool.strict and dialect.strict_tools
+    schema, is_strict = fit_schema(schema, dialect.rules.schemas) if may_be_strict else (schema, False)
     encoded: dict[str, Any] = {"name": tool.name, "inputSchema": {"json": schema}}
     if tool.description and tool.description.strip():
         encoded["description"] = tool.description
-    if tool.strict and dialect.strict_tools:
+    if is_strict:
         encoded["strict"] = True
     return {"toolSpec": encoded}
 

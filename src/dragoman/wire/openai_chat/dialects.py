@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...target import Dialect, NameRule, TargetRules
+from ...target import Dialect, NameRule, SchemaRules, TargetRules
+from ..schemas import OPENAI_SCHEMAS, SHARED_SCHEMAS
 
 __all__ = ["AUDIO_FORMATS", "DIALECTS", "SPECIFICATION", "ChatDialect", "HostedForm", "MediaForm"]
 
@@ -100,7 +101,12 @@ def _switch(**options: Any) -> dict[str, dict[str, Any]]:
 def _rules(
     provider: str, media: dict[str, MediaForm], *, linked: frozenset[str] = frozenset(), **rules: Any
 ) -> TargetRules:
-    given: dict[str, Any] = {"tool_ids": _LOOSE_IDS, "opaque_providers": frozenset({provider}), "thinking": False}
+    given: dict[str, Any] = {
+        "tool_ids": _LOOSE_IDS,
+        "opaque_providers": frozenset({provider}),
+        "thinking": False,
+        "schemas": OPENAI_SCHEMAS,
+    }
     sources = {kind: _SOURCES[form] | ({"url"} if kind in linked else set()) for kind, form in media.items()}
     return TargetRules(user_media=frozenset(media), type_sources=sources, **{**given, **rules})
 
@@ -195,6 +201,7 @@ _OPENROUTER = ChatDialect(
         thinking=True,
         opaque_same_model=True,
         tools_for_history=True,
+        schemas=SHARED_SCHEMAS,
     ),
     media=_OPENROUTER_MEDIA,
     reports_cost=True,
@@ -236,12 +243,13 @@ _HUGGINGFACE = ChatDialect(
     efforts=_efforts(off="none"),
     strict_tools=False,
 )
+_GRAMMARS = SchemaRules()  # servers that write a grammar for the schema: what it cannot express, they ignore
 _OLLAMA = ChatDialect(
     provider="ollama",
     base_url="http://localhost:11434/v1",
     auth="none",
     key_variables=("OLLAMA_API_KEY",),
-    rules=_rules("ollama", _IMAGES, thinking=True),
+    rules=_rules("ollama", _IMAGES, thinking=True, schemas=_GRAMMARS),
     media=_IMAGES,
     media_urls=False,
     finish_optional=True,
@@ -258,7 +266,7 @@ _VLLM = ChatDialect(
     base_url="http://localhost:8000/v1",
     auth="none",
     key_variables=("VLLM_API_KEY",),
-    rules=_rules("vllm", _VLLM_MEDIA, thinking=True, alternate=True, user_first=True),
+    rules=_rules("vllm", _VLLM_MEDIA, thinking=True, alternate=True, user_first=True, schemas=_GRAMMARS),
     media=_VLLM_MEDIA,
     thinking_field="reasoning",
     efforts={**_efforts(), "off": _NO_THINKING},
@@ -270,7 +278,7 @@ _LLAMACPP = ChatDialect(
     base_url="http://localhost:8080/v1",
     auth="none",
     key_variables=("LLAMA_API_KEY",),
-    rules=_rules("llamacpp", _LLAMACPP_MEDIA, thinking=True, alternate=True, user_first=True),
+    rules=_rules("llamacpp", _LLAMACPP_MEDIA, thinking=True, alternate=True, user_first=True, schemas=_GRAMMARS),
     media=_LLAMACPP_MEDIA,
     thinking_field="reasoning_content",
     efforts={
@@ -349,7 +357,9 @@ _SNOWFLAKE = ChatDialect(
     base_url="",  # https://<account>.snowflakecomputing.com
     path="/api/v2/cortex/v1/chat/completions",
     key_variables=("SNOWFLAKE_PAT", "SNOWFLAKE_TOKEN"),
-    rules=_rules("snowflake", _IMAGES, thinking=True, opaque_same_model=True, tools_for_history=True),
+    rules=_rules(
+        "snowflake", _IMAGES, thinking=True, opaque_same_model=True, tools_for_history=True, schemas=SHARED_SCHEMAS
+    ),
     media=_IMAGES,
     media_urls=False,
     max_tokens_field="max_completion_tokens",

@@ -38,12 +38,12 @@ from ..encoding import (
     data_url,
     finish_request,
     given,
-    is_strict_schema,
     merge_fields,
     unsupported,
 )
 from ..media import decoded, media_by_url, media_of_bytes, openai_file
 from ..reading import JsonSource, Node, require_new_id, take_json
+from ..schemas import fit_schema
 from ..stored_answers import invocation_of, read_answer
 from ..turns import as_json, read_back
 from .dialects import AUDIO_FORMATS, SPECIFICATION, ChatDialect, MediaForm
@@ -73,7 +73,7 @@ def _settings(config: ModelConfig, dialect: ChatDialect) -> dict[str, Any]:
     if config.output_schema is not None:
         if not dialect.output_schema:
             raise _unsupported(dialect, "a schema for its output")
-        settings["response_format"] = _encode_output_schema(config.output_schema)
+        settings["response_format"] = _encode_output_schema(config.output_schema, dialect)
     return given(settings)
 
 
@@ -98,11 +98,12 @@ def _reasoning_settings(config: ModelConfig, dialect: ChatDialect) -> dict[str, 
     return settings
 
 
-def _encode_output_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def _encode_output_schema(schema: dict[str, Any], dialect: ChatDialect) -> dict[str, Any]:
     title = schema.get("title")
     name = title if isinstance(title, str) and _SCHEMA_NAME.fullmatch(title) else "output"
+    schema, is_strict = fit_schema(schema, dialect.rules.schemas)
     json_schema: dict[str, Any] = {"name": name, "schema": schema}
-    if is_strict_schema(schema):  # the API refuses strictness for a schema that leaves anything open
+    if is_strict and dialect.rules.schemas.keywords is not None:  # a server that takes any schema has no other mode
         json_schema["strict"] = True
     return {"type": "json_schema", "json_schema": json_schema}
 
@@ -111,9 +112,10 @@ def _encode_tool(tool: ToolSpec, dialect: ChatDialect) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
-    function["parameters"] = {"type": "object", **tool.parameter_schema}
+    schema = {"type": "object", **tool.parameter_schema}
     if tool.strict is not None and dialect.strict_tools:
-        function["strict"] = tool.strict
+        schema, function["strict"] = fit_schema(schema, dialect.rules.schemas) if tool.strict else (schema, False)
+    function["parameters"] = schema
     return {"type": "function", "function": function}
 
 

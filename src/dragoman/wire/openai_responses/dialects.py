@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ...target import Dialect, TargetRules
+from ...target import Dialect, SchemaRules, TargetRules
+from ..schemas import OPENAI_SCHEMAS, SHARED_SCHEMAS
 
 __all__ = ["DIALECTS", "SPECIFICATION", "ResponsesDialect"]
 
@@ -43,8 +44,8 @@ _ABILITIES = frozenset({*ResponsesDialect(provider="-", base_url="").abilities, 
 _PLAIN: dict[str, Any] = {"store": False, "encrypted_reasoning": False, "plain_reasoning": True, "cache_key": False}
 
 
-def _own(provider: str, **rules: Any) -> TargetRules:
-    return TargetRules(opaque_providers=frozenset({provider}), **rules)
+def _own(provider: str, *, schemas: SchemaRules = OPENAI_SCHEMAS, **rules: Any) -> TargetRules:
+    return TargetRules(opaque_providers=frozenset({provider}), schemas=schemas, **rules)
 
 
 DIALECTS: tuple[ResponsesDialect, ...] = (
@@ -71,6 +72,7 @@ DIALECTS: tuple[ResponsesDialect, ...] = (
         reasoning_budget=True,
         rules=_own(
             "openrouter-responses",
+            schemas=SHARED_SCHEMAS,
             opaque_same_model=True,
             system_inside=True,
             user_media=frozenset({"image/", "application/pdf"}),

@@ -45,12 +45,12 @@ from ..encoding import (
     data_url,
     finish_request,
     given,
-    is_strict_schema,
     merge_fields,
     unsupported,
 )
 from ..media import media_by_url, openai_file, stored_file
 from ..reading import JsonSource, Node, require_new_id, take_json
+from ..schemas import fit_schema
 from ..stored_answers import invocation_of, read_answer
 from ..turns import as_json
 from .dialects import SPECIFICATION, ResponsesDialect
@@ -88,18 +88,20 @@ def _settings(config: ModelConfig, dialect: ResponsesDialect) -> dict[str, Any]:
         settings.update({"temperature": config.temperature, "top_p": config.top_p})
     settings["reasoning"] = thinking or None
     if config.output_schema is not None:
-        schema = config.output_schema
-        form = {"type": "json_schema", "name": "output", "schema": schema, "strict": is_strict_schema(schema)}
+        schema, is_strict = fit_schema(config.output_schema, dialect.rules.schemas)
+        form = {"type": "json_schema", "name": "output", "schema": schema, "strict": is_strict}
         settings["text"] = {"format": form}
     return given(settings)
 
 
-def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
+def _encode_tool(tool: ToolSpec, dialect: ResponsesDialect) -> dict[str, Any]:
     encoded: dict[str, Any] = {"type": "function", "name": tool.name}
     if tool.description:
         encoded["description"] = tool.description
-    encoded["parameters"] = {"type": "object", "properties": {}, **tool.parameter_schema}
-    encoded["strict"] = bool(tool.strict)  # left out, the API makes every argument required
+    schema = {"type": "object", "properties": {}, **tool.parameter_schema}
+    schema, is_strict = fit_schema(schema, dialect.rules.schemas) if tool.strict else (schema, False)
+    encoded["parameters"] = schema
+    encoded["strict"] = is_strict  # left out, the API makes every argument required
     return encoded
 
 
@@ -144,7 +146,7 @@ class Encoder(ConversationEncoder):
         body["input"] = self.items
         if request.tools or config.hosted_tools:
             hosted = [_encode_hosted_tool(tool, dialect) for tool in config.hosted_tools]
-            body["tools"] = [*map(_encode_tool, request.tools), *hosted]
+            body["tools"] = [*(_encode_tool(tool, dialect) for tool in request.tools), *hosted]
             choice = request.tool_choice or config.tool_choice
             if choice is not None:
                 body["tool_choice"] = _encode_tool_choice(choice)
