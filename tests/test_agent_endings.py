@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dragoman
-from dragoman import AgentConfig, ErrorCode, FinishReason, LoopConfig, Message, ModelError, ProviderRouter
+from dragoman import AgentConfig, ErrorCode, FinishReason, InvalidValue, LoopConfig, Message, ModelError, ProviderRouter
 from dragoman.agent import Agent, event_to_json
 from dragoman.context.compaction import CompactionRequest, compaction_entry
 from dragoman.errors import PROVIDER_MESSAGE_LIMIT
@@ -52,6 +52,17 @@ def test_an_answer_that_is_not_whole_fails_the_run_and_is_kept(reason: FinishRea
     assert result.message.text == "Once upon"
     assert kinds(agent) == ["run_started", "model_input", "model_output", "run_finished"]
     require_sound(kept(agent))
+
+
+@pytest.mark.parametrize(("reason", "code"), SHORT)
+def test_a_run_that_failed_after_an_answer_is_over_and_the_error_names_its_failure(
+    reason: FinishReason, code: ErrorCode
+) -> None:
+    agent = Agent(ScriptedModel(Turn(text="Once upon", finish_reason=reason), "Once upon a time."))
+    agent.run_sync("Tell me a story.")
+    with pytest.raises(InvalidValue, match=f"nothing to carry on .*{code}.*: give a prompt"):
+        agent.run_sync()
+    assert agent.run_sync("Tell me a story.").output == "Once upon a time."
 
 
 @pytest.mark.parametrize("reason", list(FinishReason))

@@ -522,7 +522,8 @@ class Agent(Generic[RuntimeT, OutputT]):
             state.current_run_id or derived.steering or derived.requests or derived.owes_answer or derived.open_calls
         )
         if entry is None and not is_due:
-            raise InvalidValue("there is nothing to carry on: give a prompt")
+            failed = f" (the last run failed: {derived.last_error.code})" if derived.last_error is not None else ""
+            raise InvalidValue(f"there is nothing to carry on{failed}: give a prompt")
         if entry is not None and derived.approvals_asked:
             waiting = ", ".join(asked.tool_call_id for asked in derived.approvals_asked)
             raise InvalidValue(f"answer the calls {waiting} first, with approve or deny; or abort")
