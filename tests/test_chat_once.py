@@ -154,6 +154,20 @@ def test_a_conversation_goes_on_from_script_to_script(run: Run, server: Parrot) 
     assert said == ["first", "You said: first", "second", "You said: second", "third"]
 
 
+@pytest.mark.parametrize("name", ["chat", "ask"])
+def test_a_session_goes_on_by_part_of_its_id_and_a_name_is_taken_whole(run: Run, server: Parrot, name: str) -> None:
+    def ask(session: str, text: str) -> str:
+        prompt = ("-p", text) if name == "chat" else (text,)
+        return run("-s", session, *prompt, stdin=None, name=name).stderr
+
+    assert "there is no session '0123456789abcdef0123456789abcdef' yet" in ask("0123456789abcdef" * 2, "first")
+    assert ask("01234567", "second") == ""
+    assert len(server.requests[-1]["messages"]) == 3
+    assert "this begins it" in ask("job10", "first")
+    assert "there is no session 'job1' yet: this begins it" in ask("job1", "other")
+    assert len(server.requests[-1]["messages"]) == 1
+
+
 def test_to_go_on_where_nothing_was_said_begins(run: Run) -> None:
     done = run("-c", "-p", "hello", stdin=None)
     assert (done.returncode, done.stdout) == (0, "You said: hello\n")
@@ -190,7 +204,7 @@ def test_the_file_tools_are_confined_to_the_folder(run: Run, server: Parrot, hom
 def test_events_are_json_lines_in_their_order(run: Run, server: Parrot) -> None:
     server.replies["work"] = Reply(thinking=("Hm.",), calls=(("calculate", '{"expression": "6*7"}'),))
     done = run("-p", "work", "--tools", "--json", "-s", "trip", stdin=None)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, "this begins it" in done.stderr) == (0, True)
     opening, *events = [json.loads(line) for line in done.stdout.splitlines()]
     assert opening == {"kind": "session", "sessionId": "trip", "model": f"llamacpp:{NAME}"}
     assert [event["seq"] for event in events] == list(range(len(events)))

@@ -1,5 +1,6 @@
 """Stores and sessions by what a person types: a path or an address, the beginning of an id, `@` for the newest."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +17,7 @@ __all__ = [
     "find_forks",
     "find_latest",
     "find_session",
+    "is_part_of_id",
     "open_store",
     "short_ids",
     "with_store",
@@ -26,6 +28,8 @@ LATEST = "@"
 BUSY_SECONDS = 5.0
 PAGE = 500
 SHORTEST_ID = 8
+# Part of an id that the library made up, as lists show it: of 32 hexadecimal digits, of a UUID, of a chat's id.
+_PART_OF_ID = re.compile(r"(?=.*\d)(?:…|chat-)?[0-9a-f-]{4,}")
 
 _Result = TypeVar("_Result")
 
@@ -106,6 +110,11 @@ async def find_session(store: "SessionStore", typed: str) -> str:
     if isinstance(missing, InvalidValue) or await store.tombstone(typed) is not None:
         raise missing
     raise StoreError(f"there is no session {typed!r}: `dragoman sessions list` shows them", code=ErrorCode.NOT_FOUND)
+
+
+def is_part_of_id(typed: str) -> bool:
+    """Whether the text looks like part of an id that was made up. Any other text is a name that a person gave."""
+    return _PART_OF_ID.fullmatch(typed) is not None
 
 
 async def find_latest(store: "SessionStore") -> "SessionInfo":

@@ -149,7 +149,7 @@ async def _run(chosen: argparse.Namespace, settings: Settings, prompt: str | Non
 async def _open_session(talk: "Talk", chosen: argparse.Namespace) -> None:
     from ...errors import ErrorCode
     from ...store.refusals import require_new_session_id
-    from ..stores import LATEST, find_latest
+    from ..stores import LATEST, find_latest, find_session, is_part_of_id
 
     goes_on = chosen.goes_on or chosen.session == LATEST
     try:
@@ -157,13 +157,16 @@ async def _open_session(talk: "Talk", chosen: argparse.Namespace) -> None:
             await talk.open((await find_latest(talk.store)).session_id)
         elif chosen.session is not None:
             require_new_session_id(chosen.session, "-s")
-            await talk.open(chosen.session)
+            # A name is taken whole: `-s job1` must not go on with `job10`.
+            is_part = is_part_of_id(chosen.session)
+            await talk.open(await find_session(talk.store, chosen.session) if is_part else chosen.session)
     except StoreError as error:
         if error.code is not ErrorCode.NOT_FOUND or await _was_erased(talk, chosen.session):
             raise
         if goes_on:
             warn("there is no session yet: this begins one")
         else:
+            warn(f"there is no session {chosen.session!r} yet: this begins it")
             talk.name_session(chosen.session)
 
 
