@@ -384,6 +384,7 @@ def test_work_goes_on_after_the_database_was_restarted(postgres: Place) -> None:
     with workers(postgres, 2, dead_seconds=5.0) as made:
         order = request(postgres, "s")
         first = holder(made, order)
+        until(lambda: count(postgres, "workers") == 2, "both have begun")
         restart(postgres.server)
         other = request(postgres, "t")
         until(lambda: any(worker.has_said(f"begin {other}") for worker in made), "the next order is begun")

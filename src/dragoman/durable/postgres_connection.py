@@ -21,6 +21,12 @@ EARLY = 1.5  # heartbeats that a worker whose connection is gone may miss
 
 _logger = logging.getLogger(__name__)
 
+# A crash of the server may undo what was fetched or ended: then it is done again. The table of orders is now empty, now
+# long, and its statistics are always late: without them PostgreSQL sorts all orders to find the first.
+_SETTINGS = """
+    SET synchronous_commit = off; SET enable_sort = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
+    SET enable_hashjoin = off; SET enable_mergejoin = off
+"""
 _LOCK_WORKER = "SELECT 1 FROM procrastinate_workers WHERE id = %s FOR UPDATE"
 _KEEP = """
     UPDATE procrastinate_jobs SET worker_id = %s WHERE id = ANY(%s) AND worker_id = %s AND status = 'doing' RETURNING id
@@ -147,8 +153,7 @@ class WorkerConnection:
         if self._connection is None or self._connection.closed:
             connection = self._connect()
             try:
-                # A crash of the server may undo what was fetched or ended: then it is done again.
-                connection.execute("SET synchronous_commit = off")
+                connection.execute(_SETTINGS)
                 self._enrol(connection)
             except BaseException:
                 connection.close()

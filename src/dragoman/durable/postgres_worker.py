@@ -53,7 +53,6 @@ class Worker:
         side: list[asyncio.Task[None]] = []
         try:
             await self._ask(self._connection.beat)
-            await self._ask(self._listener.listen)
             beating = asyncio.ensure_future(self._beat())
             beating.add_done_callback(lambda _: self._awake.set())
             side = [beating, asyncio.ensure_future(self._wait(stop))]
@@ -113,14 +112,17 @@ class Worker:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._seconds)
             try:
+                if not self._listener.is_listening:
+                    await self._ask(self._listener.listen)
+                    self._awake.set()  # what came before is looked for
                 if await self._ask(self._connection.beat):
                     self._awake.set()
             except EngineError as error:
                 if not error.retryable:
                     raise
                 _logger.warning("the database is tried again: %s", error)
+            await asyncio.sleep(self._seconds)
 
     async def _wait(self, stop: asyncio.Event) -> None:
         await stop.wait()
