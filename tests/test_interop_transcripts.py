@@ -272,6 +272,29 @@ def test_a_call_that_the_person_refused_never_ran() -> None:
     assert kinds == ["model_input", "model_output", "tool_result"]
 
 
+def test_an_answer_whose_calls_were_never_written_has_broken_off() -> None:
+    written = {"id": "m1", "model": "claude-opus-4-5", "stop_reason": "tool_use"}
+    lines = [
+        line("user", "a", None, "Hello"),
+        line("assistant", "b", "a", [{"type": "text", "text": "I look."}], message=written),
+    ]
+    imported = import_claude_code(lines)
+    assert said(imported) == [("user", "Hello"), ("assistant", "I look.")]
+    assert imported.warnings == ("line 2: the calls of this answer were never written: it is recorded as broken off",)
+    assert [entry.kind for entry in recorded(imported).entries] == ["model_input", "interruption"]
+    call = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+    whole = [*lines, line("assistant", "c", "b", [call], message=written)]
+    assert import_claude_code(whole).messages[1].meta != imported.messages[1].meta
+    assert import_claude_code(whole).warnings == ()
+
+
+def test_a_transcript_that_is_cut_after_any_line_is_read() -> None:
+    lines = transcript("claude_code")
+    first = next(index for index, each in enumerate(lines) if "message" in each)
+    for count in range(first + 1, len(lines) + 1):
+        assert wrong_renders("cut", import_claude_code(lines[:count]), 1) == []
+
+
 def test_an_error_of_the_api_is_no_answer() -> None:
     failed = line("assistant", "b", "a", [{"type": "text", "text": "API Error: 529"}], isApiErrorMessage=True)
     imported = import_claude_code([line("user", "a", None, "Hello"), failed])

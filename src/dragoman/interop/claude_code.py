@@ -7,10 +7,12 @@ way from the last line back to the root, with the parallel calls and results tha
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from .._jsontext import sorted_json
 from ..context import INJECTED_KEY
 from ..errors import ErrorCode, UnreadableData
-from ..message import ModelInvocationDescriptor, Part, Role, Text
+from ..message import MessageMeta, ModelInvocationDescriptor, Part, Role, Text
 from ..wire.anthropic.requests import read_assistant, read_block, read_user
 from ..wire.drafts import ERROR_CODE_KEY, Draft, Imported
 from ..wire.media import decoded, media_of_bytes
@@ -188,7 +190,14 @@ def _read_answer(lines: list[Node], draft: Draft) -> None:
     maker = ModelInvocationDescriptor("anthropic", "anthropic-messages", model) if model.startswith("claude") else None
     if model == _SYNTHETIC:
         messages = [message.inside({"content": message.fields.get("content")}) for message in messages]
+    lacks_calls = messages[-1].value.get("stop_reason") == "tool_use" and not any(map(_calls, lines))
+    if lacks_calls:  # the program was ended, or the file copied, before the lines of the calls were written
+        messages = [message.inside({**message.fields, "stop_reason": None}) for message in messages]
     read_assistant(_without_copies(messages, draft), draft, maker)
+    if lacks_calls:
+        draft.notes.add(lines[-1].where, "the calls of this answer were never written: it is recorded as broken off")
+        meta = draft.messages[-1].meta or MessageMeta()
+        draft.messages[-1] = replace(draft.messages[-1], meta=replace(meta, interrupted=True))
 
 
 def _without_copies(messages: list[Node], draft: Draft) -> list[Node]:
