@@ -17,7 +17,7 @@ from dragoman.cli.conversations import FORMATS, detect_format
 from dragoman.cli.stores import short_ids
 from dragoman.errors import UnreadableData
 from dragoman.history import entry_from_json
-from dragoman.message import Message, Thinking, ToolCall
+from dragoman.message import Message, Thinking, ToolCall, UnknownPart
 from dragoman.store import SQLiteStore, open_session, start_session
 from dragoman.testing.stores import sample_entries
 from tests.cli_cases import WEATHER, User, empty_user, require_words, without_times  # noqa: F401  # the fixture
@@ -357,6 +357,21 @@ def test_markdown_has_everything_that_was_said(user: User) -> None:
     for words in ("# Is it raining in Paris?", "## System", "## User", "Rain, 9 °C.", "> Hm.\n> Yes.", "Go on."):
         assert words in text
     assert "`````json\n" in text  # longer than any run of backticks inside
+
+
+def test_what_no_model_is_shown_takes_one_line(user: User) -> None:
+    listing = UnknownPart("claude_code.skill_listing", {"content": "a skill\n" * 500})
+
+    async def record() -> None:
+        async with SQLiteStore(user.store) as store:
+            session = await start_session(store, "listed")
+            await session.append_model_input(listing)
+
+    asyncio.run(record())
+    for command in (("show", "listed"), ("export", "listed", "--format", "markdown")):
+        (line,) = (line for line in user.run("sessions", *command).out.splitlines() if "skill_listing" in line)
+        assert len(line) < 250
+        assert line.endswith("…")
 
 
 def test_exporting_to_a_pipe_of_another_encoding_is_still_json(user: User) -> None:

@@ -115,6 +115,17 @@ def test_a_part_of_a_later_version_is_left_out_and_its_turn_stays() -> None:
     assert fit(Message.user(unknown)).messages[0].parts == (Text("."),)
 
 
+@pytest.mark.parametrize("rules", [LAX, STRICT])
+def test_a_turn_of_nothing_that_can_be_shown_is_not_sent(rules: TargetRules) -> None:
+    unshown = Message.user(UnknownPart("claude_code.skill_listing", {"skills": []}))
+    spoken = [Message.user("Hi"), Message.assistant("Hello."), Message.user("And now?")]
+    for index in range(len(spoken) + 1):
+        handed = fit(*spoken[:index], unshown, *spoken[index:], rules=rules)
+        assert [message.text for message in handed.messages] == ["Hi", "Hello.", "And now?"]
+        assert index not in handed.positions
+    assert fit(*spoken[:2], unshown, rules=STRICT).messages[-1].text == "Continue."
+
+
 def test_names_that_a_rule_makes_impossible_are_an_error_and_no_hang() -> None:
     rules = TargetRules(tool_names=NameRule("[a-z]{1,16}", 16))
     with pytest.raises(InvalidValue, match=r"\[a-z\]\{1,16\}"):

@@ -48,6 +48,7 @@ from .output import Output, json_text, one_line, printable
 __all__ = ["local_time", "markdown_of", "part_text", "title_of", "usage_words", "write_entry"]
 
 TITLE_LENGTH = 100
+UNSHOWN_LENGTH = 200  # characters of a part that no model is shown
 
 
 def write_entry(output: Output, entry: HistoryEntry, level: LevelOfDetail = LevelOfDetail.LIVE) -> None:
@@ -116,7 +117,8 @@ def part_text(part: Part) -> str:
         case ProviderItem():
             return part.text or f"[{part.item_type}]"
         case UnknownPart():
-            return f"[{part.kind}] {json_text(part.payload)}"
+            text = one_line(f"[{part.kind}] {json_text(part.payload)}")
+            return text if len(text) <= UNSHOWN_LENGTH else f"{text[:UNSHOWN_LENGTH]}…"
         case _:
             assert_never(part)
 

@@ -182,8 +182,10 @@ class Handoff(msgspec.Struct):
         return self.rules.prefill or paused
 
     def _append(self, index: int, message: Message, *, must_read: bool = False) -> None:
+        if message.role is Role.USER:
+            message = self._with_readable_media(message, must_read)
         if message.parts:
-            self._put(self._with_readable_media(message, must_read) if message.role is Role.USER else message)
+            self._put(message)
             self.positions[index] = len(self.fitted) - 1
 
     def _put(self, message: Message) -> None:
@@ -312,6 +314,7 @@ class Handoff(msgspec.Struct):
     # ------------------------------------------------------------ user turns
 
     def _with_readable_media(self, message: Message, must_read: bool) -> Message:
+        """Return a user turn as the target can read it; without parts, if it holds only what no model is shown."""
         parts: list[Part] = []
         for part in message.parts:
             if isinstance(part, Text):
@@ -327,7 +330,9 @@ class Handoff(msgspec.Struct):
                 raise unreadable(part, self.rules, self.target)
             else:
                 parts.append(not_shown(part))
-        return _with_parts(message, tuple(parts) or (Text(BLANK),))
+        if not parts and not all(isinstance(part, UnknownPart) for part in message.parts):
+            parts.append(Text(BLANK))
+        return _with_parts(message, tuple(parts))
 
 
 class _Names(msgspec.Struct):
