@@ -195,9 +195,9 @@ def test_what_is_cancelled_by_others_fails_the_run_and_is_no_abort() -> None:
 
 def test_a_compactor_does_not_change_how_a_run_without_a_route_ends() -> None:
     async def use() -> None:
-        router = ProviderRouter({"plan": ScriptedModel("A plan.")})
+        router = ProviderRouter({"plan": ScriptedModel("A plan.")}, choose=lambda _request: "execute")
         agent = Agent(router, compactor=ModelCompactor())
-        result = await agent.run("Go.", strategy="execute")
+        result = await agent.run("Go.")
         assert result.error is not None
         assert "no route 'execute'" in result.error.message
         assert last_run(kept(agent)).status == "failed"

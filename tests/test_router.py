@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dragoman import AgentConfig, AgentStatus, ErrorCode, InvalidValue, LoopConfig, Message, ModelError
 from dragoman.agent import Agent
+from dragoman.agent.given import as_router
 from dragoman.history import InterruptionEntry
 from dragoman.message import ModelInvocationDescriptor
 from dragoman.router import AnyModel, LlmRequest, ProviderRouter, Route
@@ -62,9 +63,6 @@ def test_a_misspelt_strategy_is_refused_though_there_is_a_default() -> None:
     chosen = ProviderRouter({"plan": PLANNER}, default=SPARE, choose=lambda request: "paln")
     with pytest.raises(InvalidValue, match="no route 'paln'"):
         chosen.route(LlmRequest())
-    result = Agent(router).run_sync("Hi.", strategy="paln")
-    assert result.error is not None
-    assert "no route 'paln'" in result.error.message
     assert routed(ProviderRouter(default=SPARE), strategy="any word") == ["spare"]
 
 
@@ -137,10 +135,45 @@ def test_a_function_sees_what_was_said_and_which_tools_there_are() -> None:
     assert "weather" in [tool.name for tool in seen[0].tools]
 
 
-def test_a_strategy_that_no_route_fits_fails_the_run() -> None:
-    result = Agent(ProviderRouter({"plan": PLANNER})).run_sync("Hi.", strategy="dream")
+@pytest.mark.parametrize("default", [None, SPARE])
+def test_an_agent_refuses_a_strategy_that_has_no_route(default: ScriptedModel | None) -> None:
+    agent = Agent(ProviderRouter({"plan": PLANNER}, default=default))
+    with pytest.raises(InvalidValue, match="no route 'paln'"):
+        agent.run_sync("Hi.", strategy="paln")
+    with agent.override(model=SPARE), pytest.raises(InvalidValue, match="no route 'paln'"):
+        agent.run_sync("Hi.", strategy="paln")
+    with agent.override(model=ProviderRouter({"fast": SPARE})), pytest.raises(InvalidValue, match="routes: fast"):
+        agent.run_sync("Hi.", strategy="plan")
+
+
+def test_a_run_without_a_strategy_needs_a_default() -> None:
+    with pytest.raises(InvalidValue, match="no route '' and no default; routes: plan"):
+        Agent(ProviderRouter({"plan": PLANNER})).run_sync("Hi.")
+
+
+def test_a_strategy_that_a_function_makes_up_fails_the_run() -> None:
+    router = ProviderRouter({"plan": PLANNER}, choose=lambda request: "dream")
+    result = Agent(router).run_sync("Hi.")
     assert result.error is not None
     assert (result.status, result.error.code) == (AgentStatus.FAILED, ErrorCode.INVALID_REQUEST)
+
+
+@pytest.mark.parametrize("route", ["anthropic:claude-opus-4-5", [PLANNER, "anthropic:claude-opus-4-5"]])
+def test_a_router_that_gets_a_name_says_how_to_make_the_model(route: Any) -> None:
+    words = r"got the name 'anthropic:claude-opus-4-5': give model\('anthropic:claude-opus-4-5'\)"
+    with pytest.raises(InvalidValue, match=f"default must have models, {words}"):
+        ProviderRouter(default=route)
+    with pytest.raises(InvalidValue, match=f"the route 'plan' must have models, {words}"):
+        ProviderRouter({"plan": route})
+
+
+def test_an_agent_takes_several_models_and_their_names() -> None:
+    busy = ScriptedModel(ModelError("busy", code=ErrorCode.OVERLOADED))
+    assert Agent([busy, ScriptedModel("I am here.")]).run_sync("Hi.").output == "I am here."
+    assert "claude-opus-4-5" in repr(as_router([busy, "anthropic:claude-opus-4-5"], AgentConfig()))
+    wrong: Any = [busy, 3]
+    with pytest.raises(InvalidValue, match="model must be a model, a name"):
+        Agent(wrong)
 
 
 @pytest.mark.parametrize("failure", [BUSY, BROKEN], ids=["that may pass", "that stays"])

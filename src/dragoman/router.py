@@ -113,6 +113,11 @@ class ProviderRouter:
         """Whether a function chooses: without one, the request's content is not read."""
         return self._choose is not None
 
+    def require_route(self, strategy: str) -> None:
+        """Raise InvalidValue for a strategy without a route; a function that chooses may know any."""
+        if self._choose is None:
+            self._of_strategy(strategy, is_free=not self._routes)
+
     def route(self, request: LlmRequest) -> tuple[AnyModel, ...]:
         """Return the models to ask, in order; raise InvalidValue if there is none for this request."""
         strategy, is_free = request.strategy, not self._routes
@@ -124,23 +129,30 @@ class ProviderRouter:
                 return _models("what the function chose", chosen)
             else:
                 is_free = True  # the strategy may be a word for the function alone
+        models = self._of_strategy(strategy, is_free=is_free)
+        if request.invocation is None:
+            return models
+        wanted = tuple(model for model in models if model.invocation == request.invocation)
+        return (*wanted, *(model for model in models if model.invocation != request.invocation))
+
+    def _of_strategy(self, strategy: str, *, is_free: bool) -> tuple[AnyModel, ...]:
+        """The models of a strategy; those of the default, if the strategy is empty or `is_free` to be any word."""
         default = self._default if is_free or not strategy else None
         models = self._routes.get(strategy, default)
         if models is None:
             known = ", ".join(sorted(self._routes)) or "none"
             missing = "" if self._default is not None else " and no default"
             raise InvalidValue(f"there is no route {strategy!r}{missing}; routes: {known}")
-        if request.invocation is None:
-            return models
-        wanted = tuple(model for model in models if model.invocation == request.invocation)
-        return (*wanted, *(model for model in models if model.invocation != request.invocation))
+        return models
 
 
 def _models(field: str, route: Route) -> tuple[AnyModel, ...]:
-    models = tuple(route) if isinstance(route, Sequence) else (route,)
+    models = tuple(route) if isinstance(route, Sequence) and not isinstance(route, str) else (route,)
     if not models:
         raise InvalidValue(f"{field} must have a model")
     for model in models:
+        if isinstance(model, str):
+            raise InvalidValue(f"{field} must have models, got the name {model!r}: give model({model!r})")
         if not isinstance(model, AnyModel):
             raise InvalidValue.of(field, model, "a model, or several in their order")
     return models

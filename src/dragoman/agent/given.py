@@ -32,7 +32,7 @@ __all__ = [
     "warn_of_unused_tools",
 ]
 
-AnyRoute: TypeAlias = AnyModel | ProviderRouter | str
+AnyRoute: TypeAlias = AnyModel | ProviderRouter | str | Sequence[AnyModel | str]
 
 
 def as_hooks(hooks: object) -> tuple[Hooks, ...]:
@@ -81,12 +81,12 @@ async def begin_session(conversation: "Imported | None") -> Session:
 
 def as_router(model: AnyRoute, config: AgentConfig) -> ProviderRouter:
     """Return the router to the model; settings for a model that it never asks are a mistake."""
-    router = model
-    if not isinstance(router, (str, AnyModel, ProviderRouter, Sequence)):
-        allowed = "a model, a name such as anthropic:claude-opus-4-5, or a ProviderRouter"
-        raise InvalidValue.of("model", router, allowed)
-    if not isinstance(router, ProviderRouter):
-        router = ProviderRouter(default=named_model(router) if isinstance(router, str) else router)
+    if isinstance(model, ProviderRouter):
+        router = model
+    elif isinstance(model, Sequence) and not isinstance(model, str):
+        router = ProviderRouter(default=[_as_model(each) for each in model])
+    else:
+        router = ProviderRouter(default=_as_model(model))
     wanted, asked = config.model, [each.invocation.model for each in router.models]
     if wanted is not None and wanted.model_id not in asked and not router.looks_at_context:
         known = ", ".join(dict.fromkeys(asked))
@@ -94,6 +94,15 @@ def as_router(model: AnyRoute, config: AgentConfig) -> ProviderRouter:
         hint = f": give the name without its provider, ModelConfig({bare!r})" if bare in asked else ""
         raise InvalidValue(f"the settings are for the model {wanted.model_id!r}, but the agent asks {known}{hint}")
     return router
+
+
+def _as_model(model: object) -> AnyModel:
+    if isinstance(model, str):
+        return named_model(model)
+    if not isinstance(model, AnyModel):
+        allowed = "a model, a name such as anthropic:claude-opus-4-5, a list of them, or a ProviderRouter"
+        raise InvalidValue.of("model", model, allowed)
+    return model
 
 
 def warn_of_unused_tools(router: ProviderRouter, tools: ToolRegistry) -> None:

@@ -18,13 +18,18 @@ class Routes:
         self.own = own
 
     def require(self, strategy: object) -> None:
-        """Raise InvalidValue for a strategy where no router of the agent could tell it from another."""
+        """Raise InvalidValue for a strategy that has no route, in the routers of a block and of the agent."""
         require_text("strategy", strategy)
-        if strategy and not any(each.strategies or each.looks_at_context for each in (self.own, self.current)):
+        assert isinstance(strategy, str)
+        router = self.current
+        if strategy and not _has_routes(router):  # a block may put one model in the place of all routes
+            router = self.own
+        if strategy and not _has_routes(router):
             raise InvalidValue(
                 f"there is no strategy {strategy!r}: this agent's model has no routes."
                 " Give it ProviderRouter({strategy: model, ...})"
             )
+        router.require_route(strategy)
 
     @property
     def current(self) -> ProviderRouter:
@@ -39,6 +44,10 @@ class Routes:
             yield
         finally:
             _REPLACED.reset(token)
+
+
+def _has_routes(router: ProviderRouter) -> bool:
+    return bool(router.strategies) or router.looks_at_context
 
 
 _REPLACED: ContextVar[Mapping[Routes, ProviderRouter]] = ContextVar("dragoman_routes", default={})  # noqa: B039
