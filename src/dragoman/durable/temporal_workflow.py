@@ -1,0 +1,135 @@
+"""The Temporal workflow of one order: perform it, sleep, perform the next one. Deterministic; sees no content.
+
+This module must never know a store, a session or a clock but Temporal's own. Temporal replays `OrderWorkflow` from its
+history. A change of its commands between two versions of Dragoman needs `workflow.patched`, or a new WORKFLOW name.
+"""
+
+import asyncio
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+__all__ = ["ABORT", "AGENT", "PERFORM", "SESSION", "STATUS", "WAKE", "WORKFLOW", "OrderWorkflow", "define_workflow"]
+
+WORKFLOW = "dragoman-order-1"
+WAKE = "wake"
+PERFORM = "dragoman-perform"
+ABORT = "dragoman-abort"
+
+# The search attributes, all of type Keyword.
+SESSION = "DragomanSession"
+AGENT = "DragomanAgent"
+STATUS = "DragomanStatus"
+
+LONGEST_ATTEMPT_DAYS = 30  # Temporal demands a limit; the heartbeat tells it of dead workers long before
+RETRY_SECONDS = 0.2  # before a lost order is given to another worker
+
+
+class OrderWorkflow:
+    """Performs an order as often as it is told, and ends when the run has ended or waits for a person.
+
+    Nothing waits in it for a person: what the person says is an entry, and scheduling the order again starts it again.
+    `define_workflow` makes it a workflow of Temporal.
+    """
+
+    def __init__(self) -> None:
+        self._due: float | None = None  # when to perform the order, in Temporal's time; None if there is no reason to
+
+    async def run(self, order: dict[str, Any], seconds: float = 0.0, dead_seconds: float = 6.0) -> dict[str, Any]:
+        """Return status and serial after the last attempt. Orders and progress are JSON objects.
+
+        If somebody cancels the workflow, the attempt under way is cancelled, and the ABORT activity ends the run.
+        """
+        from temporalio import workflow
+        from temporalio.exceptions import ActivityError
+
+        if self._due is None:  # else the signal that came with the start has set it
+            self.wake(seconds)
+        try:
+            progress = await self._carry_on(PERFORM, order, dead_seconds)
+        except (asyncio.CancelledError, ActivityError):
+            if workflow.cancellation_reason() is None:
+                raise
+        else:
+            if workflow.cancellation_reason() is None:
+                return {"status": progress["status"], "serial": progress["serial"]}
+        self.wake(0.0)
+        await self._carry_on(ABORT, order, dead_seconds)
+        raise asyncio.CancelledError  # Temporal then shows the workflow as cancelled
+
+    def wake(self, seconds: float) -> None:
+        """Perform the order `seconds` from now, or earlier if it is due earlier; again, if an attempt is under way."""
+        from temporalio import workflow
+
+        due = workflow.time() + seconds
+        self._due = due if self._due is None else min(due, self._due)
+
+    async def _carry_on(self, activity: str, order: dict[str, Any], dead_seconds: float) -> dict[str, Any]:
+        """Perform the order, then its next orders; `activity` is the first attempt's. Stop when it is cancelled."""
+        from temporalio import workflow
+
+        was_cancelled = workflow.cancellation_reason() is not None
+        progress: dict[str, Any] = {}
+        while self._due is not None:
+            if workflow.info().is_continue_as_new_suggested() and not was_cancelled:
+                workflow.continue_as_new(args=[order, max(0.0, self._due - workflow.time()), dead_seconds])
+            await self._sleep_until_due()
+            self._due = None
+            self._show("running")
+            progress = await _perform(activity, order, dead_seconds)
+            self._show(progress["status"])
+            if workflow.cancellation_reason() is not None and not was_cancelled:
+                break  # the attempt ended by itself before it was told
+            activity = PERFORM
+            if "next" in progress:
+                order = {**order, **progress["next"]}
+                self.wake(progress["seconds"])
+        return progress
+
+    async def _sleep_until_due(self) -> None:
+        from temporalio import workflow
+
+        while self._due is not None and self._due > workflow.time():
+            due = self._due
+            try:
+                await workflow.wait_condition(lambda due=due: self._due != due, timeout=due - workflow.time())  # type: ignore[misc]
+            except TimeoutError:
+                return
+
+    def _show(self, status: str) -> None:
+        """Set the search attribute, if the workflow was started with it and the status is another."""
+        from temporalio import workflow
+        from temporalio.common import SearchAttributeKey
+
+        key = SearchAttributeKey.for_keyword(STATUS)
+        if workflow.info().typed_search_attributes.get(key, status) != status:
+            workflow.upsert_search_attributes([key.value_set(status)])
+
+
+async def _perform(activity: str, order: dict[str, Any], dead_seconds: float) -> dict[str, Any]:
+    from temporalio import workflow
+    from temporalio.common import RetryPolicy
+
+    progress: dict[str, Any] = await workflow.execute_activity(
+        activity,
+        order,
+        result_type=dict[str, Any],
+        start_to_close_timeout=timedelta(days=LONGEST_ATTEMPT_DAYS),
+        heartbeat_timeout=timedelta(seconds=dead_seconds),
+        # Only lost workers lead to another attempt: what `perform` raises is not retryable.
+        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=RETRY_SECONDS), backoff_coefficient=1.0),
+        # The worker gives the session's lease back before the workflow goes on.
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    )
+    return progress
+
+
+@cache
+def define_workflow() -> type[OrderWorkflow]:
+    """Return OrderWorkflow with Temporal's marks on it. They are set here because temporalio is an extra."""
+    from temporalio import workflow
+
+    workflow.run(OrderWorkflow.run)
+    workflow.signal(name=WAKE)(OrderWorkflow.wake)
+    # Outside of the sandbox, which would import this package once more for each workflow: it only schedules.
+    return workflow.defn(name=WORKFLOW, sandboxed=False)(OrderWorkflow)
