@@ -135,6 +135,11 @@ class WorkerConnection:
                     _logger.warning("worker %s is dead or stands still: its orders are taken back", dead)
             return self._take_back(connection)
 
+    def call(self) -> None:
+        """Let every worker look for orders: one is due now."""
+        with translated():
+            self._call(self._connected())
+
     def leave(self) -> None:
         """Give back what this worker has, and close the connection."""
         if self._connection is None:
@@ -146,8 +151,11 @@ class WorkerConnection:
     def _take_back(self, connection: "psycopg.Connection") -> int:
         number = connection.execute(_TAKE_BACK, (self._queue,)).rowcount
         if number:  # procrastinate tells of new jobs alone
-            connection.execute("SELECT pg_notify(%s, '{}')", (channel_of(self._queue),))
+            self._call(connection)
         return number
+
+    def _call(self, connection: "psycopg.Connection") -> None:
+        connection.execute("SELECT pg_notify(%s, '{}')", (channel_of(self._queue),))
 
     def _connected(self) -> "psycopg.Connection":
         if self._connection is None or self._connection.closed:

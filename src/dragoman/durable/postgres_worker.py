@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Worker", "engine_error"]
 
 RAISED_SECONDS = 60.0  # until the next attempt where `perform` raised, which it must not
+STEP_BACK_SECONDS = 0.1  # that others have to take an order first which came to nothing here
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +46,10 @@ class Worker:
         self._thread = ThreadPoolExecutor(1, "dragoman-worker")
         self._running: set[asyncio.Task[None]] = set()
         self._is_cancelled = False
+        self._has_ended = False
         self._awake = asyncio.Event()  # set when it is time to look for orders, or to stop
+        self._offering: set[asyncio.Task[None]] = set()
+        self._steps_back_until = 0.0
         self._listener = Listener(connect, channel_of(schema), _Wake(self._awake))
 
     async def work(self, perform: Perform, *, slots: int, stop: asyncio.Event) -> None:
@@ -70,6 +74,8 @@ class Worker:
             await finish(self._end(side), self._cancel)
 
     async def _take_orders(self, perform: Perform, slots: int, stop: asyncio.Event) -> None:
+        if (pause := self._steps_back_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(pause)
         while len(self._running) < slots and not stop.is_set():
             try:
                 job = await self._ask(self._connection.fetch)
@@ -108,7 +114,25 @@ class Worker:
         if not is_ours:
             _logger.warning("order %s had been given to another worker meanwhile", job.order)
         elif following is not None and seconds > 0:
-            asyncio.get_running_loop().call_later(seconds, self._awake.set)
+            is_due = self._offer if following.failures else self._awake.set
+            asyncio.get_running_loop().call_later(seconds, is_due)
+
+    def _offer(self) -> None:
+        """Let other workers be the first to take an order that came to nothing here: they may know its agent.
+
+        Without this the worker that had it last would always be the first: no other knows when the order is due.
+        """
+        if self._has_ended:
+            return
+        self._steps_back_until = asyncio.get_running_loop().time() + STEP_BACK_SECONDS
+        self._awake.set()
+        task = asyncio.ensure_future(self._call_others())
+        self._offering.add(task)
+        task.add_done_callback(self._offering.discard)
+
+    async def _call_others(self) -> None:
+        with suppress(EngineError):  # they look by themselves, as often as their heartbeats come
+            await self._ask(self._connection.call)
 
     async def _beat(self) -> None:
         while True:
@@ -137,9 +161,10 @@ class Worker:
         """Wait for what is under way, with heartbeats, and give the rest back."""
         if self._running:
             await asyncio.wait(self._running)
+        self._has_ended = True
         for task in side:
             task.cancel()
-        await asyncio.gather(*side, return_exceptions=True)
+        await asyncio.gather(*side, *self._offering, return_exceptions=True)
         await asyncio.to_thread(self._listener.close)
         try:
             await self._ask(self._connection.leave)
