@@ -20,9 +20,11 @@ __all__ = [
     "WireSample",
     "conformance",
     "decode_recorded",
+    "engines",
     "forbid_network",
     "histories",
     "require_conformance",
+    "require_engine_conformance",
     "require_store_conformance",
     "require_valid_request",
     "scripted",
@@ -34,8 +36,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import conformance, histories, scripted, stores, strategies, transports, validators
+    from . import conformance, engines, histories, scripted, stores, strategies, transports, validators
     from .conformance import WireSample, require_conformance
+    from .engines import require_engine_conformance
     from .network import forbid_network
     from .recorded import decode_recorded
     from .scripted import Call, ScriptedModel, ScriptedRequest, Turn
@@ -57,9 +60,11 @@ else:
             "WireSample": "conformance",
             "conformance": "conformance",
             "decode_recorded": "recorded",
+            "engines": "engines",
             "forbid_network": "network",
             "histories": "histories",
             "require_conformance": "conformance",
+            "require_engine_conformance": "engines",
             "require_store_conformance": "stores",
             "require_valid_request": "validators",
             "scripted": "scripted",
