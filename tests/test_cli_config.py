@@ -222,7 +222,7 @@ def test_a_project_file_is_found_from_folders_below_it(user: User) -> None:
         ("[providers.openai]\nbase_ur = 'x'", "did you mean 'base_url'?"),
         ("providers = 3", "providers must be a table"),
         ("color = 'blue'", "color must be one of auto, always, never, got 'blue'"),
-        ("store = 'mysql://me:secret@host/db'", "store must be the path of a SQLite file, or an address that begins"),
+        ("store = 'mysql://me:secret@host/db'", "store must be the path of a SQLite file, such as notes.db"),
         ("[context]\nbudget_tokens = 5", "context.budget_tokens must be a whole number from 2000 up, got 5"),
         ("[context]\nrecall = 1", "true or false"),
         ("model = 'gpt-5'", "provider:name"),

@@ -678,3 +678,8 @@ def test_a_password_in_an_address_is_never_shown(user: User) -> None:
     for command in (["sessions", "list"], ["config", "show"], ["doctor"], ["doctor", "--json"]):
         ended = user.run(*command)
         assert "planted-77-secret" not in ended.out + ended.err
+
+
+def test_a_store_with_the_address_of_a_file_is_refused_with_a_sentence(user: User) -> None:
+    done = user.run("sessions", "list", "--store", "sqlite:///x.db")
+    assert (done.status, "the path of a SQLite file, such as notes.db without a scheme" in done.err) == (1, True)

@@ -558,3 +558,19 @@ def test_a_copy_of_the_file_is_a_backup(tmp_path: Path) -> None:
     entries = stored(tmp_path / "s.db", "a")["a"]
     shutil.copy(tmp_path / "s.db", tmp_path / "copy.db")
     assert with_store(tmp_path / "copy.db", lambda store: store.load("a")) == entries
+
+
+@pytest.mark.parametrize("path", [":memory:", "file::memory:?cache=shared"])
+def test_a_database_in_memory_is_refused_and_the_memory_store_named(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidValue, match="use MemoryStore"):
+        SQLiteStore(path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["sqlite:///x.db", "file:///tmp/x.db", "sqlite:/x.db"])
+def test_an_address_in_place_of_a_path_is_refused(path: str) -> None:
+    with pytest.raises(InvalidValue, match="takes the path of a file, got the address"):
+        SQLiteStore(path)

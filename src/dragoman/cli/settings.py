@@ -103,7 +103,7 @@ def _text(value: object) -> str:
 def _store(value: object) -> str:
     text = _text(value)
     if _SCHEME.match(text) and not is_address(text):
-        raise WrongValue("the path of a SQLite file, or an address that begins with postgresql://")
+        raise WrongValue("the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address")
     return text
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import ErrorCode, StoreError
+from ..errors import ErrorCode, InvalidValue, StoreError
 from ..files import require_path
 from .database import Database
 from .protocol import Head, Tombstone
@@ -50,7 +50,7 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
     ) -> None:
         super().__init__(clock, poll_seconds, min(poll_seconds, TAIL_POLL_SECONDS), READERS)
         # Absolute, because a program may change its working folder.
-        self._path = Path(require_path("SQLiteStore: the path", path)).absolute()
+        self._path = Path(_require_file(require_path("SQLiteStore: the path", path))).absolute()
         self._busy_seconds = busy_seconds
         self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
         self._is_prepared = False
@@ -176,3 +176,13 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
         import sqlite3
 
         return store_error(error, self._path) if isinstance(error, (sqlite3.Error, UnicodeError)) else error
+
+
+def _require_file(path: str) -> str:
+    """Raise InvalidValue for what other programs take for a database and would be a file of an odd name here."""
+    if path == ":memory:" or path.startswith("file::memory:"):
+        raise InvalidValue(f"SQLiteStore keeps sessions in a file, and {path!r} is none: use MemoryStore()")
+    scheme, mark, rest = path.partition(":")
+    if mark and scheme in ("sqlite", "sqlite3", "file") and rest.startswith("/"):
+        raise InvalidValue(f"SQLiteStore takes the path of a file, got the address {path!r}: leave out {scheme}://")
+    return path
