@@ -22,11 +22,21 @@ from dragoman import (
     ModelError,
     RunFailed,
     StoreError,
+    model,
+    open_session,
+    render_request,
     start_session,
 )
 from dragoman.testing import ScriptedModel
 
 UNCHECKED: Any = None  # what checkers would refuse goes through it
+CLAUDE = "anthropic:claude-opus-4-5"
+ASKING: list[Callable[[Any], object]] = [
+    model(CLAUDE).stream,
+    model(CLAUDE).render,
+    ScriptedModel("Hi.").stream,
+    lambda messages: render_request(CLAUDE, messages),
+]
 
 
 @pytest.mark.parametrize(
@@ -42,6 +52,18 @@ UNCHECKED: Any = None  # what checkers would refuse goes through it
         (
             lambda: Agent(ScriptedModel(), config=AgentConfig(model=ModelConfig("scripted:actor"))),
             r"without its provider, ModelConfig\('actor'\)",
+        ),
+        *((lambda ask=ask: ask("hi"), "messages must be a list of Message values, .*got a str") for ask in ASKING),
+        *((lambda ask=ask: ask(Message.user("hi")), "got one Message: put it into a list") for ask in ASKING),
+        *((lambda ask=ask: ask([{"role": "user"}]), "got a list of dict: .*import_openai_chat") for ask in ASKING),
+        *((lambda ask=ask: ask(["hi"]), "messages must be a list of Message values, .*got a str") for ask in ASKING),
+        *(
+            (
+                lambda start=start, store=store: asyncio.run(start(store, "a")),
+                "store must be a store, such as SQLiteStore",
+            )
+            for start in (start_session, open_session)
+            for store in ("x.db", Path("x.db"), None)
         ),
         (lambda: Image.from_url("ftp://host/a.png"), "url must begin with https, http, .* got ftp:"),
         (lambda: FileRef.from_url("file:///etc/a.pdf"), "url must begin with https, http, .* got file:"),

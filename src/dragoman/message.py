@@ -5,6 +5,7 @@ Knows no provider, no clock and no JSON layout (`jsonform` has that); `providerD
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -565,6 +566,22 @@ def as_word(field: str, value: object, words: type[_Word]) -> _Word:
     if isinstance(value, str) and value in words._value2member_map_:
         return words(value)
     raise InvalidValue.of(field, value, f"one of {', '.join(words)}")
+
+
+def require_messages(messages: object) -> None:
+    """Raise InvalidValue unless this is a sequence of messages. Of its members only the first and the last are seen."""
+    is_sequence = isinstance(messages, Sequence) and not isinstance(messages, (str, bytes))
+    given = (messages[:1], messages[-1:]) if is_sequence else ()  # type: ignore[index]  # a sequence
+    wrong = next((each for some in given for each in some if not isinstance(each, Message)), None)
+    if is_sequence and wrong is None:
+        return
+    allowed = 'a list of Message values, such as [Message.user("Hi")]'
+    if isinstance(messages, Message):
+        raise InvalidValue(f"messages must be {allowed}, got one Message: put it into a list")
+    if isinstance(wrong, Mapping):
+        hint = "dragoman.interop reads the messages of other libraries, import_openai_chat(messages) those of OpenAI"
+        raise InvalidValue(f"messages must be {allowed}, got a list of {type(wrong).__name__}: {hint}")
+    raise InvalidValue.of_content("messages", messages if wrong is None else wrong, allowed)
 
 
 def require_part(owner: str, part: object, allowed: frozenset[str]) -> None:

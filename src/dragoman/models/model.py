@@ -17,7 +17,7 @@ from ..catalogue import find_model_info
 from ..delta import DoneDelta, ErrorDelta, MessageDelta, ToolCallStartDelta, UsageDelta
 from ..errors import ErrorCode, InvalidValue, ModelError, forget_arguments
 from ..history import HandedOff
-from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Text
+from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, Text, require_messages
 from ..request import CacheConfig, ModelConfig, ModelInfo, ModelRequest, WireRequest
 from ..stream.textcalls import TextCallReader
 from ..target import TargetRules
@@ -302,6 +302,7 @@ class Model:
         cache_anchors: Sequence[int],
     ) -> tuple[HandedOff, WireRequest]:
         """Return the conversation as the model gets it, and the request that holds it."""
+        require_messages(messages)
         leading = 0  # how many messages at the beginning are the system's
         while leading < len(messages) and messages[leading].role is Role.SYSTEM:
             leading += 1

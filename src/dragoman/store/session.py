@@ -426,6 +426,7 @@ async def start_session(
     from the recorded one is recorded, which raises SessionBusy while a run is under way. The id of an erased session
     stays taken. With `live`, the answers of its runs can be followed while they come.
     """
+    _require_store(store)
     if not exist_ok:
         info = await store.create(session_id, metadata=metadata)
         session = await open_session(store, info.session_id, clock=clock, widgets=widgets, live=live)
@@ -490,7 +491,13 @@ async def open_session(
     With a snapshot only the entries after it are read; `entries` reads the others when they are asked for. With `live`,
     the answers of its runs can be followed while they come.
     """
+    _require_store(store)
     return Session(store, await store.open(session_id), clock=clock, widgets=widgets, live=live)
+
+
+def _require_store(store: object) -> None:
+    if not callable(getattr(store, "create", None)):
+        raise InvalidValue.of("store", store, 'a store, such as SQLiteStore("sessions.db") or MemoryStore()')
 
 
 class BranchComparison(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from .._fieldtypes import require_field_types
 from .._jsontext import encode_json
 from ..delta import MessageDelta
 from ..errors import InvalidValue, ModelError
-from ..message import FinishReason, Message, ModelInvocationDescriptor, Role
+from ..message import FinishReason, Message, ModelInvocationDescriptor, Role, require_messages
 from ..models import ModelStream
 from ..request import ModelInfo, WireRequest
 from ..stream import Guard
@@ -134,6 +134,7 @@ class ScriptedModel:
         **params: Any,
     ) -> ModelStream:
         """Play the next turn; raise InvalidValue if there is none."""
+        require_messages(messages)
         asked = {"tool_choice": tool_choice, "cache_anchors": tuple(cache_anchors), **params}
         request = ScriptedRequest(
             messages=tuple(messages), tools=tuple(tool_specs or ()), system=system_prompt, params=asked
