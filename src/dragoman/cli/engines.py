@@ -9,6 +9,7 @@ from .config import is_address
 
 if TYPE_CHECKING:
     from ..durable import Engine
+    from ..store import SessionStore
 
 __all__ = ["add_engine", "open_engine"]
 
@@ -24,15 +25,15 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="HOST:PORT", help="where Temporal's server is (127.0.0.1:7233)")
 
 
-def open_engine(chosen: argparse.Namespace, store: str) -> "Engine":
+def open_engine(chosen: argparse.Namespace, store: str, opened: "SessionStore") -> "Engine":
     """Return the engine that the command line names, or the one that fits the store."""
     name = chosen.engine or ("postgres" if is_address(store) else "local")
     if chosen.address is not None and name != "temporal":
         raise InvalidValue(f"--address belongs to --engine temporal, and the engine is {name}")
     if name == "temporal":
-        from ..durable import TemporalEngine
+        from ..durable import TemporalEngine, abort_order
 
-        return TemporalEngine(chosen.address or "127.0.0.1:7233")
+        return TemporalEngine(chosen.address or "127.0.0.1:7233", abort=lambda order: abort_order(opened, order))
     if name == "local":
         from ..durable import LocalEngine
 

@@ -174,7 +174,7 @@ def _with_engine(
     location = configured(chosen).store
 
     async def run(store: "SessionStore") -> Any:
-        engine = open_engine(chosen, location)
+        engine = open_engine(chosen, location, store)
         try:
             return await use(store, engine)
         finally:

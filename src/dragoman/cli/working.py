@@ -91,7 +91,7 @@ async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> 
     from .stores import open_store
 
     async with open_store(location, creates=True) as store:
-        engine = open_engine(chosen, location)
+        engine = open_engine(chosen, location, store)
         worker = Worker(
             store,
             engine,

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from .local import LocalEngine
     from .orders import Order, Progress
     from .postgres import PostgresEngine
-    from .submitting import RunHandle, find_run, submit, sweep
+    from .submitting import RunHandle, abort_order, find_run, submit, sweep
+    from .temporal import TemporalEngine
     from .working import Worker
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "Progress",
     "Retries",
     "RunHandle",
+    "TemporalEngine",
     "UnknownAgent",
     "Worker",
+    "abort_order",
     "carry_on",
     "find_run",
     "submit",
@@ -38,5 +41,5 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        modules=("orders", "engine", "agents", "carrying", "submitting", "working", "local", "postgres"),
+        modules=("orders", "engine", "agents", "carrying", "submitting", "working", "local", "postgres", "temporal"),
     )

@@ -43,7 +43,7 @@ from .carrying import ENDED, find_request, is_due, status_of
 from .engine import Engine, EngineError
 from .orders import Order
 
-__all__ = ["RunHandle", "find_run", "submit", "sweep"]
+__all__ = ["RunHandle", "abort_order", "find_run", "submit", "sweep"]
 
 
 async def submit(
@@ -109,6 +109,13 @@ async def sweep(store: SessionStore, engine: Engine) -> int:
         page = found.next_page
         if page is None:
             return count
+
+
+async def abort_order(store: SessionStore, order: Order) -> None:
+    """Record that the order's run shall end, for an engine in which somebody cancels an order."""
+    request = await find_request(store, order.session, order.serial)
+    if request is not None and request.status not in ENDED:
+        await (await open_session(store, order.session)).append(AbortRequestedEntry(run_id=request.run_id))
 
 
 class RunHandle:
