@@ -202,7 +202,7 @@ class TemporalEngine:
         return f"{self._prefix}-{order.session}-{order.serial}"
 
     def _make_worker(self, client: "Client", here: CallersLoop, slots: int) -> "Worker":
-        from temporalio.worker import Worker
+        from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
         heartbeat = timedelta(seconds=self._heartbeat_seconds)
         return Worker(
@@ -211,6 +211,8 @@ class TemporalEngine:
             workflows=[define_workflow()],
             activities=make_activities(here.perform, self._abort, self._heartbeat_seconds),
             max_concurrent_activities=slots,
+            # The server gives orders to open polls of a process that stands still, and each is lost for `dead_seconds`.
+            activity_task_poller_behavior=PollerBehaviorSimpleMaximum(maximum=1),
             build_id=BUILD,
             # Without this temporalio sends a heartbeat only after 0.8 of the timeout.
             max_heartbeat_throttle_interval=heartbeat,
