@@ -506,3 +506,14 @@ def test_a_folder_or_an_absent_file_is_refused_with_its_name(tmp_path: Path) -> 
     for path in (tmp_path, tmp_path / "absent.jsonl"):
         with pytest.raises(UnreadableData, match=f"^{path.name} cannot be read"):
             import_claude_code(path)
+
+
+def test_an_open_file_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text("{}\n")
+    opened: Any
+    with (
+        file.open() as opened,
+        pytest.raises(UnreadableData, match="got an open file: give its Path, or"),
+    ):
+        import_claude_code(opened)

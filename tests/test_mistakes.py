@@ -20,6 +20,7 @@ from dragoman import (
     Message,
     ModelConfig,
     ModelError,
+    ObservabilityConfig,
     RunFailed,
     StoreError,
     model,
@@ -65,6 +66,11 @@ ASKING: list[Callable[[Any], object]] = [
             for start in (start_session, open_session)
             for store in ("x.db", Path("x.db"), None)
         ),
+        (lambda: Agent(ScriptedModel()).run_sync(3), "a prompt must be text or parts, got 3"),  # type: ignore[arg-type]
+        (lambda: Agent(ScriptedModel()).run_sync({"role": "user"}), "a prompt must be text or parts, got a dict"),  # type: ignore[arg-type]
+        (lambda: Agent(ScriptedModel()).stream("hi"), r"stream_sync\(\) of an agent"),
+        (lambda: ObservabilityConfig(log_level="loud"), "observability.log_level must be one of debug"),  # type: ignore[arg-type]
+        (lambda: ModelConfig("m", max_tokens=0), "max_tokens must be a whole number"),
         (lambda: Image.from_url("ftp://host/a.png"), "url must begin with https, http, .* got ftp:"),
         (lambda: FileRef.from_url("file:///etc/a.pdf"), "url must begin with https, http, .* got file:"),
     ],

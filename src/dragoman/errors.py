@@ -340,7 +340,8 @@ def running_loop() -> "asyncio.AbstractEventLoop":
         return asyncio.get_running_loop()
     except RuntimeError:
         raise InvalidValue(
-            "Dragoman needs asyncio, and no asyncio event loop runs here: use asyncio.run(), or run_sync() of an agent."
+            "Dragoman needs asyncio, and no asyncio event loop runs here: use asyncio.run(), or run_sync() or"
+            " stream_sync() of an agent."
             " Under trio, run it in a thread: await trio.to_thread.run_sync(agent.run_sync, prompt)"
         ) from None
 

@@ -77,9 +77,9 @@ class Reasoning(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_o
     def __post_init__(self) -> None:
         if self.effort is not None:
             _require_choice("reasoning.effort", self.effort, ("off", "minimal", "low", "medium", "high", "max"))
-        _require_count("reasoning.budgetTokens", self.budget_tokens, optional=True)
+        _require_count("reasoning.budget_tokens", self.budget_tokens, optional=True)
         if self.effort is not None and self.budget_tokens is not None:
-            raise InvalidValue("reasoning must have an effort or budgetTokens, got both")
+            raise InvalidValue("reasoning must have an effort or budget_tokens, got both")
         require_bool("reasoning.summary", self.summary)
 
 
@@ -119,30 +119,30 @@ class ModelConfig(_Settings, frozen=True, rename="camel", omit_defaults=True):
     extensions: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        require_name("modelId", self.model_id)
+        require_name("model_id", self.model_id)
         if {".", ".."} & set(self.model_id.split("/")) or not self.model_id.isprintable():
-            raise InvalidValue.of("modelId", self.model_id, "a name: printable, without the path segments . and ..")
+            raise InvalidValue.of("model_id", self.model_id, "a name: printable, without the path segments . and ..")
         _require_number("temperature", self.temperature, 0, 2, optional=True)
-        _require_count("maxTokens", self.max_tokens, optional=True)
-        _require_number("topP", self.top_p, 0, 1, optional=True)
-        force_setattr(self, "stop_sequences", _names("stopSequences", self.stop_sequences))
+        _require_count("max_tokens", self.max_tokens, optional=True)
+        _require_number("top_p", self.top_p, 0, 1, optional=True)
+        force_setattr(self, "stop_sequences", _names("stop_sequences", self.stop_sequences))
         for sequence in self.stop_sequences:
-            require_name("stopSequences", sequence)
+            require_name("stop_sequences", sequence)
         if self.tool_choice is not None:
             require_tool_choice(self.tool_choice)
         if self.cache_config is not None and not isinstance(self.cache_config, CacheConfig):
-            raise InvalidValue.of("cacheConfig", self.cache_config, "a CacheConfig")
+            raise InvalidValue.of("cache_config", self.cache_config, "a CacheConfig")
         if self.reasoning is not None and not isinstance(self.reasoning, Reasoning):
             raise InvalidValue.of("reasoning", self.reasoning, 'a Reasoning, such as Reasoning(effort="high")')
         if self.output_schema is not None:
-            require_json_object(self.output_schema, "outputSchema")
+            require_json_object(self.output_schema, "output_schema")
         is_sequence = isinstance(self.hosted_tools, (tuple, list))
         if not is_sequence or not all(isinstance(tool, HostedTool) for tool in self.hosted_tools):
-            raise InvalidValue.of("hostedTools", self.hosted_tools, "a sequence of HostedTool values")
+            raise InvalidValue.of("hosted_tools", self.hosted_tools, "a sequence of HostedTool values")
         force_setattr(self, "hosted_tools", tuple(self.hosted_tools))
         if self.parallel_tool_calls is not None:
-            require_bool("parallelToolCalls", self.parallel_tool_calls)
-        require_bool("encryptedReasoning", self.encrypted_reasoning)
+            require_bool("parallel_tool_calls", self.parallel_tool_calls)
+        require_bool("encrypted_reasoning", self.encrypted_reasoning)
         require_json_object(self.extensions, "extensions")
 
 
@@ -160,9 +160,9 @@ class ModelInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
     def __post_init__(self) -> None:
         require_name("provider", self.provider)
-        require_name("modelId", self.model_id)
-        _require_count("contextWindow", self.context_window, optional=True)
-        _require_count("outputLimit", self.output_limit, optional=True)
+        require_name("model_id", self.model_id)
+        _require_count("context_window", self.context_window, optional=True)
+        _require_count("output_limit", self.output_limit, optional=True)
         for name in ("input_modalities", "output_modalities"):
             force_setattr(self, name, _names(name, getattr(self, name)))
         force_setattr(self, "abilities", frozenset(_names("abilities", self.abilities)))
@@ -210,7 +210,7 @@ class RuntimeConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, 
         if self.root is not None:
             require_name("runtime.root", self.root)
         require_json_object(self.options, "runtime.options")
-        _require_count("runtime.fileLimitBytes", self.file_limit_bytes)
+        _require_count("runtime.file_limit_bytes", self.file_limit_bytes)
 
 
 class ToolsConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -260,8 +260,8 @@ class ContextConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, 
 
     def __post_init__(self) -> None:
         _require_choice("context.policy", self.policy, ("epochs", "simple"))
-        _require_count("context.budgetTokens", self.budget_tokens, least=2_000, optional=True)
-        _require_count("context.outputReserve", self.output_reserve, least=0)
+        _require_count("context.budget_tokens", self.budget_tokens, least=2_000, optional=True)
+        _require_count("context.output_reserve", self.output_reserve, least=0)
         require_bool("context.recall", self.recall)
 
 
@@ -296,10 +296,10 @@ class LoopConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_
             _require_count(f"loop.{name}", getattr(self, name), optional=True)
         for name in ("max_seconds", "max_cost"):
             _require_number(f"loop.{name}", getattr(self, name), 0, math.inf, optional=True)
-        _require_count("loop.continueCut", self.continue_cut, least=0)
-        _require_number("loop.backoffSeconds", self.backoff_seconds, 0, math.inf)
-        _require_number("loop.backoffLimitSeconds", self.backoff_limit_seconds, self.backoff_seconds, math.inf)
-        _require_number("loop.leaseSeconds", self.lease_seconds, 0.05, 86_400)
+        _require_count("loop.continue_cut", self.continue_cut, least=0)
+        _require_number("loop.backoff_seconds", self.backoff_seconds, 0, math.inf)
+        _require_number("loop.backoff_limit_seconds", self.backoff_limit_seconds, self.backoff_seconds, math.inf)
+        _require_number("loop.lease_seconds", self.lease_seconds, 0.05, 86_400)
 
 
 class ObservabilityConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -311,7 +311,7 @@ class ObservabilityConfig(_Settings, frozen=True, rename="camel", omit_defaults=
     record_content: bool = False
 
     def __post_init__(self) -> None:
-        _require_choice("observability.logLevel", self.log_level, LOG_LEVELS)
+        _require_choice("observability.log_level", self.log_level, LOG_LEVELS)
         for name in ("traces", "metrics", "record_content"):
             require_bool(f"observability.{name}", getattr(self, name))
 

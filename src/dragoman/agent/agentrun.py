@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from .._finishing import finish
 from .._loops import SharedLock, Signal
 from ..errors import InvalidValue, StoreError
@@ -316,5 +318,7 @@ def as_input(prompt: Prompt) -> ModelInputEntry:
             "a prompt must be text or parts, got a Message: give message.text or message.parts."
             " Messages that were said before are given to Agent(messages=[...])"
         )
+    if not isinstance(prompt, (str, Sequence, msgspec.Struct)):  # the parts are structs
+        raise InvalidValue.of_content("a prompt", prompt, "text or parts")
     parts = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else (prompt,)
     return ModelInputEntry.of(*parts)

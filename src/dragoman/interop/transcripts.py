@@ -45,7 +45,8 @@ def read_lines(source: TranscriptSource, notes: Notes, *, name: str = "") -> lis
             raise UnreadableData("a str is the text of a file, and this is the name of one: give a Path")
         source = source.encode("utf-8", "surrogatepass")
     elif not isinstance(source, (bytes, Sequence)):
-        raise UnreadableData("line 1: the source must be a Path, the text of the file, or its lines")
+        opened = ", got an open file: give its Path, or file.read()" if hasattr(source, "read") else ""
+        raise UnreadableData(f"the source must be a Path, the text of the file, or its lines{opened}")
     lines: Sequence[Any] = source
     if isinstance(source, bytes):
         lines = source.removeprefix(_BOM).split(b"\n")

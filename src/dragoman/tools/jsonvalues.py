@@ -48,4 +48,4 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, (Set, range)) or type(value).__name__ == "deque":
         return list(value)
-    raise NotJson(f"a {type(value).__name__}")
+    raise NotJson(f"a value of type {type(value).__name__}, which JSON cannot hold")
