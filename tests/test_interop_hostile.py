@@ -188,6 +188,12 @@ def test_what_is_no_conversation_at_all_is_refused(form: str, source: Any) -> No
         FORMS[form][0](source)
 
 
+@pytest.mark.parametrize("form", sorted(TRANSCRIPTS))
+def test_lines_of_a_coding_agent_are_no_responses_items(form: str) -> None:
+    with pytest.raises(UnreadableData, match=r"^items\[\d+\]"):
+        import_openai_responses(plain(form))
+
+
 def nested(depth: int) -> Any:
     value: Any = "x"
     for _ in range(depth):

@@ -48,6 +48,7 @@ _INT_DIGITS = 4_300  # what Python and msgspec read at most; msgspec counts the 
 _LOWEST_INT, _HIGHEST_INT = -(10 ** (_INT_DIGITS - 1)), 10**_INT_DIGITS  # neither can be read
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_TRUNCATED = "Input data was truncated"  # the one error for which msgspec names no position
 _ONLY_BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
@@ -204,6 +205,8 @@ def _decode(data: bytes | str, depth: int, *, slow_size: int | None = None) -> t
     except ValueError as error:
         # msgspec and json name positions and what they expected, never the text itself.
         reason = str(error).removeprefix("JSON is malformed: ")
+        if reason == _TRUNCATED:
+            reason += f" (byte {len(data if isinstance(data, bytes) else data.encode('utf-8', 'surrogatepass'))})"
         raise UnreadableData(f"not readable as JSON: {reason}") from None
     if is_deeper(data, depth):
         raise _too_deep(depth)

@@ -356,6 +356,7 @@ def _message_form(item: dict[str, Any], *, with_id: bool) -> dict[str, Any]:
 # ---------------------------------------------------------------- read: a request's messages → a conversation
 
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_KINDS = frozenset({"message", "reasoning", "item_reference", "compaction", "mcp_list_tools", "mcp_approval_request"})
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _USER_FIELDS = frozenset({"type", "role", "content", "id", "status"})
 
@@ -372,8 +373,13 @@ def import_openai_responses(
     if instructions is not None:
         reader.draft.add_system(Node(instructions, "instructions").text())
     root = take_json(items, "items")
-    for node in root.each():
+    nodes = root.each()
+    for node in nodes:
         reader.read(node)
+    if nodes and not any(
+        map(_is_known, nodes)
+    ):  # an item of a new kind is kept; a list of nothing else is no list of items
+        raise UnreadableData(f"{nodes[0].where}.type is of no item of the Responses API")
     reader.end_turn()
     return reader.draft.result(root)
 
@@ -448,6 +454,11 @@ class ItemReader:
         if kind == "input_file":
             return openai_file(node)
         return self.draft.unshown(node, kind)
+
+
+def _is_known(node: Node) -> bool:
+    kind = node.value.get("type") or "message"
+    return kind in _KINDS or kind.endswith(("_call", "_call_output"))
 
 
 def _answer_item(node: Node, kind: str, seen: set[str]) -> dict[str, Any]:
