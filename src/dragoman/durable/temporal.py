@@ -213,6 +213,8 @@ class TemporalEngine:
             max_concurrent_activities=slots,
             # The server gives orders to open polls of a process that stands still, and each is lost for `dead_seconds`.
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(maximum=1),
+            # Else the worker that has the workflow gets every attempt, also where it does not know the agent.
+            disable_eager_activity_execution=True,
             build_id=BUILD,
             # Without this temporalio sends a heartbeat only after 0.8 of the timeout.
             max_heartbeat_throttle_interval=heartbeat,
