@@ -1,7 +1,7 @@
 """The conformance suite of `dragoman.testing.engines`, run over every engine; an engine that cheats is found."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -12,8 +12,9 @@ from dragoman.store import MemoryStore, SessionStore, SQLiteStore
 from dragoman.testing.enginecases import MARK, NotingEngine, Stage
 from dragoman.testing.engines import ENGINE_CHECKS, require_engine_conformance
 from tests.postgres_server import Place
+from tests.temporal_server import TemporalServer, missing
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", "postgres", "temporal")
 
 
 class Opened(NamedTuple):
@@ -31,7 +32,22 @@ def opened(request: pytest.FixtureRequest) -> Opened:
         path = request.getfixturevalue("tmp_path") / "sessions.db"
         return Opened(MemoryStore if request.param == "memory" else lambda: SQLiteStore(path), lambda: engine)
     place: Place = request.getfixturevalue("postgres")
-    return Opened(lambda: place.store(poll_seconds=3600), lambda: PostgresEngine(place.conninfo(), schema=place.schema))
+    if request.param == "postgres":
+        return Opened(place.store, lambda: PostgresEngine(place.conninfo(), schema=place.schema))
+    server: TemporalServer = request.getfixturevalue("temporal")
+    return Opened(place.store, lambda: server.engine(place.schema))
+
+
+@pytest.fixture(scope="module")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServer]:
+    """A Temporal server for all tests of this module."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    server = TemporalServer(tmp_path_factory.mktemp("temporal"), has_files=False)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS)
@@ -47,7 +63,7 @@ def test_an_engine_holds_to(check: str, opened: Opened) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("opened", KINDS, indirect=True)
+@pytest.mark.parametrize("opened", ["memory", "postgres"], indirect=True)
 def test_the_whole_suite_runs_in_one_place(opened: Opened) -> None:
     assert asyncio.run(require_engine_conformance(opened.store, opened.engine)) == len(ENGINE_CHECKS)
 

@@ -169,6 +169,17 @@ class Stage:
             worker.stop()
             assert await task, "a worker with nothing under way did not stop in time"
 
+    @asynccontextmanager
+    async def performing(self, perform: Perform) -> AsyncIterator[None]:
+        """Give orders to `perform` for the time of a block."""
+        stop = asyncio.Event()
+        task = asyncio.ensure_future(self.open_engine().work(perform, slots=4, stop=stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
     async def forgotten(self, order: Order) -> None:
         """Return when the engine neither has the order nor performs it."""
         while not await self.engine.find_unscheduled([order]):  # noqa: ASYNC110  # no engine tells of it

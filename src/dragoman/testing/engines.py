@@ -196,22 +196,20 @@ async def check_there_are_never_more_orders_under_way_than_slots(stage: Stage) -
 async def check_the_next_attempt_comes_when_it_is_due(stage: Stage) -> None:
     """The order that follows comes with its counts, and not before its seconds have passed."""
     attempts: list[tuple[float, Order]] = []
-    stop = asyncio.Event()
 
     async def perform(order: Order) -> Progress:
         attempts.append((time.monotonic(), order))
         if order.failures == 2:
-            stop.set()
             return Progress("completed", 7)
         following = Order(order.session, order.agent, order.serial, order.failures + 1, head=7)
         return Progress("running", 7, following, 0.3 if not order.failures else 0.0)
 
     first = Order("next", "echo", 4)
     await stage.engine.schedule(first)
-    await stage.open_engine().work(perform, slots=4, stop=stop)
+    async with stage.performing(perform):
+        await stage.forgotten(first)
     assert [order for _, order in attempts] == [first, Order("next", "echo", 4, 1, 7), Order("next", "echo", 4, 2, 7)]
     assert attempts[1][0] - attempts[0][0] >= 0.3
-    await stage.forgotten(first)
 
 
 @_on_stage()
@@ -219,20 +217,18 @@ async def check_what_waits_or_is_under_way_is_known(stage: Stage) -> None:
     """`find_unscheduled` returns the orders that no engine has, in the order in which they were asked for."""
     waiting, missing = Order("known", "echo", 1), Order("known", "echo", 2)
     found: list[list[Order]] = []
-    stop = asyncio.Event()
     assert await stage.engine.find_unscheduled([]) == []
     assert await stage.engine.find_unscheduled([missing, waiting]) == [missing, waiting]
 
     async def perform(order: Order) -> Progress:
         found.append(await stage.engine.find_unscheduled([missing, order]))
-        stop.set()
         return Progress("completed", 0)
 
     await stage.engine.schedule(waiting)
     assert await stage.engine.find_unscheduled([Order("known", "echo", 1, failures=3), missing]) == [missing]
-    await stage.open_engine().work(perform, slots=4, stop=stop)
+    async with stage.performing(perform):
+        await stage.forgotten(waiting)
     assert found == [[missing]]
-    await stage.forgotten(waiting)
 
 
 @_on_stage("unprepared")
