@@ -86,8 +86,7 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
     def _write_tails_now(self, pieces: Sequence[TailPiece]) -> None:
         """Write in a transaction that no sync of the disk follows: a power cut may take a tail."""
         with translated(self._path):
-            with self._lock:
-                connection, self._tail_connection = self._tail_connection, None
+            connection, self._tail_connection = self._tail_connection, None
             if connection is None:
                 connection = connect(self._path, busy_seconds=self._busy_seconds, synchronous="NORMAL")
             try:
@@ -97,10 +96,7 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
             except BaseException:
                 connection.close()
                 raise
-        with self._lock:
-            connection, self._tail_connection = self._tail_connection, connection
-        if connection is not None:  # of another event loop's batch
-            connection.close()
+        self._tail_connection = connection
 
     async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
         return await self._read(lambda database: read_tails(database, queries))
