@@ -364,6 +364,8 @@ def _dicts(value: Any) -> Iterator[dict[str, Any]]:
 
 def _json_lines(data: bytes) -> list[Any] | None:
     """The values of a file that has one in each line, at least two lines of it or one that is an object; else None."""
+    if data.lstrip()[:1] != b"{":  # before a list of millions of empty lines is made
+        return None
     lines = [line for line in data.split(b"\n") if line.strip()]
     if not lines or not all(line.lstrip()[:1] == b"{" for line in lines):
         return None
