@@ -13,10 +13,16 @@ from typing import Any, TypeVar
 
 import pytest
 
+from dragoman import Agent, AgentConfig, MemoryStore, Session, tool
+from dragoman.durable import Agents, abort_order, submit
+from dragoman.durable import Worker as DurableWorker
 from dragoman.durable.engine import EngineError, Perform
 from dragoman.durable.orders import Order, Progress
 from dragoman.durable.temporal import TemporalEngine
 from dragoman.durable.temporal_worker import make_plugin
+from dragoman.history import AgentStatus
+from dragoman.request import LoopConfig
+from dragoman.testing import Call, ScriptedModel, Turn
 from tests.temporal_programs import BLOCKS, HANGS, QUICK, WAITS, Journal
 from tests.temporal_server import PLAIN, ROOT, TemporalServer, missing
 
@@ -367,6 +373,39 @@ def test_cancelling_the_workflow_cancels_the_attempt_and_asks_the_run_to_end(
         return performer.cancelled, asked, (await handle.describe()).status
 
     assert run(facts()) == (0 if sleeps else 1, [ORDER.session], WorkflowExecutionStatus.CANCELED)
+
+
+def test_cancelling_the_workflow_ends_the_tool_under_way_and_the_run(server: TemporalServer) -> None:
+    async def ending() -> tuple[AgentStatus, bool]:
+        store, begun, is_stopped = MemoryStore(), asyncio.Event(), asyncio.Event()
+
+        @tool
+        async def wait() -> str:
+            """Wait for ever."""
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                is_stopped.set()
+            return ""
+
+        def make(session: Session) -> Agent:
+            config = AgentConfig(loop=LoopConfig(lease_seconds=1.0))
+            return Agent(ScriptedModel(Turn(calls=(Call("wait", {}),))), tools=[wait], session=session, config=config)
+
+        name = new_name()
+        engine = server.engine(name, abort=lambda order: abort_order(store, order), heartbeat_seconds=0.3)
+        worker = DurableWorker(store, engine, Agents({"waiter": make}))
+        task = asyncio.ensure_future(worker.run())
+        asked = await submit(store, engine, agent="waiter", session="s", prompt="Wait")
+        await begun.wait()
+        await (await handle_of(server, name, asked.order)).cancel()
+        result = await asked.result()
+        worker.stop()
+        assert await task
+        return result.status, is_stopped.is_set()
+
+    assert run(ending()) == (AgentStatus.ABORTED, True)
 
 
 def test_without_a_way_to_abort_a_cancelled_workflow_leaves_the_run_open(server: TemporalServer) -> None:

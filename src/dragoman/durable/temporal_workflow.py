@@ -118,8 +118,8 @@ async def _perform(activity: str, order: dict[str, Any], dead_seconds: float) ->
         heartbeat_timeout=timedelta(seconds=dead_seconds),
         # Only lost workers lead to another attempt: what `perform` raises is not retryable.
         retry_policy=RetryPolicy(initial_interval=timedelta(seconds=RETRY_SECONDS), backoff_coefficient=1.0),
-        # The worker gives the session's lease back before the workflow goes on.
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        # A cancelled attempt stops at its next entry; the abort that the workflow records meanwhile ends it sooner.
+        cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
     )
     return progress
 
