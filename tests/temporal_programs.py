@@ -2,7 +2,7 @@
 
     python -m tests.temporal_programs ADDRESS NAME FILE SECONDS
 
-NAME is task queue and prefix, FILE the journal, SECONDS the time after which Temporal takes the worker for dead. An
+NAME is task queue and prefix, FILE the journal, SECONDS the time after which another worker has its orders. An
 order's agent says what `perform` does with it.
 """
 
@@ -79,7 +79,7 @@ async def work(address: str, name: str, journal: Journal, seconds: float) -> Non
         journal.write("ends", order)
         return Progress("failed" if order.agent == WAITS and attempt == 1 else "completed", attempt)
 
-    engine = TemporalEngine(address, task_queue=name, prefix=name, dead_seconds=seconds, heartbeat_seconds=seconds / 3)
+    engine = TemporalEngine(address, task_queue=name, prefix=name, dead_seconds=seconds, heartbeat_seconds=seconds / 6)
     journal.write("listens", Order("-", "-", 0))
     await engine.work(perform, slots=4, stop=asyncio.Event())
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow  # a server, and workers that must be taken for de
 
 ORDER = Order("a session", "support", 3)
 DONE = Progress("completed", 9)
-DEAD_SECONDS = 2.0
+DEAD_SECONDS = 4.0
 GIVE_UP_SECONDS = 240  # a test that waits for something longer has failed
 HOURS = 36_000.0
 
@@ -446,7 +446,7 @@ class Workers:
 
     def engine(self) -> TemporalEngine:
         """Return an engine that schedules for them."""
-        return self._server.engine(self.name, dead_seconds=DEAD_SECONDS, heartbeat_seconds=DEAD_SECONDS / 3)
+        return self._server.engine(self.name, dead_seconds=DEAD_SECONDS, heartbeat_seconds=DEAD_SECONDS / 6)
 
     def stop(self) -> None:
         """End all of them."""

@@ -38,10 +38,11 @@ _Result = TypeVar("_Result")
 class TemporalEngine:
     """Schedules orders as workflows of the Temporal server at `address` (`host:port`). It connects when first used.
 
-    Temporal takes a worker for dead, and gives its order to another, after `dead_seconds` without a heartbeat. `abort`
-    is called in a worker when somebody cancels the workflow of an order: it must record that the run shall end. Without
-    it the run stays open, and a sweep schedules it again. Further arguments (`api_key`, `tls`, `data_converter`, …) are
-    those of `temporalio.client.Client.connect`.
+    Another worker has the order of a worker that died within `dead_seconds`, as a rule. If the worker only stands
+    still, it can take some seconds longer: docs/temporal.md has figures. `abort` is called in a worker when somebody
+    cancels the workflow of an order: it must record that the run shall end. Without it the run stays open, and a sweep
+    schedules it again. Further arguments (`api_key`, `tls`, `data_converter`, …) are those of
+    `temporalio.client.Client.connect`.
     """
 
     def __init__(
@@ -52,20 +53,24 @@ class TemporalEngine:
         task_queue: str = "dragoman",
         prefix: str = "dragoman",
         dead_seconds: float = 6.0,
-        heartbeat_seconds: float = 2.0,
+        heartbeat_seconds: float = 1.0,
         abort: Abort | None = None,
         **connection: Any,
     ) -> None:
         require_temporalio()
         if "://" in address or ":" not in address:
             raise InvalidValue.of("address", address, "host:port")
-        if not 0.0 < heartbeat_seconds < dead_seconds:
-            raise InvalidValue.of("heartbeat_seconds", heartbeat_seconds, f"less than dead_seconds ({dead_seconds})")
+        # A process that stands still may be given its order once more, as long as its connection is open: two timeouts.
+        silent_seconds = dead_seconds / 2
+        if not 0.0 < heartbeat_seconds < silent_seconds:
+            raise InvalidValue.of(
+                "heartbeat_seconds", heartbeat_seconds, f"less than half of dead_seconds ({dead_seconds})"
+            )
         self.address = address
         self.namespace = namespace
         self.task_queue = task_queue
         self._prefix = prefix
-        self._dead_seconds = dead_seconds
+        self._silent_seconds = silent_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._abort = abort
         self._connection = {"connect_timeout": timedelta(seconds=CONNECT_SECONDS), **connection}
@@ -174,7 +179,7 @@ class TemporalEngine:
 
         await client.start_workflow(
             WORKFLOW,
-            args=[msgspec.to_builtins(order), seconds, self._dead_seconds],
+            args=[msgspec.to_builtins(order), seconds, self._silent_seconds],
             id=self._workflow_id(order),
             task_queue=self.task_queue,
             # A run that waited for a person, or that a person tries again, had a workflow that has ended.
@@ -183,7 +188,7 @@ class TemporalEngine:
             start_signal_args=[seconds],
             search_attributes=_search_attributes(order) if has_attributes else None,
             # A worker may die while it has the workflow itself: that takes milliseconds of work.
-            task_timeout=timedelta(seconds=max(1.0, self._dead_seconds)),
+            task_timeout=timedelta(seconds=max(1.0, self._silent_seconds)),
         )
 
     async def _is_running(self, client: "Client", order: Order) -> bool:
@@ -211,7 +216,7 @@ class TemporalEngine:
             workflows=[define_workflow()],
             activities=make_activities(here.perform, self._abort, self._heartbeat_seconds),
             max_concurrent_activities=slots,
-            # The server gives orders to open polls of a process that stands still, and each is lost for `dead_seconds`.
+            # The server gives orders to open polls of a process that stands still, and each waits there for a timeout.
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(maximum=1),
             # Else the worker that has the workflow gets every attempt, also where it does not know the agent.
             disable_eager_activity_execution=True,

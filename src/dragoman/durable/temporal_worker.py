@@ -38,11 +38,11 @@ def require_temporalio() -> None:
         raise MissingExtra("TemporalEngine", "temporal") from None
 
 
-def make_plugin(perform: Perform, *, abort: Abort | None = None, heartbeat_seconds: float = 2.0) -> "SimplePlugin":
+def make_plugin(perform: Perform, *, abort: Abort | None = None, heartbeat_seconds: float = 1.0) -> "SimplePlugin":
     """Return a plugin that lets a Temporal worker of your own perform orders: `Worker(…, plugins=[…])`.
 
-    `perform` then runs in the event loop of that worker, as the heartbeats do: a tool that blocks the loop for as long
-    as `dead_seconds` makes Temporal give the order to another worker. `TemporalEngine.work` has no such limit. Give the
+    `perform` then runs in the event loop of that worker, as the heartbeats do: a tool that blocks the loop for half
+    of `dead_seconds` makes Temporal give the order to another worker. `TemporalEngine.work` has no such limit. Give the
     worker a `graceful_shutdown_timeout`: without one it cancels the attempts under way when it stops.
     """
     require_temporalio()

@@ -35,9 +35,10 @@ class OrderWorkflow:
     def __init__(self) -> None:
         self._due: float | None = None  # when to perform the order, in Temporal's time; None if there is no reason to
 
-    async def run(self, order: dict[str, Any], seconds: float = 0.0, dead_seconds: float = 6.0) -> dict[str, Any]:
+    async def run(self, order: dict[str, Any], seconds: float = 0.0, silent_seconds: float = 3.0) -> dict[str, Any]:
         """Return status and serial after the last attempt. Orders and progress are JSON objects.
 
+        A worker that sends no heartbeat for `silent_seconds` loses its attempt to another.
         If somebody cancels the workflow, the attempt under way is cancelled, and the ABORT activity ends the run.
         """
         from temporalio import workflow
@@ -46,7 +47,7 @@ class OrderWorkflow:
         if self._due is None:  # else the signal that came with the start has set it
             self.wake(seconds)
         try:
-            progress = await self._carry_on(PERFORM, order, dead_seconds)
+            progress = await self._carry_on(PERFORM, order, silent_seconds)
         except (asyncio.CancelledError, ActivityError):
             if workflow.cancellation_reason() is None:
                 raise
@@ -54,7 +55,7 @@ class OrderWorkflow:
             if workflow.cancellation_reason() is None:
                 return {"status": progress["status"], "serial": progress["serial"]}
         self.wake(0.0)
-        await self._carry_on(ABORT, order, dead_seconds)
+        await self._carry_on(ABORT, order, silent_seconds)
         raise asyncio.CancelledError  # Temporal then shows the workflow as cancelled
 
     def wake(self, seconds: float) -> None:
@@ -64,7 +65,7 @@ class OrderWorkflow:
         due = workflow.time() + seconds
         self._due = due if self._due is None else min(due, self._due)
 
-    async def _carry_on(self, activity: str, order: dict[str, Any], dead_seconds: float) -> dict[str, Any]:
+    async def _carry_on(self, activity: str, order: dict[str, Any], silent_seconds: float) -> dict[str, Any]:
         """Perform the order, then its next orders; `activity` is the first attempt's. Stop when it is cancelled."""
         from temporalio import workflow
 
@@ -72,11 +73,11 @@ class OrderWorkflow:
         progress: dict[str, Any] = {}
         while self._due is not None:
             if workflow.info().is_continue_as_new_suggested() and not was_cancelled:
-                workflow.continue_as_new(args=[order, max(0.0, self._due - workflow.time()), dead_seconds])
+                workflow.continue_as_new(args=[order, max(0.0, self._due - workflow.time()), silent_seconds])
             await self._sleep_until_due()
             self._due = None
             self._show("running")
-            progress = await _perform(activity, order, dead_seconds)
+            progress = await _perform(activity, order, silent_seconds)
             self._show(progress["status"])
             if workflow.cancellation_reason() is not None and not was_cancelled:
                 break  # the attempt ended by itself before it was told
@@ -106,7 +107,7 @@ class OrderWorkflow:
             workflow.upsert_search_attributes([key.value_set(status)])
 
 
-async def _perform(activity: str, order: dict[str, Any], dead_seconds: float) -> dict[str, Any]:
+async def _perform(activity: str, order: dict[str, Any], silent_seconds: float) -> dict[str, Any]:
     from temporalio import workflow
     from temporalio.common import RetryPolicy
 
@@ -115,7 +116,7 @@ async def _perform(activity: str, order: dict[str, Any], dead_seconds: float) ->
         order,
         result_type=dict[str, Any],
         start_to_close_timeout=timedelta(days=LONGEST_ATTEMPT_DAYS),
-        heartbeat_timeout=timedelta(seconds=dead_seconds),
+        heartbeat_timeout=timedelta(seconds=silent_seconds),
         # Only lost workers lead to another attempt: what `perform` raises is not retryable.
         retry_policy=RetryPolicy(initial_interval=timedelta(seconds=RETRY_SECONDS), backoff_coefficient=1.0),
         # A cancelled attempt stops at its next entry; the abort that the workflow records meanwhile ends it sooner.
