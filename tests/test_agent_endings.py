@@ -202,7 +202,7 @@ def test_the_answers_of_two_turns_are_not_joined() -> None:
 
 @pytest.mark.parametrize("times", [-1, 1.5, "1", True])
 def test_how_often_it_goes_on_is_a_count(times: Any) -> None:
-    with pytest.raises(dragoman.InvalidValue, match="continueCut"):
+    with pytest.raises(dragoman.InvalidValue, match="continue_cut"):
         LoopConfig(continue_cut=times)
 
 

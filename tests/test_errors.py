@@ -37,7 +37,7 @@ MODEL_CODES = (
     "cancelled internal"
 )
 TOOL_CODES = "unknown_tool invalid_arguments tool_failed tool_timeout tool_denied tool_interrupted"
-RUN_CODES = "output_cut output_unfinished limit_reached invalid_output"
+RUN_CODES = "output_cut output_unfinished limit_reached given_up invalid_output"
 STORE_CODES = "conflict corrupt too_new busy"
 RETRYABLE = {"rate_limited", "overloaded", "server_error", "timeout", "connection", "stream_truncated"}
 

@@ -10,9 +10,12 @@
     ├── ToolError                      a tool call ended without success
     │   └── RetryTool                  the tool asks the model for another try
     ├── agent.RunFailed                a run has no output; carries its result
+    ├── durable.EngineError            an engine cannot be reached, or refuses
+    ├── durable.UnknownAgent           no agent of that name is registered here
     └── StoreError                     a session store refused or lost something
         ├── store.AppendConflict       another writer has appended; carries the new head
         ├── store.LeaseLost            another owner has taken the session over
+        ├── store.RequestKeyTaken      a run was requested with this key before; carries the request
         └── store.SessionBusy          a run holds the session; carries its lease
 
 Knows nothing of messages, providers or the network.
