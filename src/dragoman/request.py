@@ -26,6 +26,7 @@ __all__ = [
     "ModelInfo",
     "ModelRequest",
     "ObservabilityConfig",
+    "ReadRequest",
     "Reasoning",
     "RuntimeConfig",
     "ToolsConfig",
@@ -193,6 +194,24 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     method: str = "POST"
     headers: dict[str, str] = {}
+
+
+class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's request, read: what it asks, and what no request here can say.
+
+    `hosted_tools` are tools that the API's own vendor runs, in our words where there are any; they are not in the
+    settings, because another vendor may lack them. `other_fields` are the fields of the body that are not read, as they
+    came, with `tools` for those of unknown types. `warnings` name what is left out. `call_fields` and `echo` are for
+    the answer: see `AnswerForm`.
+    """
+
+    request: ModelRequest
+    hosted_tools: tuple[HostedTool, ...] = ()
+    other_fields: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+    call_fields: dict[str, dict[str, Any]] = {}
+    include_usage: bool = True
+    echo: dict[str, Any] = {}
 
 
 class RuntimeConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

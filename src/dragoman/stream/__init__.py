@@ -1,5 +1,6 @@
-"""From bytes to a message: framings, the decoder protocol, the contract, the guard and the assembler."""
+"""From bytes to a message and back: framings, decoder and writer protocols, contract, guard and assembler."""
 
+from .answer_writer import AnswerForm, AnswerPart, AnswerWriter, ErrorAnswer, frame_events
 from .assembler import Assembler, Assembly, assemble
 from .contract import TERMINAL_STATES, TRANSITIONS, StreamContract
 from .encoder import ConversationEncoder
@@ -13,11 +14,15 @@ from .writer import DeltaWriter
 __all__ = [
     "TERMINAL_STATES",
     "TRANSITIONS",
+    "AnswerForm",
+    "AnswerPart",
+    "AnswerWriter",
     "Assembler",
     "Assembly",
     "Codec",
     "ConversationEncoder",
     "DeltaWriter",
+    "ErrorAnswer",
     "EventDecoder",
     "EventParser",
     "EventStreamParser",
@@ -28,5 +33,6 @@ __all__ = [
     "TypedJson",
     "WireEvent",
     "assemble",
+    "frame_events",
     "guard_deltas",
 ]

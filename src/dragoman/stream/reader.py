@@ -11,10 +11,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from .._jsontext import decode_keeping_surrogates
-from ..delta import MessageDelta
+from ..delta import ErrorDelta, MessageDelta
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError
-from ..request import ModelRequest, WireRequest
+from ..request import ModelRequest, ReadRequest, WireRequest
 from ..target import Dialect
+from .answer_writer import AnswerForm, AnswerWriter, ErrorAnswer
 from .encoder import ConversationEncoder
 from .events import EventParser, WireEvent
 from .eventstream import EventStreamParser
@@ -24,7 +25,7 @@ from .sse import SseParser
 from .textcalls import TextCallReader
 from .writer import DeltaWriter
 
-__all__ = ["BODY_LIMIT", "LARGE", "Codec", "EventDecoder", "ResponseReader", "TypedJson"]
+__all__ = ["BODY_LIMIT", "LARGE", "Codec", "EventDecoder", "RequestReader", "ResponseReader", "TypedJson"]
 
 BODY_LIMIT = 64 * 1024 * 1024
 STREAM_LIMIT = 256 * 1024 * 1024
@@ -58,13 +59,30 @@ class EventDecoder(Protocol):
         """The body has ended: write `done` if the provider's own finish was seen, else nothing."""
 
 
+class RequestReader(Protocol):
+    """Reads the body of a client's request."""
+
+    def __call__(self, body: bytes, *, model: str = "", stream: bool = False) -> ReadRequest:
+        """Return the request; raise UnreadableData where it is none of this API.
+
+        `model` and `stream` are what the address says, for APIs that say it there.
+        """
+
+
 class Codec(msgspec.Struct, frozen=True, kw_only=True):
-    """A wire API: how a request is written, an answer is read and a failure is named. All three are pure."""
+    """A wire API: four pure machines, and failures in both directions.
+
+    A client writes requests and reads answers: `open_encoder`, `open_decoder`, `map_error`. A server does the reverse:
+    `read_request`, `open_writer`, `write_error`. An API that nobody serves has None for these three.
+    """
 
     specification: str
     open_encoder: Callable[[Any, str], ConversationEncoder]
     open_decoder: Callable[[DeltaWriter, Any], EventDecoder]
     map_error: Callable[[int, Mapping[str, str], bytes], ModelError]
+    read_request: RequestReader | None = None
+    open_writer: Callable[[AnswerForm], AnswerWriter] | None = None
+    write_error: Callable[[ErrorDelta], ErrorAnswer] | None = None
 
     def encode_request(self, request: ModelRequest, dialect: Dialect) -> WireRequest:
         """Return the request as a vendor gets it."""
