@@ -61,7 +61,7 @@ FAILURES: dict[str, ErrorCode] = {
 
 # Where vendors report how much of the prompt came from the cache, best first.
 _CACHED_FIELDS = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
-_REFUSAL_PART = 1  # keeps the pieces of a refusal apart from the text before it
+REFUSAL_PART = 1  # keeps the pieces of a refusal apart from the text before it
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -407,7 +407,7 @@ class Decoder:
             if self._open != "refusal":
                 self._close_part("refusal")
             self._refused = True
-            self._writer.text(delta.refusal, _REFUSAL_PART)
+            self._writer.text(delta.refusal, REFUSAL_PART)
         called = delta.function_call
         # The deprecated form: one call, without an id. llama-cpp-python says each piece of a call in both forms.
         if called is not None and (called.name or called.arguments) and not delta.tool_calls:
@@ -452,7 +452,7 @@ class Decoder:
             self._writer.text("", None, {"annotations": self._annotations})
             self._annotations = []
         elif self._open == "refusal":
-            self._writer.text("", _REFUSAL_PART, {"refusal": True})
+            self._writer.text("", REFUSAL_PART, {"refusal": True})
         if next_kind:
             self._calls.open_waiting()
         self._open = next_kind
