@@ -1,6 +1,7 @@
 """Gemini's generateContent, on Google's two hosts."""
 
 from ...stream import Codec
+from .answer_writer import Writer, write_error
 from .answers import Decoder, map_error
 from .dialects import DIALECTS, SPECIFICATION, GeminiDialect
 from .requests import Encoder
@@ -12,4 +13,6 @@ CODEC = Codec(
     open_encoder=Encoder,
     open_decoder=Decoder,
     map_error=map_error,
+    open_writer=Writer,
+    write_error=write_error,
 )

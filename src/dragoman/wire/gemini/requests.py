@@ -28,7 +28,7 @@ from ..encoding import (
 from ..turns import as_json
 from .dialects import GeminiDialect
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "encode_part"]
 
 # Our word for a hosted tool -> the API's.
 HOSTED_TOOLS = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
@@ -141,7 +141,7 @@ class Encoder(ConversationEncoder):
             self.over.append(as_json(self._open()))
             self.parts = []
         self.role = message.role
-        encoded = [piece for part in message.parts for piece in _encode_part(part, self.calls, self.dialect)]
+        encoded = [piece for part in message.parts for piece in encode_part(part, self.calls, self.dialect)]
         if message.role is Role.ASSISTANT and _version(self.model) >= 3:
             _sign_first_call(encoded)
         self.parts.extend(encoded)
@@ -175,7 +175,8 @@ def _sign_first_call(parts: list[dict[str, Any]]) -> None:
         first["thoughtSignature"] = UNSIGNED
 
 
-def _encode_part(part: Part, calls: dict[str, ToolCall], dialect: GeminiDialect) -> Iterator[dict[str, Any]]:
+def encode_part(part: Part, calls: dict[str, ToolCall], dialect: GeminiDialect) -> Iterator[dict[str, Any]]:
+    """Yield the parts of the API that hold one of ours; `calls` are those of the conversation, for its results."""
     data = data_of(part)
     match part:
         case Text():
