@@ -2,6 +2,7 @@
 
 from ...stream import Codec
 from ..failures import error_from_response
+from .answer_writer import Writer, write_error
 from .answers import Decoder
 from .dialects import DIALECTS, SPECIFICATION, ResponsesDialect
 from .requests import Encoder
@@ -13,4 +14,6 @@ CODEC = Codec(
     open_encoder=Encoder,
     open_decoder=Decoder,
     map_error=error_from_response,
+    open_writer=Writer,
+    write_error=write_error,
 )

@@ -55,7 +55,7 @@ from ..stored_answers import invocation_of, read_answer
 from ..turns import as_json
 from .dialects import SPECIFICATION, ResponsesDialect
 
-__all__ = ["Encoder", "ItemReader", "import_openai_responses"]
+__all__ = ["Encoder", "ItemReader", "import_openai_responses", "own_items"]
 
 EFFORTS = {"off": "none", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "max": "xhigh"}
 
@@ -210,7 +210,7 @@ def _encode_result(result: ToolResult, custom: set[str]) -> dict[str, Any]:
 
 
 def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[str, Any]]:
-    items = list(_own_items(message))
+    items = list(own_items(message))
     order = ((message.meta.provider_data if message.meta else None) or {}).get("order")
     if isinstance(order, list):  # the parts came in another order than the items have
         indices = {item_id: index for index, item_id in enumerate(order) if isinstance(item_id, str)}
@@ -223,7 +223,7 @@ def _assistant_items(message: Message, dialect: ResponsesDialect) -> list[dict[s
     return items
 
 
-def _own_items(message: Message) -> Iterator[dict[str, Any]]:
+def own_items(message: Message) -> Iterator[dict[str, Any]]:
     """Yield the items that a turn's parts came as. Parts with the same item id are one item, where the first is."""
     parts = [part for part in message.parts if not isinstance(part, Text) or part.text or part.provider_data]
     pictures = {_data(part).get("id"): part for part in parts if isinstance(part, Image)}
