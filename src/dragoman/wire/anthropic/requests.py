@@ -38,7 +38,17 @@ from ..stored_answers import invocation_of, read_answer
 from ..turns import Turns, read_back
 from .dialects import IMAGE_TYPES, SPECIFICATION, AnthropicDialect
 
-__all__ = ["Encoder", "import_anthropic", "read_assistant", "read_block", "read_user"]
+__all__ = [
+    "DATED_TYPE",
+    "HOSTED_TOOLS",
+    "Encoder",
+    "import_anthropic",
+    "read_assistant",
+    "read_block",
+    "read_system",
+    "read_turn",
+    "read_user",
+]
 
 # Our word for a hosted tool -> a type of it that every current model takes, and the one name that it may have.
 HOSTED_TOOLS: dict[str, tuple[str, str]] = {
@@ -46,7 +56,7 @@ HOSTED_TOOLS: dict[str, tuple[str, str]] = {
     "web_fetch": ("web_fetch_20250910", "web_fetch"),
     "code_execution": ("code_execution_20250825", "code_execution"),
 }
-_DATED_TYPE = re.compile(r"(.+)_20\d{6}")
+DATED_TYPE = re.compile(r"(.+)_20\d{6}")
 _UNNAMED_TOOLS = frozenset({"mcp_toolset"})
 
 CACHE_BREAKPOINTS = 4
@@ -102,7 +112,7 @@ def _encode_hosted_tool(tool: HostedTool) -> dict[str, Any]:
         return {"type": kind, "name": name, **tool.options}
     if tool.kind in _UNNAMED_TOOLS:
         return {"type": tool.kind, **tool.options}
-    dated = _DATED_TYPE.fullmatch(tool.kind)
+    dated = DATED_TYPE.fullmatch(tool.kind)
     if dated is None:
         known = f"it has {', '.join(HOSTED_TOOLS)}, or a type with its date"
         raise unsupported(f"the Messages API cannot take the hosted tool {tool.kind!r}: {known}")
@@ -307,26 +317,37 @@ def import_anthropic(
     instruction = Node("", "system")
     if system is not None:
         instruction = Node(system, "system") if isinstance(system, str) else take_json(system, "system")
-        draft.add_system(_read_system(instruction))
+        draft.add_system(read_system(instruction, draft))
     root = take_json(messages, "messages")
     for node in root.each():
-        match node.text_in("role"):
-            case "user":
-                read_user(node, draft)
-            case "assistant":
-                read_assistant([node], draft, invocation)
-            case "system":
-                draft.add_system(_read_system(node.child("content")))
-            case _:
-                raise UnreadableData(f"{node.where}.role must be user or assistant")
+        read_turn(node, draft, invocation)
     return draft.result(instruction, root)
 
 
-def _read_system(node: Node) -> str:
+def read_turn(node: Node, draft: Draft, invocation: ModelInvocationDescriptor | None) -> None:
+    """Add what one message of the API holds."""
+    match node.text_in("role"):
+        case "user":
+            read_user(node, draft)
+        case "assistant":
+            read_assistant([node], draft, invocation)
+        case "system":
+            if text := read_system(node.child("content"), draft):
+                draft.add_system(text)
+        case _:
+            raise UnreadableData(f"{node.where}.role must be user or assistant")
+
+
+def read_system(node: Node, draft: Draft) -> str:
+    """Return the system text: plain, or in blocks. Blocks of other types are named (tools that come later …)."""
     texts = []
     for block in _blocks(node):
-        block.skip("type")
-        texts.append(block.text_in("text"))
+        kind = block.text_if("type")
+        if kind in (None, "text"):
+            texts.append(block.text_in("text"))
+        else:
+            block.whole()
+            draft.notes.add(block.where, f"{kind[:40]!r} is not carried over")
     return "\n\n".join(texts)
 
 
