@@ -49,7 +49,7 @@ from ..turns import as_json, read_back
 from .dialects import AUDIO_FORMATS, SPECIFICATION, ChatDialect, MediaForm
 from .text_calls import describe_tools, write_calls, write_result
 
-__all__ = ["Encoder", "import_openai_chat", "read_part"]
+__all__ = ["Encoder", "import_openai_chat", "read_part", "read_turn"]
 
 CACHE_BREAKPOINTS = 4
 _SIGNATURES = ("extra_content", "thought_signature")
@@ -436,26 +436,29 @@ def import_openai_chat(messages: JsonSource, *, made_by: str | None = None) -> I
     called: dict[str, str] = {}  # the newest call of each function in the old form, which has no ids
     root = take_json(messages, "messages")
     for node in root.each():
-        match node.text_in("role"):
-            case "system" | "developer":
-                draft.add_system(_read_text(node.child("content")))
-            case "user":
-                draft.add(Role.USER, list(_read_user(node, draft)), extra=draft.own_fields(node, _USER_FIELDS))
-            case "assistant":
-                _read_assistant(node, draft, invocation, called)
-            case "tool":
-                content = _read_content(node.child("content"), draft)
-                node.skip("name")
-                draft.add_result(ToolResult(node.name_in("tool_call_id"), content))
-            case "function":
-                name = node.name_in("name")
-                call_id = called.pop(name, f"function_{name}")
-                draft.add_result(ToolResult(call_id, _read_content(node.child("content"), draft)))
-            case _:
-                raise UnreadableData(
-                    f"{node.where}.role must be one of system, developer, user, assistant, tool, function"
-                )
+        read_turn(node, draft, invocation, called)
     return draft.result(root)
+
+
+def read_turn(node: Node, draft: Draft, invocation: ModelInvocationDescriptor | None, called: dict[str, str]) -> None:
+    """Add what one message of the API holds; `called` has the newest call of each function in the old form."""
+    match node.text_in("role"):
+        case "system" | "developer":
+            draft.add_system(_read_text(node.child("content")))
+        case "user":
+            draft.add(Role.USER, list(_read_user(node, draft)), extra=draft.own_fields(node, _USER_FIELDS))
+        case "assistant":
+            _read_assistant(node, draft, invocation, called)
+        case "tool":
+            content = _read_content(node.child("content"), draft)
+            node.skip("name")
+            draft.add_result(ToolResult(node.name_in("tool_call_id"), content))
+        case "function":
+            name = node.name_in("name")
+            call_id = called.pop(name, f"function_{name}")
+            draft.add_result(ToolResult(call_id, _read_content(node.child("content"), draft)))
+        case _:
+            raise UnreadableData(f"{node.where}.role must be one of system, developer, user, assistant, tool, function")
 
 
 def _read_text(node: Node) -> str:
