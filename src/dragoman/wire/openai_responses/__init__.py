@@ -5,6 +5,7 @@ from ..failures import error_from_response
 from .answer_writer import Writer, write_error
 from .answers import Decoder
 from .dialects import DIALECTS, SPECIFICATION, ResponsesDialect
+from .request_reader import read_request
 from .requests import Encoder
 
 __all__ = ["CODEC", "DIALECTS", "ResponsesDialect"]
@@ -14,6 +15,7 @@ CODEC = Codec(
     open_encoder=Encoder,
     open_decoder=Decoder,
     map_error=error_from_response,
+    read_request=read_request,
     open_writer=Writer,
     write_error=write_error,
 )
