@@ -1,13 +1,23 @@
 """How a request sets thinking for Claude models on any host, and what thinking forbids. Pure."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..errors import ErrorCode, ModelError
 from ..request import ModelConfig
-from ..toolspec import ToolChoice
+from ..toolspec import OneTool, ToolChoice
 
-__all__ = ["claude_max_tokens", "claude_thinking", "require_free_choice", "thinks_by_budget"]
+__all__ = [
+    "choice_before_thinking",
+    "claude_max_tokens",
+    "claude_thinking",
+    "require_free_choice",
+    "room_for_thinking",
+    "thinks_by_budget",
+]
 
 DEFAULT_MAX_TOKENS = 4_096  # the API demands a limit; the catalogue's is put into the config where one is known
 LEAST_BUDGET = 1_024
@@ -56,6 +66,26 @@ def require_free_choice(choice: ToolChoice, thinking: dict[str, Any] | None) -> 
             f"tool_choice {choice!r} cannot be combined with a thinking budget: allowed are 'auto' and 'none'",
             code=ErrorCode.UNSUPPORTED,
         )
+
+
+def room_for_thinking(config: ModelConfig, _: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Keep Claude's thinking budget below the output limit; leave thinking out where there is no room."""
+    reasoning = config.reasoning
+    budget = reasoning.budget_tokens if reasoning is not None else None
+    if reasoning is None or budget is None or config.max_tokens is None:
+        return
+    if max(budget, LEAST_BUDGET) < config.max_tokens:
+        return
+    half = config.max_tokens // 2
+    smaller = replace(reasoning, budget_tokens=half) if half >= LEAST_BUDGET else None
+    yield {"reasoning": smaller}, f"a thinking budget of {budget} leaves no room in {config.max_tokens} tokens"
+
+
+def choice_before_thinking(config: ModelConfig, _: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """A forced tool excludes thinking by budget, and the client's program waits for the tool."""
+    is_forced = isinstance(config.tool_choice, OneTool) or config.tool_choice == "required"
+    if is_forced and thinks_by_budget(claude_thinking(config)[0]):
+        yield {"reasoning": None}, "thinking is left out: it cannot be combined with a forced tool"
 
 
 def _enabled(budget: int, config: ModelConfig, display: dict[str, str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from ..encoding import (
 from ..turns import as_json
 from .dialects import GeminiDialect
 
-__all__ = ["Encoder", "encode_part"]
+__all__ = ["Encoder", "always_thinks", "encode_part"]
 
 # Our word for a hosted tool -> the API's.
 HOSTED_TOOLS = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
@@ -46,6 +46,11 @@ UNSIGNED = "skip_thought_signature_validator"
 CACHED_FIELDS = ("systemInstruction", "tools", "toolConfig")
 
 _VERSION = re.compile(r"gemini-(\d+)")
+
+
+def always_thinks(model: str) -> bool:
+    """Whether the model's thinking cannot be turned off."""
+    return _version(model) >= 3 or "-pro" in model
 
 
 def _version(model: str) -> int:
@@ -75,7 +80,7 @@ def _generation_settings(config: ModelConfig) -> dict[str, Any]:
 def _thinking_settings(reasoning: Reasoning, model: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     newer, is_pro = _version(model) >= 3, "-pro" in model
-    if reasoning.effort == "off" and (newer or is_pro):
+    if reasoning.effort == "off" and always_thinks(model):
         raise unsupported(f"{model} always thinks: its reasoning cannot be turned off")
     if reasoning.budget_tokens is not None:
         settings["thinkingBudget"] = reasoning.budget_tokens
