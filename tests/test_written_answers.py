@@ -6,13 +6,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
 
-from dragoman import ErrorCode, FinishReason, TokenUsage
+from dragoman import ErrorCode, FinishReason, Thinking, TokenUsage
 from dragoman.delta import DoneDelta, ErrorDelta, MessageDelta
 from dragoman.errors import ModelError
-from dragoman.stream import AnswerForm, AnswerWriter, DeltaWriter, SseParser, frame_events
+from dragoman.stream import AnswerForm, AnswerWriter, DeltaWriter, SseParser, frame_events, guard_deltas
 from dragoman.wire import find_codec
 from tests.corpus import needs_corpus
+from tests.oracle import cut_streams, open_streams, unhurried, whole_streams
+from tests.strangers.third_parties.sdks import Exchange, read_by_sdk, serving
 from tests.vendor_answers import vendor_problem
 from tests.written_answers import (
     SERVED,
@@ -365,3 +368,80 @@ def test_nothing_is_written_after_the_end(api: str) -> None:
     writer.write(deltas_of(("text", "x")))
     assert writer.write(deltas_of(("text", "y"))) == []
     assert writer.end() == []
+
+
+# ---------------------------------------------------------------- the vendors' own clients
+
+
+def exchanges_of(deltas: Sequence[MessageDelta], name: str, length: int | None = None) -> Iterator[Exchange]:
+    for api in SERVED:
+        for stream in (True, False):
+            body = write(deltas[:length], api, form_of(deltas, "", stream=stream))
+            if body is not None:
+                kind = "text/event-stream" if stream else "application/json"
+                yield Exchange(name, api, "", 200, {"content-type": kind}, body, stream)
+
+
+def test_the_sdks_of_the_vendors_read_what_was_said() -> None:
+    said = {name: assembled(deltas) for (_, _, _, deltas), name in zip(SAMPLES, NAMES, strict=True)}
+    exchanges = [each for sample, name in zip(SAMPLES, NAMES, strict=True) for each in exchanges_of(sample[3], name)]
+    with serving(exchanges) as address:
+        for number, exchange in enumerate(exchanges):
+            reading, message = read_by_sdk(exchange, f"{address}/{number}"), said[exchange.name].message
+            where = (exchange.name, exchange.protocol, exchange.is_stream)
+            assert message is not None
+            assert (where, reading.error) == (where, None)
+            assert (where, reading.text) == (where, message.text)
+            calls = [(call.tool_name, json.dumps(call.arguments, sort_keys=True)) for call in message.tool_calls]
+            assert (where, list(reading.calls)) == (where, calls)
+            thinking = "".join(part.text for part in message.parts if isinstance(part, Thinking))
+            assert (where, reading.thinking) == (where, thinking)
+    assert len(exchanges) > 50
+
+
+def test_the_sdks_of_the_vendors_read_a_cut_answer_as_an_error() -> None:
+    exchanges = []
+    for sample, name in zip(SAMPLES, NAMES, strict=True):
+        lengths = {2, len(sample[3]) // 2, len(sample[3]) - 1}
+        exchanges += [each for length in sorted(lengths) for each in exchanges_of(sample[3], name, length)]
+    assert exchanges
+    assert all(exchange.is_stream for exchange in exchanges)
+    with serving(exchanges) as address:
+        for number, exchange in enumerate(exchanges):
+            reading = read_by_sdk(exchange, f"{address}/{number}")
+            where = (exchange.name, exchange.protocol)
+            assert (where, reading.error is not None) == (where, True)
+            assert "the SDK fails" not in (reading.error or "")
+
+
+# ---------------------------------------------------------------- any stream
+
+
+@EACH
+@BOTH
+@unhurried
+@given(deltas=whole_streams() | cut_streams())
+def test_any_stream_is_written_as_what_it_is(api: str, stream: bool, deltas: list[MessageDelta]) -> None:
+    before = assembled(list(guard_deltas(deltas)))
+    body = write(deltas, api, AnswerForm(answer_id="a1", model="m", stream=stream))
+    if body is None:
+        assert before.message is None or any(call.parse_error for call in before.message.tool_calls)
+        return
+    after = assembled(read(body, api, stream=stream))
+    if before.message is None:
+        assert after.message is None
+    else:
+        assert after.message is not None
+        assert after.message.text == before.message.text
+        assert [call.tool_name for call in after.message.tool_calls] == [
+            call.tool_name for call in before.message.tool_calls
+        ]
+
+
+@EACH
+@unhurried
+@given(deltas=open_streams())
+def test_no_stream_under_way_is_written_with_a_finish(api: str, deltas: list[MessageDelta]) -> None:
+    body = write(deltas, api, AnswerForm(answer_id="a1", model="m"))
+    assert body is not None
+    assert assembled(read(body, api, stream=True)).message is None
