@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, NamedTuple
@@ -146,17 +146,17 @@ def _openai_chat(exchange: Exchange, address: str) -> Reading:
     import openai
     from openai.lib.streaming.chat import ChatCompletionStreamState
 
-    client: Any = openai.OpenAI(base_url=address, api_key=KEY, max_retries=0)
-    messages = [{"role": "user", "content": QUESTION}]
+    messages: Any = [{"role": "user", "content": QUESTION}]
     try:
-        answer = client.chat.completions.create(model="m", messages=messages, stream=exchange.is_stream)
-        usage = None
-        if exchange.is_stream:
-            state = ChatCompletionStreamState()
-            for chunk in answer:
-                state.handle_chunk(chunk)
-                usage = chunk.usage or usage
-            answer = state.current_completion_snapshot
+        with closing(openai.OpenAI(base_url=address, api_key=KEY, max_retries=0)) as client:
+            answer: Any = client.chat.completions.create(model="m", messages=messages, stream=exchange.is_stream)
+            usage = None
+            if exchange.is_stream:
+                state = ChatCompletionStreamState()
+                for chunk in answer:
+                    state.handle_chunk(chunk)
+                    usage = chunk.usage or usage
+                answer = state.current_completion_snapshot
     except openai.APIStatusError as error:
         return Reading(error=str(error.status_code))
     except openai.OpenAIError as error:
@@ -181,14 +181,14 @@ def _openai_chat(exchange: Exchange, address: str) -> Reading:
 def _openai_responses(exchange: Exchange, address: str) -> Reading:
     import openai
 
-    client: Any = openai.OpenAI(base_url=address, api_key=KEY, max_retries=0)
     try:
-        answer = client.responses.create(model="m", input=QUESTION, stream=exchange.is_stream)
-        if exchange.is_stream:
-            ended = [event.response for event in answer if event.type in _RESPONSE_ENDS]
-            if not ended:
-                return Reading(error="broken")
-            answer = ended[-1]
+        with closing(openai.OpenAI(base_url=address, api_key=KEY, max_retries=0)) as client:
+            answer: Any = client.responses.create(model="m", input=QUESTION, stream=exchange.is_stream)
+            if exchange.is_stream:
+                ended = [event.response for event in answer if event.type in _RESPONSE_ENDS]
+                if not ended:
+                    return Reading(error="broken")
+                answer = ended[-1]
     except openai.APIStatusError as error:
         return Reading(error=str(error.status_code))
     except openai.OpenAIError as error:
@@ -216,14 +216,15 @@ _RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed"
 def _anthropic(exchange: Exchange, address: str) -> Reading:
     import anthropic
 
-    client: Any = anthropic.Anthropic(base_url=address, api_key=KEY, max_retries=0)
-    asked = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": QUESTION}]}
+    asked: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": QUESTION}]}
+    answer: Any
     try:
-        if exchange.is_stream:
-            with client.beta.messages.stream(**asked) as stream:
-                answer = stream.get_final_message()
-        else:
-            answer = client.beta.messages.create(**asked)
+        with closing(anthropic.Anthropic(base_url=address, api_key=KEY, max_retries=0)) as client:
+            if exchange.is_stream:
+                with client.beta.messages.stream(**asked) as stream:
+                    answer = stream.get_final_message()
+            else:
+                answer = client.beta.messages.create(**asked)
     except anthropic.APIStatusError as error:
         return Reading(error=str(error.status_code))
     except (anthropic.AnthropicError, AssertionError) as error:
@@ -244,12 +245,13 @@ def _gemini(exchange: Exchange, address: str) -> Reading:
     from google.genai import errors, types
 
     options = types.HttpOptions(base_url=address, api_version="v1beta")
-    client: Any = genai.Client(api_key=KEY, http_options=options)
+    answers: list[Any]
     try:
-        if exchange.is_stream:
-            answers = list(client.models.generate_content_stream(model="m", contents=QUESTION))
-        else:
-            answers = [client.models.generate_content(model="m", contents=QUESTION)]
+        with closing(genai.Client(api_key=KEY, http_options=options)) as client:
+            if exchange.is_stream:
+                answers = list(client.models.generate_content_stream(model="m", contents=QUESTION))
+            else:
+                answers = [client.models.generate_content(model="m", contents=QUESTION)]
     except errors.APIError as error:
         return Reading(error=str(error.code))
     candidates = [answer.candidates[0] for answer in answers if answer.candidates]
