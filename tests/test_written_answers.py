@@ -21,6 +21,7 @@ from tests.written_answers import (
     SERVED,
     api_of,
     assembled,
+    cuts_that_finish,
     form_of,
     own_problem,
     pair_problem,
@@ -147,6 +148,14 @@ def test_no_cut_of_the_deltas_gives_a_finish(sample: Any, api: str, stream: bool
         assert isinstance(again[-1], ErrorDelta)
         if length:  # the stream had begun, so it holds the API's own error
             assert b"error" in body
+
+
+@needs_corpus
+@EACH
+@pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_cut_of_a_recorded_answer_gives_a_finish(every: int, api: str) -> None:
+    for _, _, name, deltas in recorded_answers(every):
+        assert (name, cuts_that_finish(deltas, api)[1]) == (name, 0)
 
 
 # ---------------------------------------------------------------- order and calls
