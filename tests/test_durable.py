@@ -23,6 +23,7 @@ from dragoman.durable import (
     submit,
     sweep,
 )
+from dragoman.durable.carrying import Performer
 from dragoman.errors import ErrorCode, StoreError
 from dragoman.history import (
     AgentStatus,
@@ -158,7 +159,7 @@ def test_a_run_without_a_prompt_carries_on_what_is_there(use: Callable[[Use], No
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"agent": ""}, {"agent": "a\n"}, {"agent": "a" * 300}, {"key": "\0"}, {"prompt": b"bytes"}]
+    "wrong", [{"agent": ""}, {"agent": "a\n"}, {"agent": "a" * 300}, {"key": "\0"}, {"key": " "}, {"prompt": b"bytes"}]
 )
 def test_what_cannot_be_requested_is_refused_and_nothing_is_recorded(wrong: dict[str, Any]) -> None:
     async def run() -> None:
@@ -243,6 +244,87 @@ def test_a_run_that_never_begins_is_given_up_in_the_record(
     use(test)
 
 
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+def test_whatever_the_function_of_an_agent_raises_ends_its_run_alone(
+    use: Callable[[Use], None], raised: type[BaseException]
+) -> None:
+    def make(_session: Session) -> Agent[Any, Any]:
+        raise raised
+
+    async def make_later(session: Session) -> Agent[Any, Any]:
+        return make(session)
+
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        agents = Agents({"now": make, "later": make_later, "echo": make_echo})
+        poison = [await submit(store, engine, agent=name, prompt="Hi") for name in ("now", "later")]
+        sound = await submit(store, engine, agent="echo", prompt="Hello")
+        async with working(store, engine, agents):
+            assert (await sound.result()).output == "You said: Hello"
+            for run in poison:
+                error = (await run.result()).error
+                assert error is not None
+                assert error.code is ErrorCode.GIVEN_UP
+
+    use(test)
+
+
+def test_what_others_say_to_a_session_does_not_keep_a_run_from_being_given_up(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="broken", session="s", prompt="Hello")
+        order: Order | None = run.order
+        for number in range(3):
+            assert order is not None
+            progress = await Performer(store, AGENTS, retries=QUICK).perform(order)
+            order = progress.next
+            await submit(store, engine, agent="echo", session="s", prompt=f"And {number}?")
+        assert order is None
+        assert await run.status() == "failed"
+
+    use(test)
+
+
+def test_an_order_of_another_store_is_left_to_other_workers(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, _engine: LocalEngine) -> None:
+        progress = await carry_on(store, AGENTS, Order("elsewhere", "echo", 0))
+        assert (progress.status, progress.next) == ("queued", Order("elsewhere", "echo", 0, failures=1))
+        last = await Performer(store, AGENTS, retries=QUICK).perform(Order("elsewhere", "echo", 0, failures=3))
+        assert last.next is None
+
+    use(test)
+
+
+def test_a_damaged_session_keeps_no_other_run_back(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+
+    async def before() -> None:
+        async with SQLiteStore(path) as store:
+            for name, prompt in (("good", "Hello"), ("bad", "flip me"), ("fine", "Hi")):
+                await submit(store, LocalEngine(), agent="echo", session=name, prompt=prompt)
+
+    async def after() -> None:
+        async with SQLiteStore(path) as store:
+            engine = LocalEngine()
+            async with working(store, engine):
+                for name in ("good", "fine"):
+                    assert (await (await find_run(store, engine, name)).result()).status is AgentStatus.COMPLETED
+
+    asyncio.run(before())
+    path.write_bytes(path.read_bytes().replace(b"flip me", b"flap me"))
+    asyncio.run(after())
+
+
+def test_many_submits_on_one_session_at_once_are_all_recorded(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        async with working(store, engine):
+            runs = await asyncio.gather(
+                *(submit(store, engine, agent="echo", session="s", prompt=f"Number {n}") for n in range(60))
+            )
+            results = [await run.result() for run in runs]
+        assert [result.output for result in results] == [f"You said: Number {n}" for n in range(60)]
+
+    use(test)
+
+
 def test_a_worker_that_does_not_know_the_agent_leaves_the_order_to_one_that_does(use: Callable[[Use], None]) -> None:
     async def test(store: SessionStore, engine: LocalEngine) -> None:
         run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
@@ -310,6 +392,7 @@ def test_a_run_waits_for_a_person_and_goes_on_after_the_decision(use: Callable[[
             assert waiting.status is AgentStatus.AWAITING_HUMAN
             (call,) = waiting.approvals
             assert await run.status() == "awaiting_human"
+            assert await after.waiting_calls() == (call,)  # what it waits for too
             progress = await carry_on(store, AGENTS, after.order)  # its order comes before its time
             assert progress == Progress("queued", progress.serial)
             await run.approve(call.tool_call_id, arguments={"amount": 6}, reason="less")

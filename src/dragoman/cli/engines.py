@@ -17,23 +17,34 @@ ENGINES = ("postgres", "temporal", "local")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Give a command `--store`, `--engine` and `--address`."""
+    """Give a command `--store`, `--engine`, and where Temporal is."""
     add_store(parser)
     parser.add_argument(
         "--engine", choices=ENGINES, help="who schedules runs (postgres for a store there, local for a file)"
     )
     parser.add_argument("--address", metavar="HOST:PORT", help="where Temporal's server is (127.0.0.1:7233)")
+    parser.add_argument("--namespace", help="of Temporal (default)")
+    parser.add_argument("--task-queue", help="of Temporal, one for each store (dragoman)")
 
 
 def open_engine(chosen: argparse.Namespace, store: str, opened: "SessionStore") -> "Engine":
     """Return the engine that the command line names, or the one that fits the store."""
     name = chosen.engine or ("postgres" if is_address(store) else "local")
-    if chosen.address is not None and name != "temporal":
-        raise InvalidValue(f"--address belongs to --engine temporal, and the engine is {name}")
+    for option in ("address", "namespace", "task_queue"):
+        if getattr(chosen, option) is not None and name != "temporal":
+            flag = option.replace("_", "-")
+            raise InvalidValue(f"--{flag} belongs to --engine temporal, and the engine is {name}")
     if name == "temporal":
         from ..durable import TemporalEngine, abort_order
 
-        return TemporalEngine(chosen.address or "127.0.0.1:7233", abort=lambda order: abort_order(opened, order))
+        queue = chosen.task_queue or "dragoman"
+        return TemporalEngine(
+            chosen.address or "127.0.0.1:7233",
+            namespace=chosen.namespace or "default",
+            task_queue=queue,
+            prefix=queue,
+            abort=lambda order: abort_order(opened, order),
+        )
     if name == "local":
         from ..durable import LocalEngine
 

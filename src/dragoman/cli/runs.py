@@ -5,7 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, StoreError
 from .arguments import SESSION_HELP, Tasks, add_task, add_tasks, natural
 from .config import configured
 from .engines import add_engine, open_engine
@@ -61,7 +61,8 @@ def submit_run(chosen: argparse.Namespace) -> None:
     async def submit(store: "SessionStore", engine: "Engine") -> None:
         from ..durable import submit as submit_to
 
-        await engine.prepare()
+        if engine.follows_record:  # its trigger must be there before the request is
+            await engine.prepare()
         run = await submit_to(
             store, engine, agent=chosen.agent, session=chosen.session, prompt=chosen.prompt, key=chosen.key
         )
@@ -198,16 +199,21 @@ async def _waiting_call(chosen: argparse.Namespace, run: "RunHandle") -> str:
     waiting = [call.tool_call_id for call in await run.waiting_calls()]
     if chosen.call is not None:
         return str(chosen.call)
-    if len(waiting) != 1:
-        listed = ", ".join(waiting) or "none"
-        raise InvalidValue(f"name the call with --call; waiting are: {listed}")
+    if not waiting:
+        raise InvalidValue(f"no call of session {run.session_id!r} waits for a decision")
+    if len(waiting) > 1:
+        raise InvalidValue(f"name the call with --call; waiting are: {', '.join(waiting)}")
     return waiting[0]
 
 
 async def _listed(store: "SessionStore", engine: "Engine", request: "RunRequest") -> dict[str, Any]:
     from ..durable import RunHandle
 
-    return await _described(RunHandle(store, engine, request))
+    run = RunHandle(store, engine, request)
+    try:
+        return await _described(run)
+    except StoreError as error:  # one damaged session hides no other
+        return {"session": run.session_id, "serial": run.serial, "agent": run.agent, "status": error.code.value}
 
 
 async def _described(run: "RunHandle") -> dict[str, Any]:

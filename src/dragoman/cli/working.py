@@ -46,6 +46,8 @@ def work(chosen: argparse.Namespace) -> int:
     import logging
 
     settings = configured(chosen)
+    if chosen.health_port > 65_535:
+        raise InvalidValue("--health-port must be from 0 to 65535")
     if not chosen.slots:
         raise InvalidValue("--slots must be a whole number from 1 up")
     agents = load_agents(chosen.agents)

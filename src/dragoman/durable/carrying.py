@@ -17,15 +17,19 @@ from ..agent.loop import end_run
 from ..errors import DragomanError, ErrorCode, StoreError, report_raised, type_name
 from ..history import AgentStatus, DerivedState, HistoryEntry, RunRequestedEntry, RunStartedEntry, RunStatus
 from ..store import LeaseLost, RunRequest, Session, SessionBusy, SessionStore, open_session
-from ..store.leases import give_back_lease
+from ..store.leases import give_back_lease, is_said_to_a_run
+from ..tools.containing import current_task, must_pass
 from .agents import Agents
 from .orders import Order, Progress
 
 __all__ = ["Performer", "Retries", "carry_on", "find_request", "is_due"]
 
 LOGGER = logging.getLogger("dragoman.durable")
+# What a store may get over by itself.
+PASSING = frozenset({ErrorCode.CONNECTION, ErrorCode.TIMEOUT, ErrorCode.CONFLICT, ErrorCode.OVERLOADED})
 ENDED = frozenset(status.value for status in RunStatus)
 LOST_SECONDS = 1.0  # before another look at a session that another owner has, or a store that is gone
+MAKE_SECONDS = 60.0  # for the function that makes an agent
 
 
 class Retries(msgspec.Struct, frozen=True):
@@ -96,14 +100,24 @@ class Performer:
     async def perform(self, order: Order) -> Progress:
         """Carry the session on, and return what came of it. Raises nothing but CancelledError."""
         try:
-            if await find_request(self._store, order.session, order.serial) is None:  # the session was erased
-                return Progress("aborted", -1, problem="there is no such session, or no run was requested there")
+            if await find_request(self._store, order.session, order.serial) is None:
+                return await self._leave(order)
             return await self._carry_on(order, await open_session(self._store, order.session, live=True))
         except SessionBusy as busy:
             return Progress("queued", order.head, order, min(LOST_SECONDS, busy.lease.seconds / 4), str(busy))
-        except StoreError as error:  # it may be back soon: this says nothing against the order
+        except StoreError as error:  # this says nothing against the order; a damaged session is not mended soon
             LOGGER.warning("order %s: %s", order, error)
-            return Progress("queued", order.head, order, LOST_SECONDS, str(error))
+            seconds = LOST_SECONDS if error.code in PASSING else self._retries.longest_seconds
+            return Progress("queued", order.head, order, seconds, str(error))
+
+    async def _leave(self, order: Order) -> Progress:
+        """Leave an order to other workers whose session is not in this store: another store may have it."""
+        if await self._store.tombstone(order.session) is not None or order.failures >= self._retries.attempts:
+            return Progress("aborted", -1, problem="the session was erased, or no store here has it")
+        problem = "this store has no such session, or no run was requested there"
+        LOGGER.warning("order %s: %s; do workers of several stores share this engine?", order, problem)
+        failures = order.failures + 1
+        return Progress("queued", -1, replace(order, failures=failures), self._retries.pause_after(failures), problem)
 
     async def _carry_on(self, order: Order, session: Session) -> Progress:
         """Carry on what is due in the session, run after run: the order of a later run may have come too early."""
@@ -116,23 +130,29 @@ class Performer:
 
     async def _run_once(self, session: Session, order: Order) -> str | None:
         """Run the session's agent once; return why that came to nothing, None if it did not."""
-        before = session.state.next_serial
+        before, task = session.state.next_serial, current_task()
         try:
-            agent = await self._agents.make(_agent_due(session, order), session)
-            if self.is_stopping:
-                return None
-            self._working[agent] = session
-            try:
-                result = await finish(agent.run(), on_cancelled=lambda: self._pause(agent))
-            finally:
-                del self._working[agent]
+            async with asyncio.timeout(MAKE_SECONDS):
+                agent = await self._agents.make(_agent_due(session, order), session)
+        except DragomanError as error:
+            return str(error)
+        except BaseException as error:  # of the user's own code: the order is tried again, then given up
+            if must_pass(error, task):
+                raise
+            report_raised(error, "the function that makes the agent")
+            return f"{type_name(error)} where the agent is made: the log has its traceback"
+        if self.is_stopping:
+            return None
+        self._working[agent] = session
+        try:
+            result = await finish(agent.run(), on_cancelled=lambda: self._pause(agent))
         except (SessionBusy, LeaseLost):
             raise
         except DragomanError as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001  # of the user's own code: the order is tried again, then given up
-            report_raised(error, "the function that makes the agent")
-            return f"{type_name(error)} where the agent is made: the log has its traceback"
+            await session.refresh()
+            return str(error) if is_due(session.state.derived) else None  # another worker may have done it
+        finally:
+            del self._working[agent]
         await session.refresh()
         if result.error is not None and session.run_id == result.run_id:  # the store knows no end of the run
             if result.error.code in (ErrorCode.CONFLICT, ErrorCode.CONNECTION, ErrorCode.TIMEOUT):
@@ -145,7 +165,7 @@ class Performer:
     async def _retry(self, session: Session, order: Order, problem: str) -> Progress:
         """The next attempt, or the end of a run whose attempts add no entry."""
         await session.refresh()
-        head = session.state.next_serial - 1
+        head = _newest_of_runs(session)
         failures = order.failures + 1 if head == order.head else 1
         if failures >= self._retries.attempts:
             await self._give_up(session, order, problem)
@@ -174,6 +194,15 @@ class Performer:
         pausing = asyncio.ensure_future(agent.pause())
         self._pausing.add(pausing)
         pausing.add_done_callback(self._pausing.discard)
+
+
+def _newest_of_runs(session: Session) -> int:
+    """The serial of the newest entry that a run has made: what others say to a session is no progress of it."""
+    entries = session.entries
+    for index in range(len(entries) - 1, -1, -1):
+        if not is_said_to_a_run((entries[index],)):
+            return index
+    return -1
 
 
 def status_of(session: Session, order: Order) -> str:

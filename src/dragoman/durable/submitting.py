@@ -12,7 +12,7 @@ from ..agent import Budget, RunError, RunResult
 from ..agent.agentrun import Prompt, as_input, new_run_id
 from ..agent.answers import last_message
 from ..delta import KnownDelta, StartDelta, TextDelta
-from ..errors import IllegalAppend, InvalidValue
+from ..errors import IllegalAppend, InvalidValue, StoreError
 from ..history import (
     AbortRequestedEntry,
     AgentStatus,
@@ -39,7 +39,7 @@ from ..store import (
     open_session,
     start_session,
 )
-from .carrying import ENDED, find_request, is_due, status_of
+from .carrying import ENDED, LOGGER, PASSING, find_request, is_due, status_of
 from .engine import Engine, EngineError
 from .orders import Order
 
@@ -65,7 +65,7 @@ async def submit(
     """
     said = None if prompt is None else as_input(prompt)
     request = RunRequestedEntry.of_input(agent, said, run_id=new_run_id(), key=key)
-    if key and (page := await store.list_requests(key=key, limit=1)).requests:
+    if request.key and (page := await store.list_requests(key=request.key, limit=1)).requests:
         return await _scheduled(store, engine, page.requests[0])
     if session is None:
         opened = await start_session(store, metadata=metadata)
@@ -102,8 +102,7 @@ async def sweep(store: SessionStore, engine: Engine) -> int:
         found = await store.list_requests(open_only=True, page=page)
         orders = [Order(each.session_id, each.agent, each.serial) for each in found.requests]
         for order in await engine.find_unscheduled(orders):
-            session = await open_session(store, order.session)
-            if is_due(session.state.derived) and status_of(session, order) not in ENDED:
+            if await _is_waiting(store, order):
                 await engine.schedule(order)
                 count += 1
         page = found.next_page
@@ -116,6 +115,18 @@ async def abort_order(store: SessionStore, order: Order) -> None:
     request = await find_request(store, order.session, order.serial)
     if request is not None and request.status not in ENDED:
         await (await open_session(store, order.session)).append(AbortRequestedEntry(run_id=request.run_id))
+
+
+async def _is_waiting(store: SessionStore, order: Order) -> bool:
+    """Whether the order's run waits for a worker. A damaged session, or one that was erased, keeps no other back."""
+    try:
+        session = await open_session(store, order.session)
+    except StoreError as error:
+        if error.code in PASSING:
+            raise
+        LOGGER.warning("order %s is left out: %s", order, error)
+        return False
+    return is_due(session.state.derived) and status_of(session, order) not in ENDED
 
 
 class RunHandle:
@@ -161,9 +172,6 @@ class RunHandle:
 
     async def status(self) -> str:
         """Return how far the run is: `queued`, or the value of an AgentStatus."""
-        found = await find_request(self._store, self.session_id, self.serial)
-        if found is not None and found.status in ENDED:
-            return found.status
         return status_of(await open_session(self._store, self.session_id), self.order)
 
     async def result(self) -> RunResult[str]:
@@ -215,10 +223,11 @@ class RunHandle:
         return tuple(self._entries_in(await open_session(self._store, self.session_id)))
 
     async def waiting_calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls of the run that wait for a person's decision."""
-        state = (await open_session(self._store, self.session_id)).state.derived
-        calls = state.open_calls if state.current_run_id == self.run_id else ()
-        return tuple(call.request for call in calls if call.awaits_answer)
+        """Return the calls that wait for a person's decision before the run goes on, or before it can begin."""
+        session = await open_session(self._store, self.session_id)
+        if status_of(session, self.order) in ENDED:
+            return ()
+        return tuple(call.request for call in session.state.derived.open_calls if call.awaits_answer)
 
     async def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Let a call run, with other arguments if they are given; the run goes on by itself."""
@@ -255,8 +264,7 @@ class RunHandle:
     async def _say(self, entry: HistoryEntry) -> None:
         session = await open_session(self._store, self.session_id)
         await session.append(entry)
-        if not self._engine.follows_record:
-            await self._engine.schedule(self.order)
+        await _schedule(self._engine, self.order, "it is recorded")
 
     def _is_settled(self, session: Session) -> bool:
         status = status_of(session, self.order)
@@ -322,13 +330,18 @@ async def _request(store: SessionStore, engine: Engine, session: Session, reques
 async def _scheduled(store: SessionStore, engine: Engine, request: RunRequest) -> RunHandle:
     """The handle of a recorded request. An engine that does not follow the record is told of it."""
     handle = RunHandle(store, engine, request)
-    if not engine.follows_record and request.status not in ENDED:
-        try:
-            await engine.schedule(handle.order)
-        except EngineError as error:
-            raise EngineError(
-                f"{error}; the run is recorded (session {request.session_id!r}, serial {request.serial}), "
-                "and is scheduled when a worker finds it",
-                code=error.code,
-            ) from error
+    if request.status not in ENDED:
+        recorded = f"the run is recorded (session {request.session_id!r}, serial {request.serial})"
+        await _schedule(engine, handle.order, recorded)
     return handle
+
+
+async def _schedule(engine: Engine, order: Order, recorded: str) -> None:
+    """Tell an engine that does not follow the record; raise EngineError, which says what is recorded all the same."""
+    if engine.follows_record:
+        return
+    try:
+        await engine.schedule(order)
+    except EngineError as error:
+        words = f"{error}; {recorded}, and a worker finds it when the engine is back"
+        raise EngineError(words, code=error.code) from error

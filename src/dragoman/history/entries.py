@@ -360,8 +360,9 @@ class RunRequestedEntry(HistoryEntry, frozen=True):
     def __post_init__(self) -> None:
         HistoryEntry.__post_init__(self)
         repair_texts(self, "agent", "key")
-        for name, word in (("agent", self.agent or " "), ("key", self.key), ("runId", self.run_id)):
-            if len(word) > MAX_WORD or not word.isprintable() or (word and not word.strip()):
+        for name, word in (("agent", self.agent), ("key", self.key), ("runId", self.run_id)):
+            is_blank = not word.strip() if word else name == "agent"
+            if is_blank or len(word) > MAX_WORD or not word.isprintable():
                 allowed = f"at most {MAX_WORD} printable characters"
                 raise InvalidValue.of(f"run_requested.{name}", word, allowed)
         _require_input(self, self.parts, self.sections)

@@ -88,8 +88,8 @@ class RequestQuery(msgspec.Struct, frozen=True, kw_only=True):
             require_session_id(session_id)
         if serial is not None:
             require_serial(serial, "serial")
-        if key is not None and not isinstance(key, str):
-            raise InvalidValue.of("key", key, "text")
+        if key is not None and not (isinstance(key, str) and key.isprintable()):
+            raise InvalidValue.of("key", key, "printable text")
         require_limit(limit)
         return cls(
             session_id=session_id,

@@ -7,6 +7,7 @@ and appends again. Tasks of several event loops, in several threads, may use one
 
 import asyncio
 import os
+import random
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -66,7 +67,8 @@ __all__ = ["BranchComparison", "Session", "compare_branches", "open_session", "s
 
 SNAPSHOT_EVERY = 1000  # entries; opening a session reads at most about as many
 PAGE = 64  # entries of a parent that are read at once
-APPEND_TRIES = 100  # attempts of an append while others say something to the run
+APPEND_TRIES = 1000  # attempts of an append while others say something to the run
+LONGEST_PAUSE = 0.05  # seconds between two of them, at random, so that many writers take turns
 
 _Entry = TypeVar("_Entry", bound=HistoryEntry)
 _Later: TypeAlias = Coroutine[Any, Any, _Entry]
@@ -207,6 +209,9 @@ class Session(
                 except AppendConflict:
                     if not tries or not (self._lease is not None or is_said_to_a_run(entries)):
                         raise
+                    if self._lease is None:  # the owner of the session does not wait for those who say something
+                        longest = min(LONGEST_PAUSE, (APPEND_TRIES - tries) / 1000)
+                        await asyncio.sleep(random.uniform(0.0, longest))  # noqa: S311  # to part writers, no secret
                     await self._take_in()
             return prepared
 
