@@ -12,8 +12,11 @@ import pytest
 
 from dragoman import ErrorCode, Image, InvalidValue, StoreError, Text
 from dragoman.history import HistoryEntry, ModelInputEntry
-from dragoman.store import PostgresStore
+from dragoman.store import PostgresStore, postgres_database
+from dragoman.store.database import Database
+from dragoman.store.postgres_database import PostgresDatabase
 from dragoman.store.postgres_schema import EARLIER_MARK, MIGRATIONS, migrate, require_current
+from dragoman.store.sql_rows import find_sound_end
 from dragoman.testing.stores import append_all, sample_entries
 from tests.postgres_server import Place
 from tests.store_cases import require_documented
@@ -72,6 +75,34 @@ def test_a_store_is_not_carried_into_a_forked_process(postgres: Place) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert asyncio.run(store.head("a")).serial == -1
     asyncio.run(store.close())
+
+
+@pytest.mark.parametrize("is_between_batches", [True, False])
+def test_a_client_that_stands_still_inside_of_an_append_does_not_keep_its_locks(
+    postgres: Place, monkeypatch: pytest.MonkeyPatch, is_between_batches: bool
+) -> None:
+    for limit in ("IDLE_SECONDS", "STALLED_SECONDS", "LOCK_STEP_SECONDS"):
+        monkeypatch.setattr(postgres_database, limit, 0.2)
+    went_on: list[int] = []
+
+    def stand_still(database: Database) -> None:
+        assert isinstance(database, PostgresDatabase)
+        database.hold("a")
+        if is_between_batches:
+            find_sound_end(database, "a")  # an append waits for this answer
+        entry = said("a", 0, Text("by another"))
+        went_on.append(postgres.run(lambda store: store.append("a", [entry], 0), lock_seconds=30.0).serial)
+        find_sound_end(database, "a")
+
+    async def use(store: PostgresStore) -> None:
+        await store.create("a")
+        with pytest.raises(StoreError) as caught:
+            await store._write(stand_still)
+        assert caught.value.code is ErrorCode.CONNECTION
+        assert set(went_on) == {0}  # repeated on a new connection, and recognised
+        assert (await store.append("a", [said("a", 1, Text("again"))], 1)).serial == 1
+
+    postgres.run(use)
 
 
 def test_it_keeps_no_more_connections_than_it_may(postgres: Place) -> None:

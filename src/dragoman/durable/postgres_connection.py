@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..store.postgres_database import translated
+from ..store.postgres_database import IDLE_SECONDS, translated
 from .orders import Order
 from .postgres_tables import channel_of, encode_order
 
@@ -22,8 +22,10 @@ EARLY = 1.5  # heartbeats that a worker whose connection is gone may miss
 _logger = logging.getLogger(__name__)
 
 # A crash of the server may undo what was fetched or ended: then it is done again. The table of orders is now empty, now
-# long, and its statistics are always late: without them PostgreSQL sorts all orders to find the first.
-_SETTINGS = """
+# long, and its statistics are always late: without them PostgreSQL sorts all orders to find the first. A worker that is
+# stopped inside of a transaction must not keep its locks.
+_SETTINGS = f"""
+    SET idle_in_transaction_session_timeout = '{IDLE_SECONDS:g}s';
     SET synchronous_commit = off; SET enable_sort = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
     SET enable_hashjoin = off; SET enable_mergejoin = off
 """

@@ -4,6 +4,7 @@ This module has the connections and threads; `sql` is the face, `postgres_schema
 the transactions and errors, `postgres_listening` hears what others append.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +21,7 @@ from .postgres_database import (
     PostgresDatabase,
     connect,
     is_contention,
+    is_locked_out,
     lost_answer,
     read_address,
     require_psycopg,
@@ -158,6 +160,7 @@ class PostgresStore(SQLStore[PostgresDatabase]):
     def _perform(self, work: Callable[[PostgresDatabase], _Result]) -> _Result:
         """Do `work` with a connection. It is repeated after a conflict with others, or if an idle connection was lost.
 
+        Where others keep a session locked, it is repeated for `lock_seconds`; those that stand still lose their locks.
         But never after a connection was lost while a transaction was committed: it is unknown what became of it.
         """
         require_psycopg()
@@ -165,7 +168,7 @@ class PostgresStore(SQLStore[PostgresDatabase]):
 
         database = self._take_idle()
         was_idle = database is not None
-        tries = TRIES
+        tries, deadline = TRIES, time.monotonic() + self._lock_seconds
         while True:
             database = database or PostgresDatabase(self._connect())
             tries -= 1
@@ -174,6 +177,10 @@ class PostgresStore(SQLStore[PostgresDatabase]):
             except psycopg.Error as error:
                 is_open_question = database.is_committing
                 is_usable = database.roll_back()
+                if is_usable and is_locked_out(error) and time.monotonic() < deadline:
+                    database.end_stalled()
+                    tries += 1
+                    continue
                 may_repeat = is_contention(error) if is_usable else was_idle and not is_open_question
                 if not (may_repeat and tries):
                     self._put_back(database, is_open=not database.connection.closed)

@@ -30,6 +30,7 @@ def append_entries(
     changes: Sequence[Change] = (),
 ) -> Head:
     """Write the entries, or recognise them; raise AppendConflict if others have their serials."""
+    cut = [cut_pieces(entry) for entry in entries]  # before the lock: it may take long
     database.hold(session_id)
     session = find_sound_end(database, session_id)
     if serial != session.head.next_serial:
@@ -39,11 +40,10 @@ def append_entries(
     checksum = bytes.fromhex(session.head.checksum)
     rows: list[_Entry] = []
     pieces: list[tuple[int, Piece]] = []
-    for index, entry in enumerate(entries, serial):
+    for index, (entry, (left, found)) in enumerate(zip(entries, cut, strict=True), serial):
         checksum = chained(checksum, entry)
-        left, cut = cut_pieces(entry)
         rows.append((index, checksum, left))
-        pieces += ((index, piece) for piece in cut)
+        pieces += ((index, piece) for piece in found)
     for some in _portions(rows):
         serials, checksums, lefts = (list(column) for column in zip(*some, strict=True))
         database.execute(

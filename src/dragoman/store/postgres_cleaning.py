@@ -58,7 +58,8 @@ def erase_and_clean(
 
 
 def _has_lock(database: PostgresDatabase, lock: str) -> bool:
-    return database.execute("SELECT pg_try_advisory_lock(hashtextextended(?, 0))", (lock,)).fetchone() == (True,)
+    (is_locked,) = database.execute("SELECT pg_try_advisory_lock(hashtextextended(?, 0))", (lock,)).fetchone()
+    return is_locked is True
 
 
 def _clean(connection: "psycopg.Connection", deadline: float) -> None:

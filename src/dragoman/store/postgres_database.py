@@ -43,6 +43,29 @@ CLEANING_SECONDS = 86_400.0  # a table that is written anew takes as long as it 
 WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED"
 READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
+IDLE_SECONDS = 5.0  # that a transaction may wait for its client, with locks
+LOCK_STEP_SECONDS = 1.0  # that a change waits for a lock before it looks who has it
+STALLED_SECONDS = (
+    30.0  # after which a client has stopped that is sending a batch: an entry of many megabytes takes long
+)
+
+# Counts until the end of a transaction. A client that is stopped in the middle must not keep its locks.
+_WRITING_SETTINGS = """
+    SELECT set_config('idle_in_transaction_session_timeout', ?, true), set_config('lock_timeout', ?, true)
+"""
+# Ends those of this role that have a session locked and stand still inside of a batch of statements. The server's own
+# limit does not count there.
+_END_STALLED = """
+    SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity AS a
+    WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
+    AND a.state = 'active' AND a.wait_event = 'ClientRead'
+    AND a.state_change < clock_timestamp() - make_interval(secs => %s)
+    AND EXISTS (
+        SELECT 1 FROM pg_locks AS l WHERE l.pid = a.pid AND l.granted
+        AND l.relation = to_regclass('heads') AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+    )
+"""
+
 _SETTINGS = """
     SELECT set_config('search_path', %s, false),
         set_config('lock_timeout', %s, false),
@@ -115,8 +138,9 @@ class PostgresDatabase:
         """Begin, and commit at the end; a caller that raises within must `roll_back`. Nothing waits before it must."""
         with self.connection.pipeline() as self._pipeline:
             self.execute(begin)
-            if begin == WRITING:  # a client that is stopped in the middle must not keep its locks
-                self.execute("SET LOCAL idle_in_transaction_session_timeout = '5s'")
+            if begin == WRITING:
+                limits = (round(1000 * seconds) for seconds in (IDLE_SECONDS, LOCK_STEP_SECONDS))
+                self.execute(_WRITING_SETTINGS, [f"{limit}ms" for limit in limits])
             yield
             self.is_committing = begin == WRITING
             ended = self.connection.execute("COMMIT")
@@ -141,6 +165,13 @@ class PostgresDatabase:
         self.is_committing = False
         return True
 
+    def end_stalled(self) -> None:
+        """Take the locks from clients that stand still. Outside of a transaction."""
+        import psycopg
+
+        with suppress(psycopg.Error):  # this role may not look at others, or the connection is lost
+            self.connection.execute(_END_STALLED, (STALLED_SECONDS,))
+
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
@@ -155,9 +186,9 @@ class PostgresDatabase:
         finally:
             connection.statement_seconds = usual
 
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> "_Found":
         """Carry out one statement."""
-        return self.connection.execute(_in_their_form(sql), parameters, binary=True)
+        return _Found(self.connection.execute(_in_their_form(sql), parameters, binary=True), self._pipeline)
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
         """Carry out one statement for each of the rows."""
@@ -211,6 +242,34 @@ class PostgresDatabase:
 
     def repair_index(self) -> None:
         """Do nothing: PostgreSQL deletes a row without asking its indexes, and cleaning makes them anew."""
+
+
+class _Found:
+    """What a statement found. Asking for it ends the batch of statements that are sent together.
+
+    The server counts a transaction as idle only between two batches, and ends it then if its client stands still.
+    """
+
+    def __init__(self, cursor: "psycopg.Cursor[Any]", pipeline: "psycopg.Pipeline | None") -> None:
+        self._cursor = cursor
+        self._pipeline = pipeline
+
+    def fetchone(self) -> Any:
+        self._end_batch()
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        self._end_batch()
+        return self._cursor.fetchall()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fetchall())
+
+    def _end_batch(self) -> None:
+        if self._pipeline is None or self._cursor.pgresult is not None:
+            return
+        if self._cursor.connection.pgconn.flush() == 0:  # psycopg waits for ever for the end of what is not sent yet
+            self._pipeline.sync()
 
 
 def connect(address: Address, schema: str, *, lock_seconds: float, statement_seconds: float) -> "psycopg.Connection":
@@ -273,6 +332,11 @@ def translated() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise store_error(error) from None
+
+
+def is_locked_out(error: BaseException) -> bool:
+    """Return whether others kept what is needed locked."""
+    return getattr(error, "sqlstate", None) == "55P03"
 
 
 def is_contention(error: BaseException) -> bool:
