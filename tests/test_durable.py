@@ -530,6 +530,19 @@ def test_a_run_that_does_not_stop_in_time_gives_its_lease_back(use: Callable[[Us
     use(test)
 
 
+def test_a_caller_that_waits_for_a_result_is_told_that_the_store_was_closed() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        asked = await submit(store, LocalEngine(), agent="echo", session="s", prompt="Hello")
+        waiting = asyncio.ensure_future(asked.result())
+        await asyncio.wait((waiting,), timeout=0.01)
+        await store.close()
+        with pytest.raises(StoreError, match="the store is closed"):
+            await waiting
+
+    asyncio.run(run())
+
+
 # ---------------------------------------------------------------- finding runs
 
 

@@ -39,6 +39,7 @@ from ..store import (
     open_session,
     start_session,
 )
+from ..store.refusals import store_closed
 from .carrying import ENDED, LOGGER, PASSING, find_request, is_due, status_of
 from .engine import Engine, EngineError
 from .orders import Order
@@ -175,7 +176,10 @@ class RunHandle:
         return status_of(await open_session(self._store, self.session_id), self.order)
 
     async def result(self) -> RunResult[str]:
-        """Return how the run ended, when it has ended, or when it waits for a person; its output is text."""
+        """Return how the run ended, when it has ended, or when it waits for a person; its output is text.
+
+        Raises StoreError if the store is closed meanwhile.
+        """
         session = await open_session(self._store, self.session_id)
         serial = session.state.next_serial
         if not self._is_settled(session):
@@ -183,6 +187,8 @@ class RunHandle:
                 await session.refresh()
                 if self._is_settled(session):
                     break
+            else:
+                raise store_closed()  # while this waited
         return self._result_in(session)
 
     async def follow(self) -> AsyncGenerator[KnownDelta, None]:
