@@ -152,7 +152,7 @@ class Campaign:
             self._note_lost(pid)
             self.fleet.start()
             # Most workers are there, and have work, when the next one dies.
-            while len(self.fleet.ready()) < WORKERS - 2 or len(self.lost) > 2 * self._setting.slots:  # noqa: ASYNC110
+            while len(self.fleet.ready()) < WORKERS - 2 or len(self.lost) > OPEN_RUNS // 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await asyncio.sleep(self.chance.uniform(0, 0.2))
 
@@ -520,7 +520,7 @@ def main() -> int:
     parser.add_argument("--server", default="")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=1000)
-    parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--heartbeat", type=float, default=0.5)
     parser.add_argument("--dead", type=float, default=4.0)
     parser.add_argument("--seed", type=int, default=0)
