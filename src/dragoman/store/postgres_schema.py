@@ -210,9 +210,45 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             first bigint NOT NULL,
             past bigint NOT NULL,
             deltas text NOT NULL,
-            PRIMARY KEY (session, stream, first)
+            PRIMARY KEY (session, stream, past)
         )""",
         "ALTER TABLE {schema}.tails ALTER COLUMN deltas SET STATISTICS 0",
+        # Of a lease that was lost nothing is written, and what was written with it is not read. The table is empty at
+        # one moment and long at the next: without these settings a plan from the first moment reads all of it later.
+        """CREATE FUNCTION {schema}.write_tails(pieces json) RETURNS void LANGUAGE plpgsql
+        SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$ BEGIN
+            DELETE FROM {schema}.tails AS t
+            USING json_to_recordset(pieces) AS w (session_id text, token text, stream text, first bigint)
+            JOIN {schema}.sessions AS s ON s.session_id = w.session_id
+            JOIN {schema}.leases AS l ON l.session = s.key AND l.token = w.token
+            WHERE w.first = 0 AND t.session = s.key AND t.stream <> w.stream;
+            INSERT INTO {schema}.tails
+            SELECT s.key, w.token, w.stream, w.serial, w.first, w.past, w.deltas
+            FROM json_to_recordset(pieces) AS w (
+                session_id text, token text, stream text, serial bigint, first bigint, past bigint, deltas text
+            )
+            JOIN {schema}.sessions AS s ON s.session_id = w.session_id
+            JOIN {schema}.leases AS l ON l.session = s.key AND l.token = w.token
+            ON CONFLICT DO NOTHING;
+        END $$""",
+        """CREATE FUNCTION {schema}.read_tails(queries json) RETURNS TABLE (
+            session_id text, token text, stream text, serial bigint, first bigint, past bigint, deltas text
+        ) LANGUAGE plpgsql STABLE
+        SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+        #variable_conflict use_column
+        BEGIN
+            RETURN QUERY
+            SELECT w.session_id, t.token, t.stream, t.serial, t.first, t.past, t.deltas
+            FROM json_to_recordset(queries) AS w (session_id text, stream text, from_index bigint)
+            JOIN {schema}.sessions AS s ON s.session_id = w.session_id
+            JOIN {schema}.leases AS l ON l.session = s.key
+            JOIN LATERAL (
+                SELECT * FROM {schema}.tails AS a
+                WHERE a.session = s.key AND a.stream = w.stream AND a.past > w.from_index
+                UNION ALL SELECT * FROM {schema}.tails AS a WHERE a.session = s.key AND a.stream < w.stream
+                UNION ALL SELECT * FROM {schema}.tails AS a WHERE a.session = s.key AND a.stream > w.stream
+            ) AS t ON t.token = l.token;
+        END $$""",
     ),
 )
 

@@ -12,30 +12,8 @@ __all__ = ["read_tails", "write_tails"]
 PAYLOAD_BYTES = 7_900  # PostgreSQL takes 8,000
 
 # Rows go as one text of JSON: psycopg takes three times as long to write arrays of their values.
-# Of a lease that was lost nothing is written, and what was written with it is not read.
-_WRITE = """
-    WITH new AS (
-        SELECT s.key, w.token, w.stream, w.serial, w.first, w.past, w.deltas
-        FROM json_to_recordset(?::json) AS w (
-            session_id text, token text, stream text, serial bigint, first bigint, past bigint, deltas text
-        )
-        JOIN sessions AS s ON s.session_id = w.session_id
-        JOIN leases AS l ON l.session = s.key AND l.token = w.token
-    ), replaced AS (
-        DELETE FROM tails AS t USING new WHERE new.first = 0 AND t.session = new.key AND t.stream <> new.stream
-    ), kept AS (
-        INSERT INTO tails SELECT * FROM new ON CONFLICT DO NOTHING
-    )
-    SELECT pg_notify(?, ?)
-"""
-
-_READ = """
-    SELECT w.session_id, t.token, t.stream, t.serial, t.first, t.past, t.deltas
-    FROM json_to_recordset(?::json) AS w (session_id text, stream text, from_index bigint)
-    JOIN sessions AS s ON s.session_id = w.session_id
-    JOIN leases AS l ON l.session = s.key
-    JOIN tails AS t ON t.session = s.key AND t.token = l.token AND (t.stream <> w.stream OR t.past > w.from_index)
-"""
+_WRITE = "SELECT write_tails(?::json), pg_notify(?, ?)"
+_READ = "SELECT * FROM read_tails(?::json)"
 
 
 def write_tails(database: PostgresDatabase, pieces: Sequence[TailPiece], channel: str) -> None:

@@ -13,7 +13,7 @@ _OWNED = "FROM sessions AS s JOIN leases AS l ON l.session = s.key WHERE s.sessi
 _READ = """
     SELECT t.token, t.stream, t.serial, t.first, t.past, t.deltas
     FROM sessions AS s JOIN leases AS l ON l.session = s.key JOIN tails AS t ON t.session = s.key AND t.token = l.token
-    WHERE s.session_id = ? AND (t.stream <> ? OR t.past > ?) ORDER BY t.first
+    WHERE s.session_id = ?
 """
 
 
@@ -33,7 +33,10 @@ def write_tails(database: Database, pieces: Iterable[TailPiece]) -> None:
 def read_tails(database: Database, queries: Iterable[TailQuery]) -> list[TailPiece]:
     """Return the pieces that the queries ask for."""
     return [
-        TailPiece(query.session_id, *row) for query in dict.fromkeys(queries) for row in database.execute(_READ, query)
+        TailPiece(session_id, *row)
+        for session_id, stream, from_index in dict.fromkeys(queries)
+        for condition, values in (("= ? AND t.past > ?", (stream, from_index)), ("< ?", (stream,)), ("> ?", (stream,)))
+        for row in database.execute(f"{_READ} AND t.stream {condition}", (session_id, *values))
     ]
 
 

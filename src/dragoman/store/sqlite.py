@@ -86,7 +86,8 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
     def _write_tails_now(self, pieces: Sequence[TailPiece]) -> None:
         """Write in a transaction that no sync of the disk follows: a power cut may take a tail."""
         with translated(self._path):
-            connection, self._tail_connection = self._tail_connection, None
+            with self._lock:
+                connection, self._tail_connection = self._tail_connection, None
             if connection is None:
                 connection = connect(self._path, busy_seconds=self._busy_seconds, synchronous="NORMAL")
             try:
@@ -96,7 +97,10 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
             except BaseException:
                 connection.close()
                 raise
-        self._tail_connection = connection
+        with self._lock:
+            connection, self._tail_connection = self._tail_connection, connection
+        if connection is not None:  # of another event loop's batch
+            connection.close()
 
     async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
         return await self._read(lambda database: read_tails(database, queries))

@@ -151,7 +151,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE tails (
             session INTEGER NOT NULL, token TEXT NOT NULL, stream TEXT NOT NULL, serial INTEGER NOT NULL,
             first INTEGER NOT NULL, past INTEGER NOT NULL, deltas BLOB NOT NULL,
-            PRIMARY KEY (session, stream, first)
+            PRIMARY KEY (session, stream, past)
         ) STRICT, WITHOUT ROWID""",
     ),
 )
