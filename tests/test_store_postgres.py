@@ -81,7 +81,7 @@ def test_a_store_is_not_carried_into_a_forked_process(postgres: Place) -> None:
 def test_a_client_that_stands_still_inside_of_an_append_does_not_keep_its_locks(
     postgres: Place, monkeypatch: pytest.MonkeyPatch, is_between_batches: bool
 ) -> None:
-    for limit in ("IDLE_SECONDS", "STALLED_SECONDS", "LOCK_STEP_SECONDS"):
+    for limit in ("IDLE_SECONDS", "LOCK_STEP_SECONDS"):
         monkeypatch.setattr(postgres_database, limit, 0.2)
     went_on: list[int] = []
 
@@ -101,6 +101,28 @@ def test_a_client_that_stands_still_inside_of_an_append_does_not_keep_its_locks(
         assert caught.value.code is ErrorCode.CONNECTION
         assert set(went_on) == {0}  # repeated on a new connection, and recognised
         assert (await store.append("a", [said("a", 1, Text("again"))], 1)).serial == 1
+
+    postgres.run(use)
+
+
+def test_a_client_that_sends_a_large_entry_for_long_keeps_its_lock(
+    postgres: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("IDLE_SECONDS", "LOCK_STEP_SECONDS"):
+        monkeypatch.setattr(postgres_database, limit, 0.1)
+    entry = said("a", 0, Text("by another"))
+
+    def send_slowly(database: Database) -> None:
+        assert isinstance(database, PostgresDatabase)
+        database.hold("a")
+        database.connection.execute(postgres_database._LARGE)
+        with pytest.raises(StoreError, match="locked for too long"):
+            postgres.run(lambda store: store.append("a", [entry], 0), lock_seconds=1.0)
+
+    async def use(store: PostgresStore) -> None:
+        await store.create("a")
+        await store._write(send_slowly)
+        assert (await store.append("a", [said("a", 0, Text("x" * 2_000_000))], 0)).serial == 0
 
     postgres.run(use)
 

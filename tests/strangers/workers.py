@@ -164,7 +164,7 @@ class Campaign:
             self._note_lost(pid)
             self.stopped.add(pid)
             zombies.add(asyncio.ensure_future(self._wake(pid)))
-            if len(zombies) >= 3:
+            if len(zombies) >= 4:
                 _, zombies = await asyncio.wait(zombies, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(self.chance.uniform(0, 0.3))
         await asyncio.wait(zombies)
@@ -522,7 +522,7 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--heartbeat", type=float, default=0.5)
-    parser.add_argument("--dead", type=float, default=4.0)
+    parser.add_argument("--dead", type=float, default=6.0)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     with settled(chosen) as (place, setting, folder):

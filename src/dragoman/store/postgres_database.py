@@ -45,26 +45,29 @@ READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 IDLE_SECONDS = 5.0  # that a transaction may wait for its client, with locks
 LOCK_STEP_SECONDS = 1.0  # that a change waits for a lock before it looks who has it
-STALLED_SECONDS = (
-    30.0  # after which a client has stopped that is sending a batch: an entry of many megabytes takes long
-)
+LARGE_SECONDS = 120.0  # that a client may take to send a large statement, with locks
+LARGE_BYTES = 1_000_000
 
 # Counts until the end of a transaction. A client that is stopped in the middle must not keep its locks.
 _WRITING_SETTINGS = """
     SELECT set_config('idle_in_transaction_session_timeout', ?, true), set_config('lock_timeout', ?, true)
 """
+# Comes before a large statement, so that others see that a client is not stopped, but sends for long.
+_LARGE = "SELECT 'dragoman: a large statement follows'"
 # Ends those of this role that have a session locked and stand still inside of a batch of statements. The server's own
 # limit does not count there.
 _END_STALLED = """
     SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity AS a
     WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
     AND a.state = 'active' AND a.wait_event = 'ClientRead'
-    AND a.state_change < clock_timestamp() - make_interval(secs => %s)
+    AND a.state_change < clock_timestamp() - make_interval(secs => CASE a.query WHEN %s THEN %s ELSE %s END::float8)
     AND EXISTS (
         SELECT 1 FROM pg_locks AS l WHERE l.pid = a.pid AND l.granted
         AND l.relation = to_regclass('heads') AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
     )
 """
+
+_SIZED = (bytes, str, list)
 
 _SETTINGS = """
     SELECT set_config('search_path', %s, false),
@@ -170,7 +173,7 @@ class PostgresDatabase:
         import psycopg
 
         with suppress(psycopg.Error):  # this role may not look at others, or the connection is lost
-            self.connection.execute(_END_STALLED, (STALLED_SECONDS,))
+            self.connection.execute(_END_STALLED, (_LARGE, LARGE_SECONDS, IDLE_SECONDS))
 
     def close(self) -> None:
         """Close the connection."""
@@ -188,6 +191,8 @@ class PostgresDatabase:
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> "_Found":
         """Carry out one statement."""
+        if _size(parameters) > LARGE_BYTES:
+            self.connection.execute(_LARGE)
         return _Found(self.connection.execute(_in_their_form(sql), parameters, binary=True), self._pipeline)
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
@@ -242,6 +247,12 @@ class PostgresDatabase:
 
     def repair_index(self) -> None:
         """Do nothing: PostgreSQL deletes a row without asking its indexes, and cleaning makes them anew."""
+
+
+def _size(values: Sequence[Any]) -> int:
+    """The bytes of all texts and binary values, also those in lists."""
+    sizes = (_size(value) if isinstance(value, list) else len(value) for value in values if isinstance(value, _SIZED))
+    return sum(sizes)
 
 
 class _Found:
