@@ -41,6 +41,7 @@ from tests.postgres_server import Place, Server, running_server
 from tests.strangers.fleet import PLANTED, Fleet, NotingStore, Setting, make_agents, uptime
 
 WORKERS = 8
+STOPPED_AT_ONCE = 3
 OPEN_RUNS = 24  # that are under way, or wait, at any time
 SESSIONS = 400  # among which runs are spread
 LOOK_SECONDS = 0.02  # between two looks at the database
@@ -157,26 +158,25 @@ class Campaign:
             await asyncio.sleep(self.chance.uniform(0, 0.2))
 
     async def _stop(self, rounds: int) -> None:
-        zombies: set[asyncio.Task[None]] = set()
-        for _ in range(rounds):
-            pid = await self._busy_worker()
-            os.kill(pid, signal.SIGSTOP)
-            self._note_lost(pid)
-            self.stopped.add(pid)
-            zombies.add(asyncio.ensure_future(self._wake(pid)))
-            if len(zombies) >= 4:
-                _, zombies = await asyncio.wait(zombies, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(self.chance.uniform(0, 0.3))
-        await asyncio.wait(zombies)
+        """Stop workers, three at a time, and let them go on when others have all that they had.
 
-    async def _wake(self, pid: int) -> None:
-        """Let a stopped worker go on when it has lost all that it had."""
-        begin = uptime()
-        while any(lost.pid == pid for lost in self.lost) or uptime() < begin + self._setting.dead:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_SECONDS)
-        await asyncio.sleep(self.chance.uniform(0, 0.5))
-        os.kill(pid, signal.SIGCONT)
-        self.stopped.discard(pid)
+        No other worker is stopped before that: a session that loses two workers, one after the other, waits twice.
+        """
+        while rounds:
+            begin = uptime()
+            for _ in range(min(rounds, STOPPED_AT_ONCE)):
+                pid = await self._busy_worker()
+                os.kill(pid, signal.SIGSTOP)
+                self._note_lost(pid)
+                self.stopped.add(pid)
+                rounds -= 1
+            while self.lost or uptime() < begin + self._setting.dead:  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_SECONDS)
+            for pid in tuple(self.stopped):
+                await asyncio.sleep(self.chance.uniform(0, 0.3))
+                os.kill(pid, signal.SIGCONT)
+                self.stopped.discard(pid)
+            await asyncio.sleep(self.chance.uniform(0, 0.5))
 
     async def _busy_worker(self) -> int:
         """Return a worker that has a session, at a random moment."""
