@@ -63,6 +63,7 @@ def test_an_engine_holds_to(check: str, opened: Opened) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", ["memory", "postgres"], indirect=True)
 def test_the_whole_suite_runs_in_one_place(opened: Opened) -> None:
     assert asyncio.run(require_engine_conformance(opened.store, opened.engine)) == len(ENGINE_CHECKS)

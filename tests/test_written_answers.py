@@ -391,6 +391,7 @@ def exchanges_of(deltas: Sequence[MessageDelta], name: str, length: int | None =
                 yield Exchange(name, api, "", 200, {"content-type": kind}, body, stream)
 
 
+@pytest.mark.slow
 def test_the_sdks_of_the_vendors_read_what_was_said() -> None:
     said = {name: assembled(deltas) for (_, _, _, deltas), name in zip(SAMPLES, NAMES, strict=True)}
     exchanges = [each for sample, name in zip(SAMPLES, NAMES, strict=True) for each in exchanges_of(sample[3], name)]
@@ -408,6 +409,7 @@ def test_the_sdks_of_the_vendors_read_what_was_said() -> None:
     assert len(exchanges) > 50
 
 
+@pytest.mark.slow
 def test_the_sdks_of_the_vendors_read_a_cut_answer_as_an_error() -> None:
     exchanges = []
     for sample, name in zip(SAMPLES, NAMES, strict=True):
