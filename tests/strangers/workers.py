@@ -8,9 +8,9 @@
 `kill` and `stop`: at random moments a worker that has work under way is killed, and a new one started; or it is
 stopped, and goes on after others have taken its sessions. At the end every run must have ended, every session must be
 sound, every entry that was acknowledged must be there, no tool that must not be repeated may have run twice for one
-call. With `--timed`, 99 of 100 sessions must have gone on elsewhere within `--dead` + 2 seconds. `many`: sessions that are
-submitted at once; prints what the engine costs beside bare runs on the same store, in seconds of CPU. `long`: a run of
-400 steps and some 500,000 tokens; no word of it may be in the engine's database.
+call. With `--timed`, 99 of 100 sessions must have gone on elsewhere within `--dead` + 2 seconds. `many`: sessions that
+are submitted at once; prints what the engine costs beside bare runs on the same store, in seconds of CPU. `long`: a run
+of 400 steps and some 500,000 tokens; no word of it may be in the engine's database.
 
 STORE is the URI of a PostgreSQL database, with `#` and the name of a new schema after it; `-` starts a server. The
 server of Temporal is started; `--server HOST:PORT` names one that runs.
