@@ -126,8 +126,8 @@ def make_agents(setting: Setting) -> Agents:
 
     @tool(idempotent=True)
     def read(context: ToolContext, words: str) -> str:
-        """Read a page of some 1,200 tokens."""
-        return f"{PLANTED} {context.tool_call_id} " + "A line of a page, of no great interest. " * 122
+        """Read a page of some 1,250 tokens."""
+        return f"{PLANTED} {context.tool_call_id} " + "A line of a page, of no great interest. " * 125
 
     @tool(idempotent=True)
     async def wait(context: ToolContext, words: str) -> str:

@@ -43,6 +43,7 @@ from tests.strangers.fleet import PLANTED, Fleet, NotingStore, Setting, make_age
 WORKERS = 8
 STOPPED_AT_ONCE = 3
 OPEN_RUNS = 24  # that are under way, or wait, at any time
+LONG = "long-conversation"  # the session of the long run
 SESSIONS = 400  # among which runs are spread
 LOOK_SECONDS = 0.02  # between two looks at the database
 PATIENCE = 120.0  # seconds in which all runs end that are open at the end
@@ -412,7 +413,7 @@ def rows(place: Place, query: str) -> list[tuple[Any, ...]]:
 
 async def judge_long(place: Place, setting: Setting, folder: Path) -> bool:
     """Carry on a conversation of 400 steps and some 500,000 tokens; return whether the engine saw nothing of it."""
-    found = most = 0
+    found = most = known = 0
     begin = time.monotonic()
     async with setting.open_store() as store:
         await store.migrate()
@@ -422,11 +423,12 @@ async def judge_long(place: Place, setting: Setting, folder: Path) -> bool:
         try:
             fleet.start()
             fleet.start()
-            run = await submit(store, engine, agent="long", session="long", prompt=PLANTED)
+            run = await submit(store, engine, agent="long", session=LONG, prompt=PLANTED)
             ending = asyncio.ensure_future(run.result())
             while not ending.done():
                 texts = await asyncio.to_thread(engine_texts, place, folder)
                 found += sum(text.count(PLANTED.encode()) for text in texts)
+                known += sum(text.count(LONG.encode()) for text in texts)
                 most = max(most, sum(map(len, texts)))
                 await asyncio.wait((ending,), timeout=1.0)
             result = await ending
@@ -434,13 +436,14 @@ async def judge_long(place: Place, setting: Setting, folder: Path) -> bool:
         finally:
             fleet.close()
         found += sum(text.count(PLANTED.encode()) for text in engine_texts(place, folder))
-        session = await open_session(store, "long")
+        session = await open_session(store, LONG)
         tokens = sum(len(message.text) for message in session.messages) // 4
         tokens += sum(len(str(each.content)) for message in session.messages for each in message.tool_results) // 4
         steps = sum(isinstance(entry, ToolFinishedEntry) for entry in session.entries)
-        is_sound = (await store.verify("long")).is_sound
+        is_sound = (await store.verify(LONG)).is_sound
         history = await history_size(engine, setting, run)
         await engine.close()
+    assert known, "the search does not find what the engine must know"
     per_step = (most if history is None else history) / max(1, steps)
     print(
         f"{steps} steps, {tokens} tokens on {setting.engine}: {result.status} after {time.monotonic() - begin:.0f} s,"
