@@ -8,9 +8,11 @@
 `kill` and `stop`: at random moments a worker that has work under way is killed, and a new one started; or it is
 stopped, and goes on after others have taken its sessions. At the end every run must have ended, every session must be
 sound, every entry that was acknowledged must be there, no tool that must not be repeated may have run twice for one
-call. With `--timed`, 99 of 100 sessions must have gone on elsewhere within `--dead` + 2 seconds. `many`: sessions that
-are submitted at once; prints what the engine costs beside bare runs on the same store, in seconds of CPU. `long`: a run
-of 400 steps and some 500,000 tokens; no word of it may be in the engine's database.
+call. With `--timed`, 99 of 100 sessions must have gone on elsewhere within `--dead` + 2 s. `--at-once` workers (3)
+are taken away together, the next when others have all that these had. With `--overlap` workers are killed before that:
+some sessions lose two, and wait twice. `many`: sessions that are submitted at once; prints what the engine costs
+beside bare runs on the same store, in seconds of CPU. `long`: a run of 400 steps and some 500,000 tokens; no word of it
+may be in the engine's database.
 
 STORE is the URI of a PostgreSQL database, with `#` and the name of a new schema after it; `-` starts a server. The
 server of Temporal is started; `--server HOST:PORT` names one that runs.
@@ -41,7 +43,6 @@ from tests.postgres_server import Place, Server, running_server
 from tests.strangers.fleet import PLANTED, Fleet, NotingStore, Setting, make_agents, uptime
 
 WORKERS = 8
-STOPPED_AT_ONCE = 3
 OPEN_RUNS = 24  # that are under way, or wait, at any time
 LONG = "long-conversation"  # the session of the long run
 SESSIONS = 400  # among which runs are spread
@@ -74,7 +75,17 @@ class Lost(NamedTuple):
 class Campaign:
     """A stream of runs, workers that are taken away, and what came of it."""
 
-    def __init__(self, place: Place, setting: Setting, store: NotingStore, engine: Engine, seed: int) -> None:
+    def __init__(
+        self,
+        place: Place,
+        setting: Setting,
+        store: NotingStore,
+        engine: Engine,
+        *,
+        seed: int,
+        overlaps: bool,
+        at_once: int,
+    ) -> None:
         self.place = place
         self.store = store
         self.engine = engine
@@ -85,6 +96,8 @@ class Campaign:
         self.waits: list[float] = []
         self.not_due = 0
         self.stopped: set[int] = set()
+        self._overlaps = overlaps
+        self._at_once = at_once
         self._setting = setting
         self._is_over = False
 
@@ -139,8 +152,7 @@ class Campaign:
                 await self._kill(rounds)
             else:
                 await self._stop(rounds)
-            while self.lost:  # noqa: ASYNC110
-                await asyncio.sleep(LOOK_SECONDS)
+            await self._all_taken()
         finally:
             self._is_over = True
         looking.cancel()
@@ -148,7 +160,7 @@ class Campaign:
             await looking
 
     async def _kill(self, rounds: int) -> None:
-        for _ in range(rounds):
+        for number in range(1, rounds + 1):
             pid = await self._busy_worker()
             self.fleet.kill(pid)
             self._note_lost(pid)
@@ -156,28 +168,33 @@ class Campaign:
             # Most workers are there, and have work, when the next one dies.
             while len(self.fleet.ready()) < WORKERS - 2 or len(self.lost) > OPEN_RUNS // 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+            if not self._overlaps and not number % self._at_once:
+                await self._all_taken()
             await asyncio.sleep(self.chance.uniform(0, 0.2))
 
     async def _stop(self, rounds: int) -> None:
-        """Stop workers, three at a time, and let them go on when others have all that they had.
-
-        No other worker is stopped before that: a session that loses two workers, one after the other, waits twice.
-        """
+        """Stop workers, and let them go on when others have all that they had."""
         while rounds:
             begin = uptime()
-            for _ in range(min(rounds, STOPPED_AT_ONCE)):
+            for _ in range(min(rounds, self._at_once)):
                 pid = await self._busy_worker()
                 os.kill(pid, signal.SIGSTOP)
                 self._note_lost(pid)
                 self.stopped.add(pid)
                 rounds -= 1
-            while self.lost or uptime() < begin + self._setting.dead:  # noqa: ASYNC110
+            while uptime() < begin + self._setting.dead:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_SECONDS)
+            await self._all_taken()
             for pid in tuple(self.stopped):
                 await asyncio.sleep(self.chance.uniform(0, 0.3))
                 os.kill(pid, signal.SIGCONT)
                 self.stopped.discard(pid)
             await asyncio.sleep(self.chance.uniform(0, 0.5))
+
+    async def _all_taken(self) -> None:
+        """Return when others have all sessions. One that loses two workers, one after the other, waits twice."""
+        while self.lost:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _busy_worker(self) -> int:
         """Return a worker that has a session, at a random moment."""
@@ -274,7 +291,7 @@ class Campaign:
 
 
 async def judge_takeovers(
-    place: Place, setting: Setting, rounds: int, number: signal.Signals, seed: int, *, is_timed: bool
+    place: Place, setting: Setting, rounds: int, number: signal.Signals, *, is_timed: bool, **how: Any
 ) -> bool:
     """Take workers away; return whether all was well, and quick enough if that is asked for."""
     begin = time.monotonic()
@@ -282,7 +299,7 @@ async def judge_takeovers(
         await store.migrate()
         engine = setting.open_engine()
         await engine.prepare()
-        campaign = Campaign(place, setting, store, engine, seed)
+        campaign = Campaign(place, setting, store, engine, **how)
         try:
             await asyncio.gather(campaign.stream_runs(), campaign.take_away(rounds, number))
             await stop_all(campaign.fleet)
@@ -529,6 +546,8 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--heartbeat", type=float, default=0.5)
     parser.add_argument("--dead", type=float, default=6.0)
+    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timed", action="store_true", help="fail also where it takes too long")
     chosen = parser.parse_args()
@@ -540,7 +559,8 @@ def main() -> int:
                 is_well = asyncio.run(judge_long(place, setting, folder))
             case _:
                 number = signal.SIGKILL if chosen.task == "kill" else signal.SIGSTOP
-                judging = judge_takeovers(place, setting, chosen.rounds, number, chosen.seed, is_timed=chosen.timed)
+                how = {"seed": chosen.seed, "overlaps": chosen.overlap, "at_once": chosen.at_once}
+                judging = judge_takeovers(place, setting, chosen.rounds, number, is_timed=chosen.timed, **how)
                 is_well = asyncio.run(judging)
     return 0 if is_well else 1
 
