@@ -176,6 +176,18 @@ class ProviderClient:
             log_bug(cause)
         yield _without_secrets(last, exchange.secrets)
 
+    async def forward(self, request: WireRequest) -> "tuple[HttpResponse, Secrets]":
+        """Send a request as it is and return its answer under way, unread, and the credentials that went along.
+
+        Raises ModelError if no answer comes. The caller closes the response.
+        """
+        signed = await self._signed(request)
+        return await (self._transport or default_transport()).send(signed, self._timeouts), self._secrets_of(signed)
+
+    def open_reader(self, response: "HttpResponse", run_id: str = "") -> ResponseReader:
+        """Return what reads the body of an answer that `forward` gave."""
+        return self._reader(response, run_id, None, None, Secrets())
+
     def _require_answering(self, idle_since: float | None) -> float:
         """Return since when the server has sent nothing of its answer; raise the timeout if that is too long."""
         now = time.monotonic()

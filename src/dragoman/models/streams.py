@@ -53,7 +53,8 @@ class ModelStream:
         self._exchange = exchange or Exchange()
         self._assembler = Assembler(invocation=invocation, trace_id=trace_id)
         self._batches = batches
-        self._deltas = self._iterate(rewrite)
+        self._rewrite = rewrite
+        self._deltas = self._iterate()
 
     @property
     def assembly(self) -> Assembly:
@@ -77,6 +78,14 @@ class ModelStream:
         """How many wire events were skipped because no codec knows them; 0 is usual, more means a newer API."""
         reader = self._exchange.reader
         return 0 if reader is None else reader.unknown_events
+
+    async def batches(self) -> AsyncGenerator[list[KnownDelta], None]:
+        """Yield the deltas of each network read together, for who passes them on. It replaces the iteration."""
+        async for read in self._batches:
+            batch = self._rewritten(read)
+            for delta in batch:
+                self._assembler.feed(delta)
+            yield batch
 
     async def collect(self) -> Assembly:
         """Read the stream to its end and return what it came to."""
@@ -103,13 +112,17 @@ class ModelStream:
         await self._deltas.aclose()
         await self._batches.aclose()
 
-    async def _iterate(self, rewrite: Mapping[type, Callable[[Any], MessageDelta]]) -> AsyncGenerator[KnownDelta, None]:
+    def _rewritten(self, read: list[MessageDelta]) -> list[Any]:
+        """The deltas of one read, of known kinds: the guard has refused all others."""
+        rewrite = self._rewrite
+        if rewrite.keys().isdisjoint(map(type, read)):
+            return read
+        return [rewrite[type(delta)](delta) if type(delta) in rewrite else delta for delta in read]
+
+    async def _iterate(self) -> AsyncGenerator[KnownDelta, None]:
         try:
             async for read in self._batches:
-                batch: list[Any] = read  # of known kinds: the guard has refused all others
-                if not rewrite.keys().isdisjoint(map(type, read)):
-                    batch = [rewrite[type(delta)](delta) if type(delta) in rewrite else delta for delta in read]
-                for delta in batch:
+                for delta in self._rewritten(read):
                     self._assembler.feed(delta)
                     yield delta
         finally:

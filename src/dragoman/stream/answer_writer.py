@@ -44,7 +44,7 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
 
     `source` is the wire API that the deltas come from. Provider data is written only where that is the same API.
     `call_fields` are fields of the API that the calls of a tool have, by tool name. `echo` are fields of the request
-    that the answer repeats.
+    that the answer repeats. `seal` makes the signature of thinking that comes from another API, from its provider data.
     """
 
     answer_id: str
@@ -55,6 +55,7 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     call_fields: dict[str, dict[str, Any]] = {}
     echo: dict[str, Any] = {}
+    seal: Callable[[dict[str, Any] | None], str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.answer_id, str) or not self.answer_id:
@@ -77,13 +78,15 @@ class AnswerPart:
     """One part of the answer while it is written. `frame` is the event of its pieces, cut where the piece goes in."""
 
     __slots__ = (
-        "call_id", "carry", "data", "delta", "frame", "index", "is_cut", "item", "kind", "name", "part_index", "pieces",
+        "call_id", "carry", "data", "delta", "foreign", "frame", "index", "is_cut", "item", "kind", "name", "part_index",
+        "pieces",
     )  # fmt: skip
 
     def __init__(self, kind: str, *, part_index: int | None = None, data: dict[str, Any] | None = None) -> None:
         self.kind = kind
         self.part_index = part_index
         self.data = data  # provider data, where the answer came from the same API
+        self.foreign: dict[str, Any] | None = None  # that of another API
         self.index = 0
         self.pieces: list[str] = []
         self.carry = ""  # the first half of a surrogate pair whose second half comes with the next piece
@@ -138,6 +141,8 @@ class AnswerWriter:
     # One part is open at a time: the deltas of others wait until an open call has ended.
     one_at_a_time: ClassVar[bool] = True
     says_images: ClassVar[bool] = False
+    # The field of thinking in which the API keeps a signature.
+    seal_field: ClassVar[str] = ""
 
     def __init__(self, form: AnswerForm) -> None:
         self.form = form
@@ -263,6 +268,8 @@ class AnswerWriter:
             self._run = run
         elif data is not None and self.is_native:
             run.data = data
+        if not self.is_native:
+            run.foreign = data
         if piece:
             self._append(run, piece)
         if data is not None:
@@ -389,6 +396,8 @@ class AnswerWriter:
         run, self._run = self._run, None
         if run is not None:
             self._flush_carry(run)
+            if run.kind == "thinking" and not self.is_native and self.seal_field and self.form.seal is not None:
+                run.data = {self.seal_field: self.form.seal(run.foreign)}
             self.close_part(run)
 
     # ------------------------------------------------------------ waiting

@@ -61,6 +61,7 @@ class Writer(AnswerWriter):
 
     specification = SPECIFICATION
     finish_words = FINISH_WORDS
+    seal_field = "signature"
 
     def begin(self) -> None:
         """Write `message_start`, with what is known of the usage."""

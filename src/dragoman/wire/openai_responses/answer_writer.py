@@ -63,6 +63,7 @@ class Writer(AnswerWriter):
 
     specification = SPECIFICATION
     finish_words = FINISH_WORDS
+    seal_field = "encrypted_content"
     says_images = True
 
     def __init__(self, form: AnswerForm) -> None:
@@ -171,7 +172,8 @@ class Writer(AnswerWriter):
     def _closed(self, part: AnswerPart) -> dict[str, Any]:
         """The item as it is in the end."""
         data, item = part.data or {}, part.item or self._opened(part)
-        further = {name: data[name] for name in data if name not in item} if self.is_native else {}
+        further = {name: data[name] for name in data if name not in item}
+        further = further if self.is_native or part.kind == "thinking" else {}
         match part.kind:
             case "text":
                 content = {**_output_text(part.text), **(data.get("content") or {})}

@@ -1,0 +1,77 @@
+"""Another vendor's thinking under a signature of ours. Pure.
+
+A client that speaks one API gets the thinking of a model of another. Its API wants a signature, and sends it back. Ours
+holds who thought it and the vendor's own data, so that both can be restored without the record.
+"""
+
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..message import Message, MessageMeta, ModelInvocationDescriptor, Part, Thinking
+
+__all__ = ["MARK", "is_sealed", "seal", "unseal"]
+
+MARK = "dragoman.seal."
+_FIELDS = ("signature", "encrypted_content")  # where an API keeps it
+_LARGEST = 4_000_000
+
+
+class _Sealed(msgspec.Struct, frozen=True, array_like=True):
+    provider: str
+    specification: str
+    model: str
+    data: dict[str, Any] | None = None
+
+
+def seal(invocation: ModelInvocationDescriptor, data: dict[str, Any] | None) -> str:
+    """Return a signature for thinking of this model, with the provider's own data."""
+    sealed = _Sealed(invocation.provider, invocation.specification, invocation.model, data)
+    return MARK + urlsafe_b64encode(zlib.compress(msgspec.json.encode(sealed), 1)).decode()
+
+
+def is_sealed(body: bytes) -> bool:
+    """Whether a request's body holds a signature of ours, which no vendor may see."""
+    return MARK.encode() in body
+
+
+def unseal(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages with sealed thinking as its vendor made it. What cannot be read is thinking without data."""
+    return tuple(_unsealed(message) for message in messages)
+
+
+def _unsealed(message: Message) -> Message:
+    sealed = [_find(part) for part in message.parts]
+    if not any(sealed):
+        return message
+    parts: list[Part] = []
+    invocation: ModelInvocationDescriptor | None = None
+    for part, found in zip(message.parts, sealed, strict=True):
+        if not found:
+            parts.append(part)
+            continue
+        made_by, data = _open(found)
+        parts.append(replace(part, provider_data=data))
+        invocation = made_by or invocation
+    meta = replace(message.meta or MessageMeta(), invocation=invocation)
+    return replace(message, parts=tuple(parts), meta=meta)
+
+
+def _find(part: Part) -> str:
+    data = part.provider_data if isinstance(part, Thinking) else None
+    found = (value for name in _FIELDS if isinstance(value := (data or {}).get(name), str))
+    return next((value for value in found if value.startswith(MARK)), "")
+
+
+def _open(text: str) -> tuple[ModelInvocationDescriptor | None, dict[str, Any] | None]:
+    """Who thought it, and the data; neither where a client has changed the signature."""
+    try:
+        written = zlib.decompressobj().decompress(urlsafe_b64decode(text.removeprefix(MARK)), _LARGEST)
+        sealed = msgspec.json.decode(written, type=_Sealed)
+        return ModelInvocationDescriptor(sealed.provider, sealed.specification, sealed.model), sealed.data
+    except (ValueError, zlib.error):  # of base64, JSON and empty names too
+        return None, None
