@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "ask": Command("ask one question and print the answer; a pipe's text goes along", "asking"),
     "chat": Command("talk to a model, or get one answer for a script", "chat.main"),
     "sessions": Command("list, show, fork, verify, export, import and erase sessions", "sessions"),
+    "serve": Command("speak the APIs of vendors to other programs, with any model behind", "serving"),
     "worker": Command("carry requested runs on, until it is told to stop", "working"),
     "runs": Command("request runs, list and show them, approve, deny, abort, try again", "runs"),
     "render": Command("print the exact request that a model would get, or compare those of several", "rendering"),

@@ -14,7 +14,7 @@ from ..message import Message, ModelInvocationDescriptor, Part, Text, Thinking, 
 from ..request import WireRequest
 from ..stream import Assembler, Assembly, Guard, ResponseReader
 
-__all__ = ["Exchange", "ModelStream", "close_quietly", "guard_stream", "log_bug", "without_secrets"]
+__all__ = ["Exchange", "ModelStream", "clean_assembly", "close_quietly", "guard_stream", "log_bug", "without_secrets"]
 
 _Told = TypeVar("_Told", bound=Message | MessageDelta | None)
 _NO_SECRETS = Secrets()
@@ -62,16 +62,7 @@ class ModelStream:
 
         It is free of the request's credentials, wherever a provider may repeat them: it is what gets recorded.
         """
-        arrived, secrets = self._assembler.result(), self._exchange.secrets
-        if not secrets:
-            return arrived
-        return msgspec.structs.replace(
-            arrived,
-            message=without_secrets(arrived.message, secrets),
-            partial=without_secrets(arrived.partial, secrets),
-            error=without_secrets(arrived.error, secrets),
-            raw_finish_reason=secrets.hide_exactly(arrived.raw_finish_reason or "") or None,
-        )
+        return clean_assembly(self._assembler.result(), self._exchange.secrets)
 
     @property
     def unknown_events(self) -> int:
@@ -127,6 +118,19 @@ class ModelStream:
                     yield delta
         finally:
             await self._batches.aclose()
+
+
+def clean_assembly(arrived: Assembly, secrets: Secrets) -> Assembly:
+    """Return what has arrived without the request's credentials, wherever a provider may repeat them."""
+    if not secrets:
+        return arrived
+    return msgspec.structs.replace(
+        arrived,
+        message=without_secrets(arrived.message, secrets),
+        partial=without_secrets(arrived.partial, secrets),
+        error=without_secrets(arrived.error, secrets),
+        raw_finish_reason=secrets.hide_exactly(arrived.raw_finish_reason or "") or None,
+    )
 
 
 def without_secrets(value: _Told, secrets: Secrets) -> _Told:

@@ -24,7 +24,7 @@ class Front(msgspec.Struct, frozen=True, kw_only=True):
     client: str  # what a client is called that does not say what it is
     # What a client gets while nothing comes; empty where its SDK cannot read such lines.
     keep_alive: bytes = b""
-    # Header fields of a request that say how its body is meant, as prefixes of their names.
+    # Header fields of a request that say how its body is meant.
     headers: tuple[str, ...] = ()
     # Providers that keep the answers of this API, so that a request may name an earlier one.
     keepers: frozenset[str] = frozenset()
@@ -143,14 +143,13 @@ def name_client(front: Front, headers: Mapping[str, str]) -> str:
     return next((name for mark, name in _CLIENTS.items() if agent.startswith(mark)), front.client)
 
 
-def name_conversation(headers: Mapping[str, str], body: Any) -> str:
-    """Return the client's own name of its conversation, empty if it gives none that can be one."""
+def name_conversation(headers: Mapping[str, str], metadata: Any = None) -> str:
+    """Return the client's own name for its conversation, empty if it gives none that can be one."""
     given = [headers.get(name, "") for name in _CONVERSATION_HEADERS]
-    metadata = body.get("metadata") if isinstance(body, dict) else None
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     if isinstance(user, str) and user.startswith("{"):  # Claude Code: JSON in a text
         try:
             given.append(msgspec.json.decode(user, type=dict[str, Any]).get("session_id", ""))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass
     return next((name for name in given if isinstance(name, str) and _NAME.fullmatch(name)), "")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from ..request import HostedTool, ModelConfig, ModelRequest, ReadRequest, Reasoning
+from ..request import HostedTool, ModelConfig, ModelInfo, ModelRequest, ReadRequest, Reasoning
 from ..target import Dialect
 from . import WIRE_APIS
 from .claude import BUDGETS
@@ -21,8 +21,12 @@ Change: TypeAlias = tuple[dict[str, Any], str]  # settings that change, and the 
 SettingRule: TypeAlias = Callable[[ModelConfig, Any], Iterator[Change]]
 
 
-def fit_request(read: ReadRequest, dialect: Dialect, model: str) -> tuple[ModelRequest, tuple[str, ...]]:
+def fit_request(
+    read: ReadRequest, dialect: Dialect, model: str, info: ModelInfo | None = None
+) -> tuple[ModelRequest, tuple[str, ...]]:
     """Return the request for a model of the dialect, and a warning for each setting that was changed or left out.
+
+    With `info`, settings that this very model cannot take are left out too, and the output limit is kept.
 
     Hosted tools go along where the target has them, without their options: those are another vendor's. The messages
     are not changed; handoff fits them.
@@ -35,6 +39,9 @@ def fit_request(read: ReadRequest, dialect: Dialect, model: str) -> tuple[ModelR
         for changes, warning in rule(config, dialect):
             config = replace(config, **changes)
             warnings.append(warning)
+    for changes, warning in _within_abilities(config, info) if info is not None else ():
+        config = replace(config, **changes)
+        warnings.append(warning)
     known: frozenset[str] = api.hosted_kinds(dialect)
     hosted = {tool.kind: HostedTool(tool.kind) for tool in read.hosted_tools if tool.kind in known}
     left_out = [tool.kind for tool in read.hosted_tools if tool.kind not in hosted]
@@ -52,6 +59,20 @@ def budget_as_effort(config: ModelConfig, *, takes_budget: bool) -> Iterator[Cha
     effort: Any = next((word for word, tokens in BUDGETS.items() if tokens >= budget), "max")
     changed = Reasoning(effort=effort, summary=reasoning.summary)
     yield {"reasoning": changed}, f"a thinking budget of {budget} is said as the effort {effort!r}"
+
+
+def _within_abilities(config: ModelConfig, info: ModelInfo) -> Iterator[Change]:
+    """Leave out what the model itself cannot do."""
+    limit, who = info.output_limit, f"{info.provider}:{info.model_id}"
+    if limit is not None and config.max_tokens is not None and config.max_tokens > limit:
+        yield {"max_tokens": limit}, f"{who} writes {limit} tokens at most"
+    reasoning = config.reasoning
+    if reasoning is not None and reasoning.effort != "off" and "reasoning" not in info.abilities:
+        yield {"reasoning": None}, f"{who} does not reason"
+    if config.output_schema is not None and "structured_output" not in info.abilities:
+        yield {"output_schema": None}, f"{who} takes no schema of the answer"
+    if "fixed_sampling" in info.abilities and (config.temperature is not None or config.top_p is not None):
+        yield {"temperature": None, "top_p": None}, f"{who} takes neither temperature nor top_p"
 
 
 def _leave_ignored(config: ModelConfig, dialect: Dialect) -> Iterator[Change]:

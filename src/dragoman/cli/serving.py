@@ -1,0 +1,110 @@
+"""`dragoman serve`: a gateway that speaks the vendors' APIs, with any model behind and a record of all."""
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidValue
+from .arguments import add_common, add_store, natural, real
+from .config import configured
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..models import Model
+    from .settings import Settings
+
+__all__ = ["add_arguments"]
+
+LEVELS = ("debug", "info", "warning", "error")
+PORT = 4505
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give the command its arguments."""
+    add_common(parser, serve)
+    add_store(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=natural, default=PORT, help="0 takes a free one (%(default)s)")
+    parser.add_argument(
+        "--model", action="append", default=[], dest="routes", metavar="NAME=PROVIDER:MODEL",
+        help="which model answers a name; NAME may end in *; again for the same name: a fallback",
+    )  # fmt: skip
+    parser.add_argument("--keys", type=Path, metavar="FILE", help="TOML: a table per key, with its limits")
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a name that clients may use")
+    parser.add_argument("--replay", metavar="PLACE", help="answer from this store alone; ask no model")
+    parser.add_argument("--fold", type=natural, metavar="TOKENS", help="keep each context in this budget")
+    parser.add_argument("--read-only-record", action="store_true", help="forward and record, never translate")
+    parser.add_argument("--pass-others", action="store_true", help="pass what has no front to its vendor, unrecorded")
+    parser.add_argument("--max-body", type=natural, default=64, metavar="MB", help="of a request (%(default)s)")
+    parser.add_argument("--max-answers", type=natural, default=200, metavar="N", help="at once (%(default)s)")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what standard error tells (%(default)s)")
+
+
+def serve(chosen: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    import asyncio
+    import logging
+
+    from ..web.access import is_loopback
+    from ..web.gateway import GatewaySettings
+    from ..web.keys import KEY_VARIABLE, read_keys
+    from ..web.routes import Routes
+
+    chosen.model = None  # a route here, and no setting
+    settings = configured(chosen)
+    if chosen.port > 65_535:
+        raise InvalidValue("--port must be from 0 to 65535")
+    if chosen.fold is not None and chosen.fold < 2_000:
+        raise InvalidValue("--fold must be 2000 tokens or more")
+    routes, keys = Routes(chosen.routes), read_keys(chosen.keys)
+    if not keys and not is_loopback(chosen.host):
+        raise InvalidValue(
+            f"without a key only this machine is served: set {KEY_VARIABLE} or give --keys, or leave out --host"
+        )
+    logging.basicConfig(
+        level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    served = GatewaySettings(
+        fold=chosen.fold,
+        translates=not chosen.read_only_record,
+        passes_others=chosen.pass_others,
+        body_limit=max(chosen.max_body, 1) << 20,
+        answers_at_once=max(chosen.max_answers, 1),
+        hosts=frozenset((*chosen.allow_host, chosen.host)),
+    )
+    asyncio.run(_serve(chosen, settings, routes, keys, served))
+    return 0
+
+
+async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignore[no-untyped-def]
+    from ..web.gateway import Gateway
+    from ..web.replay import Replay
+    from ..web.serving import serve_until_stopped
+    from .config import is_address
+    from .stores import open_store
+
+    location = chosen.replay or settings.store
+    async with open_store(location, creates=chosen.replay is None) as store:
+        if is_address(location) and chosen.replay is None:
+            await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says
+        replay = Replay(store) if chosen.replay else None
+        gateway = Gateway(
+            store, routes, partial(_open_model, settings), keys=keys, settings=served, replay=replay
+        )
+        await serve_until_stopped(
+            gateway.application(), host=chosen.host, port=chosen.port, ready=_tell, stop=gateway.stop
+        )
+
+
+def _tell(address: str) -> None:
+    Output().line(f"dragoman serves {address}")
+    sys.stdout.flush()
+
+
+def _open_model(settings: "Settings", name: str) -> "Model":
+    from ..models import model
+    from .modelchoice import LOCAL, open_model
+
+    return model(name) if name.startswith(f"{LOCAL}:") else open_model(settings, name)

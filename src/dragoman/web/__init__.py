@@ -1,0 +1,1 @@
+"""Servers: the gateway, which other people's clients talk to."""

@@ -1,0 +1,48 @@
+"""The two values of an exchange with a client: what it asked, and what it was given."""
+
+import msgspec
+
+from ..errors import DragomanError
+from ..request import ReadRequest
+from ..stream import Assembly
+
+__all__ = ["Asked", "Given"]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of a client, as it came and as it was read.
+
+    `read` is None where it cannot be read here; `problem` says why. `client` is what kind of program asks, `key_name`
+    which of the server's keys it used, `conversation` its own name for the conversation. `session_id` is a session that
+    it joins, `previous` the id of a response that it continues. `path` has no query; a key in the query is left out.
+    """
+
+    api: str
+    path: str
+    model: str
+    query: str = ""
+    body: bytes
+    headers: dict[str, str]
+    read: ReadRequest | None
+    problem: DragomanError | None = None
+    is_stream: bool = False
+    client: str = ""
+    key_name: str = ""
+    conversation: str = ""
+    session_id: str = ""
+    previous: str = ""
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gateway answered, as bytes and as it was read. `model` is `provider:model`.
+
+    `is_whole`: the answer came to its end, with a finish or with an error of its own. Stores find the answer by `marks`.
+    """
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+    model: str
+    assembly: Assembly | None
+    is_whole: bool
+    marks: tuple[str, ...] = ()

@@ -1,0 +1,232 @@
+"""One request of a client, from its record to the record of its answer."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ..delta import ErrorDelta
+from ..errors import DragomanError, ErrorCode, ModelError
+from ..stream import Assembly, frame_events
+from ..wire import find_codec
+from .folding import fold_context
+from .fronts import GEMINI
+from .passing import PassedAnswer, passed_request
+from .asked import Given
+from .responses import response_marks
+from .seals import is_sealed, unseal
+from .translating import TranslatedAnswer
+from .upstream import as_error
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ..models import Model
+    from .delivery import Delivery
+    from .fronts import Front
+    from .asked import Asked
+    from .recorder import Turn
+    from .upstream import UpstreamAnswer
+
+__all__ = ["Exchange"]
+
+_LEFT = "the client closed the connection"
+_STOPPED = "the gateway is being stopped: ask again"
+
+
+class Exchange:
+    """Asks the models of a request in their order and delivers the first answer that comes.
+
+    The client is told the finish of an answer when the answer is recorded.
+    """
+
+    def __init__(
+        self,
+        asked: "Asked",
+        front: "Front",
+        headers: Mapping[str, str],
+        turn: "Turn",
+        delivery: "Delivery",
+        *,
+        fold: int | None = None,
+        translates: bool = True,
+    ) -> None:
+        self.assembly = Assembly()
+        self.model = ""
+        self.way = "translated"
+        self.cause: ErrorCode | None = None  # why the answer ended early
+        self.is_stopping = False
+        self._asked = asked
+        self.front = front
+        self._headers = headers
+        self._turn = turn
+        self._delivery = delivery
+        self._fold = fold
+        self._translates = translates
+        self._codec = find_codec(front.api)
+
+    async def run(self, models: "Sequence[Callable[[], Model]]") -> "web.StreamResponse":
+        """Return the response, delivered; raise CancelledError where the client leaves before its end."""
+        error: ErrorDelta | None = None
+        for number, open_model in enumerate(models, 1):
+            answer: UpstreamAnswer | None = None
+            try:
+                answer = await self._open(open_model())
+                error = await answer.open()
+                if error is None or number == len(models) or not error.retryable:
+                    return await self._deliver(answer, error)
+            except DragomanError as refused:
+                error = as_error(refused)
+                if number == len(models) or not error.retryable:
+                    return await self._fail(error, None)
+            except asyncio.CancelledError:
+                return await self._broken_off(answer)
+            finally:
+                if answer is not None:
+                    await answer.close()
+        raise AssertionError("a route has a model")
+
+    async def _open(self, model: "Model") -> "UpstreamAnswer":
+        """Return the model's answer, not asked for yet: the bytes pass where both sides speak the same API."""
+        asked, read, dialect = self._asked, self._asked.read, model.client.dialect
+        self.model = f"{dialect.provider}:{model.get_config().model_id}"
+        if can_pass(asked, model, self.front) and self._fold is None:
+            request = passed_request(
+                model, asked.body, self._headers, asked=asked.model, suffix=_suffix(asked), query=asked.query
+            )
+            if request is not None:
+                self.way = "passed"
+                return PassedAnswer(model, request, asked=asked.model, is_stream=asked.is_stream)
+        if read is None:
+            assert asked.problem is not None
+            raise asked.problem
+        if not self._translates:
+            message = f"{self.model} speaks another API, and this gateway only forwards"
+            raise ModelError(message, code=ErrorCode.UNSUPPORTED)
+        self.way = "translated"
+        read = replace(read, request=replace(read.request, messages=unseal(self._turn.messages)))
+        if self._fold is not None:
+            read = await fold_context(self._turn, read, model, self._fold)
+        as_array = asked.is_stream and asked.api == GEMINI and "alt=sse" not in asked.query
+        return TranslatedAnswer(model, self._codec, read, asked=asked.model, as_array=as_array)
+
+    async def _deliver(self, answer: "UpstreamAnswer", error: ErrorDelta | None) -> "web.StreamResponse":
+        delivery = self._delivery
+        if error is not None:
+            return await self._fail(error, answer)
+        headers = {**answer.headers, **self._told()}
+        if not self._asked.is_stream or "text/event-stream" not in headers.get("content-type", ""):
+            body = b"".join([piece async for piece in answer.pieces()])
+            if delivery.has_begun:  # the client was kept waiting, and wants a stream
+                error = as_error(ModelError("the model's answer is no stream", code=ErrorCode.PROTOCOL_VIOLATION))
+                return await self._fail(error, answer)
+            await self._record(answer, answer.status, headers, body, is_whole=answer.is_whole)
+            return delivery.whole(answer.status, {**headers, **self._told()}, body)
+        await delivery.begin(answer.status, headers)
+        held = b""
+        async for piece in answer.pieces():
+            if answer.is_whole:
+                held += piece
+            else:
+                await delivery.write(piece)
+        await self._record(answer, delivery.status, headers, bytes(delivery.body) + held, is_whole=answer.is_whole)
+        if held:
+            await delivery.write(held)
+        return await delivery.finish()
+
+    async def _fail(self, error: ErrorDelta, answer: "UpstreamAnswer | None") -> "web.StreamResponse":
+        """Tell the client that no model answers: by a status, or, once the head has gone out, by an event."""
+        delivery, self.cause = self._delivery, error.error_code
+        if delivery.has_begun:
+            event = self._error_event(error)
+            await self._record(answer, delivery.status, delivery.headers, event, is_whole=False, error=error)
+            await delivery.write(event)
+            return await delivery.finish()
+        refusal = answer.refusal() if answer is not None else None
+        if answer is not None and refusal is not None:
+            status, headers, body = answer.status, answer.headers, refusal
+        else:
+            assert self._codec.write_error is not None
+            written = self._codec.write_error(error)
+            status, headers, body = written.status, written.headers, written.body
+        await self._record(answer, status, headers, body, is_whole=True, error=error)
+        return delivery.whole(status, {**headers, **self._told()}, body)
+
+    async def _broken_off(self, answer: "UpstreamAnswer | None") -> "web.StreamResponse":
+        """The client left, or the gateway stops: record what had come, and end the stream if there is who reads it."""
+        if answer is not None:
+            await answer.close()
+        code, message = (ErrorCode.OVERLOADED, _STOPPED) if self.is_stopping else (ErrorCode.CANCELLED, _LEFT)
+        error, delivery = ErrorDelta("", 0, None, code, message), self._delivery
+        if self.is_stopping:
+            return await self._fail(error, answer if answer is not None and answer.is_whole else None)
+        self.cause = code
+        delivery.stop()
+        await self._record(
+            answer, delivery.status, delivery.headers, bytes(delivery.body), is_whole=False, error=error
+        )
+        raise asyncio.CancelledError
+
+    async def _record(
+        self,
+        answer: "UpstreamAnswer | None",
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        is_whole: bool,
+        error: ErrorDelta | None = None,
+    ) -> None:
+        arrived = answer.assembly if answer is not None else Assembly()
+        if error is not None and arrived.message is None and arrived.error is None:
+            arrived = replace(arrived, error=error)
+        self.assembly = arrived
+        if arrived.error is not None:
+            self.cause = arrived.error.error_code
+        marks = response_marks(self._asked, body) if is_whole else ()
+        kept = {name: value for name, value in headers.items() if not name.startswith("x-dragoman-")}
+        await self._turn.end(
+            Given(
+                status=status, body=body, headers=kept, model=self.model, assembly=arrived, is_whole=is_whole,
+                marks=marks,
+            )
+        )  # fmt: skip
+
+    def _error_event(self, error: ErrorDelta) -> bytes:
+        from ..stream import AnswerForm
+
+        assert self._codec.open_writer is not None
+        writer = self._codec.open_writer(AnswerForm(answer_id="failed", model=self._asked.model))
+        writer.has_begun = True
+        return frame_events(writer.write([error]))
+
+    def _told(self) -> dict[str, str]:
+        """What the client is told of the record."""
+        turn = self._turn
+        told = {"x-dragoman-model": self.model} if self.model.isascii() and self.model.isprintable() else {}
+        if turn.fault:
+            return {**told, "x-dragoman-record": "failed"}
+        is_name = turn.session_id.isascii() and turn.session_id.isprintable()
+        return {**told, "x-dragoman-session": turn.session_id} if turn.session_id and is_name else told
+
+
+def _suffix(asked: "Asked") -> str:
+    """What the path has at its end: Gemini's method, which says whether the answer is a stream."""
+    if asked.api != GEMINI:
+        return ""
+    return ":streamGenerateContent" if asked.is_stream else ":generateContent"
+
+
+def can_pass(asked: "Asked", model: "Model", front: "Front") -> bool:
+    """Whether the client's bytes may go to the model's vendor as they are."""
+    dialect = model.client.dialect
+    is_known_there = not asked.previous or dialect.provider in front.keepers
+    return (
+        dialect.specification == front.api
+        and dialect.text_calls is None
+        and not asked.session_id
+        and is_known_there
+        and not is_sealed(asked.body)
+    )

@@ -1,0 +1,325 @@
+"""`dragoman serve`: other people's clients on any model, each conversation recorded.
+
+This module takes requests, finds out what they want, and tells failures in the client's own API. `exchange` has what
+becomes of a request for an answer.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+from aiohttp import web
+
+from ..delta import ErrorDelta
+from ..errors import DragomanError, ErrorCode, ModelError, UnreadableData, report_raised
+from ..wire import find_codec
+from .access import Access
+from .asked import Asked
+from .delivery import Delivery
+from .exchange import Exchange, can_pass
+from .fronts import ANTHROPIC, FRONTS, GEMINI, RESPONSES, Front, Wanted, find_wanted, name_client, name_conversation
+from .keys import DailyUse, Keys, ServeKey
+from .listing import counted, listed
+from .metrics import Metrics
+from .passing import PassedAnswer, passed_request
+from .recorder import Recorder
+from .responses import with_previous
+
+if TYPE_CHECKING:
+    from ..models import Model
+    from ..store import SessionStore
+    from .replay import Replay
+    from .routes import Routes
+
+__all__ = ["Gateway", "GatewaySettings"]
+
+log = logging.getLogger("dragoman.serve")
+STOP_SECONDS = 5.0
+_STOPPED = "the gateway is being stopped: ask again"
+SESSION_HEADER = "x-dragoman-session"
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a gateway works. `fold` is the budget of tokens that contexts are kept in.
+
+    Without `translates` requests are forwarded and recorded, and none goes to another API. With `passes_others` what has
+    no front goes to the vendor of its API, unrecorded. `hosts` are names that requests may be addressed to, beside those
+    of loopback.
+    """
+
+    fold: int | None = None
+    translates: bool = True
+    passes_others: bool = False
+    body_limit: int = 64 << 20
+    answers_at_once: int = 200
+    hosts: frozenset[str] = frozenset()
+    silence_seconds: float | None = None
+
+
+class _Head(msgspec.Struct):
+    """What a body says of itself, also one that cannot be read as a conversation."""
+
+    model: str | None = None
+    stream: bool | None = None
+    previous_response_id: str | None = None
+    metadata: Any = None
+
+
+class Gateway:
+    """A server of the fronts. `open_model` gives the model of a name such as `anthropic:claude-…`."""
+
+    def __init__(
+        self,
+        store: "SessionStore",
+        routes: "Routes",
+        open_model: "Callable[[str], Model]",
+        *,
+        keys: Keys | None = None,
+        settings: GatewaySettings | None = None,
+        replay: "Replay | None" = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self._store = store
+        self._recorder = Recorder(store)
+        self._routes = routes
+        self._open_model = open_model
+        self._models: dict[str, Model] = {}
+        self._settings = settings or GatewaySettings()
+        self._access = Access(keys or Keys([]), self._settings.hosts)
+        self._use = DailyUse()
+        self._replay = replay
+        self._under_way: dict[asyncio.Task[Any], Exchange] = {}
+        self._is_stopping = False
+
+    def application(self) -> web.Application:
+        """Return the application. Its runner needs `handler_cancellation`: a client that leaves ends what it asked."""
+        application = web.Application(client_max_size=self._settings.body_limit)
+        application.router.add_route("*", "/{path:.*}", self.handle)
+        return application
+
+    async def stop(self) -> None:
+        """Take no more requests, and end the answers under way with an error of their API."""
+        self._is_stopping = True
+        tasks = tuple(self._under_way)
+        for task, exchange in tuple(self._under_way.items()):
+            exchange.is_stopping = True
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request. Every failure has the form of the client's API."""
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        wanted = find_wanted(request.method, request.rel_url.raw_path, headers)
+        if joined := headers.get(SESSION_HEADER):
+            wanted = msgspec.structs.replace(wanted, session_id=joined)
+        started = time.monotonic()
+        key: ServeKey | None = None
+        try:
+            self._access.require_host(request.host, headers.get("origin"))
+            if wanted.action == "health":
+                return web.json_response({"status": "stopping" if self._is_stopping else "ok"})
+            key = self._access.require_key(headers, request.query)
+            response = await self._dispatch(request, wanted, headers, key)
+        except web.HTTPRequestEntityTooLarge:
+            limit = f"the body is larger than the {self._settings.body_limit:,} bytes that this gateway takes"
+            response = self._refused(wanted.api, ModelError(limit, code=ErrorCode.INVALID_REQUEST), 413)
+        except DragomanError as error:
+            response = self._refused(wanted.api, error)
+        except Exception as error:  # noqa: BLE001  # a bug of ours is an answer too
+            report_raised(error, "the gateway")
+            response = self._refused(wanted.api, ModelError("the gateway failed", code=ErrorCode.INTERNAL))
+        self._note(request, response, wanted, key, time.monotonic() - started)
+        return response
+
+    def _note(
+        self, request: web.Request, response: web.StreamResponse, wanted: Wanted, key: ServeKey | None, seconds: float
+    ) -> None:
+        """Log a request in one line of JSON, without its content."""
+        facts = {
+            "action": wanted.action,
+            "front": wanted.api,
+            "status": response.status,
+            "seconds": round(seconds, 3),
+            "key": key.name if key is not None else None,
+            "model": response.headers.get("x-dragoman-model"),
+            "session": response.headers.get(SESSION_HEADER),
+            "record": response.headers.get("x-dragoman-record"),
+            **request.get("dragoman_facts", {}),
+        }
+        self.metrics.add("dragoman_answer_seconds_total", seconds, front=wanted.api)
+        log.info("%s", msgspec.json.encode({name: fact for name, fact in facts.items() if fact}).decode())
+
+    def _refused(self, api: str, error: DragomanError, status: int | None = None) -> web.Response:
+        write_error = find_codec(api).write_error
+        assert write_error is not None
+        facts = (error.code, str(error), error.retryable, error.retry_after, None, error.provider_message)
+        answer = write_error(ErrorDelta("", 0, None, *facts))
+        self.metrics.add("dragoman_requests_total", front=api, way="refused", status=str(status or answer.status))
+        return web.Response(status=status or answer.status, body=answer.body, headers=answer.headers)
+
+    # ------------------------------------------------------------ what is wanted
+
+    async def _dispatch(
+        self, request: web.Request, wanted: Wanted, headers: dict[str, str], key: ServeKey
+    ) -> web.StreamResponse:
+        match wanted.action:
+            case "metrics":
+                return web.Response(text=self.metrics.page())
+            case "models" | "model":
+                return web.json_response(listed(self._routes, wanted))
+            case "stored" | "delete":
+                return await self._stored(wanted, key)
+            case "answer" | "count":
+                asked = self._asked(wanted, headers, request, await request.read(), key)
+                if wanted.action == "count":
+                    return await self._count(asked, headers)
+                return await self._answer(request, asked, headers, key)
+            case _:
+                return await self._other(request, wanted, headers)
+
+    def _asked(
+        self, wanted: Wanted, headers: Mapping[str, str], request: web.Request, body: bytes, key: ServeKey
+    ) -> Asked:
+        front = FRONTS[wanted.api]
+        head = _read_head(body)
+        model = wanted.model or head.model or ""
+        if not model:
+            raise UnreadableData("the request names no model")
+        is_stream = bool(head.stream) if wanted.is_stream is None else wanted.is_stream
+        codec, problem, read = find_codec(front.api), None, None
+        assert codec.read_request is not None
+        try:
+            read = codec.read_request(body, model=model, stream=is_stream)
+        except DragomanError as error:
+            problem = error
+        query = [(name, value) for name, value in parse_qsl(request.query_string) if name != "key"]
+        return Asked(
+            api=front.api,
+            path=wanted.path,
+            query=urlencode(query),
+            model=model,
+            body=body,
+            headers={name: headers[name] for name in front.headers if name in headers},
+            read=read,
+            problem=problem,
+            is_stream=is_stream,
+            client=name_client(front, headers),
+            key_name=key.name,
+            conversation=name_conversation(headers, head.metadata),
+            session_id=wanted.session_id,
+            previous=head.previous_response_id or "",
+        )
+
+    async def _answer(
+        self, request: web.Request, asked: Asked, headers: dict[str, str], key: ServeKey
+    ) -> web.StreamResponse:
+        if self._replay is not None:
+            return await self._replayed(asked)
+        if self._is_stopping:
+            raise ModelError(_STOPPED, code=ErrorCode.OVERLOADED)
+        limit = self._settings.answers_at_once
+        if len(self._under_way) >= limit:
+            message = f"{limit} answers are under way, and this gateway takes no more at once"
+            raise ModelError(message, code=ErrorCode.OVERLOADED, retry_after=1.0)
+        models = [partial(self._model, name) for name in self._routes.find(asked.model, asked.api)]
+        self._use.admit(key)
+        front, task = FRONTS[asked.api], asyncio.current_task()
+        assert task is not None
+        if asked.read is None and not any(can_pass(asked, each(), front) for each in models):
+            assert asked.problem is not None
+            raise asked.problem
+        turn = await self._recorder.begin(await with_previous(self._store, asked))
+        delivery = Delivery(request, front, is_stream=asked.is_stream, silence=self._settings.silence_seconds)
+        exchange = Exchange(
+            asked, front, headers, turn, delivery, fold=self._settings.fold, translates=self._settings.translates
+        )
+        self._under_way[task] = exchange
+        self.metrics.under_way += 1
+        try:
+            return await exchange.run(models)
+        finally:
+            del self._under_way[task]
+            delivery.stop()
+            self.metrics.under_way -= 1
+            self._measure(request, exchange, delivery, key)
+            if turn.fault:
+                self.metrics.add("dragoman_store_faults_total")
+                log.warning("an answer is not recorded: %s", turn.fault)
+
+    def _measure(self, request: web.Request, exchange: Exchange, delivery: Delivery, key: ServeKey) -> None:
+        usage, front = exchange.assembly.usage, exchange.front
+        self._use.add(key, usage)
+        status = str(delivery.status)
+        self.metrics.add("dragoman_requests_total", front=front.api, way=exchange.way, status=status)
+        if exchange.cause is not None:
+            self.metrics.add("dragoman_cut_answers_total", front=front.api, cause=str(exchange.cause))
+        facts: dict[str, Any] = {"way": exchange.way, "cause": exchange.cause and str(exchange.cause)}
+        if usage is not None:
+            facts |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cost": usage.cost}
+            for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+                self.metrics.add("dragoman_tokens_total", tokens or 0, model=exchange.model, kind=kind)
+            self.metrics.add("dragoman_cost_dollars_total", usage.cost or 0.0, model=exchange.model)
+        request["dragoman_facts"] = facts
+
+    async def _count(self, asked: Asked, headers: Mapping[str, str]) -> web.Response:
+        """Count tokens: the vendor does, where it speaks the client's API; else they are estimated."""
+        target = self._routes.find(asked.model, asked.api)[0]
+        model = self._model(target)
+        if can_pass(asked, model, FRONTS[asked.api]) and self._replay is None:
+            suffix = ":countTokens" if asked.api == GEMINI else "/count_tokens"
+            wire = passed_request(model, asked.body, headers, asked=asked.model, suffix=suffix, query=asked.query)
+            if wire is not None:
+                answer = PassedAnswer(model, wire, asked=asked.model, is_stream=False)
+                try:
+                    refused = await answer.open()
+                    told = answer.refusal() if refused is not None else b"".join([p async for p in answer.pieces()])
+                    if told is not None and answer.status not in (404, 405, 501):
+                        return web.Response(status=answer.status, headers=answer.headers, body=told)
+                finally:
+                    await answer.close()
+        if asked.read is None:
+            assert asked.problem is not None
+            raise asked.problem
+        return web.json_response(counted(asked.read, asked.api))
+
+    async def _stored(self, wanted: Wanted, key: ServeKey) -> web.Response:
+        from .replay import delete_response, find_response
+
+        find = find_response if wanted.action == "stored" else delete_response
+        body = await find(self._store, wanted.target, key.name)
+        if body is None:
+            raise ModelError(f"there is no response {wanted.target[:100]!r}", code=ErrorCode.NOT_FOUND)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _replayed(self, asked: Asked) -> web.Response:
+        assert self._replay is not None
+        found = await self._replay.find(asked)
+        self.metrics.add("dragoman_requests_total", front=asked.api, way="replayed", status=str(found.status))
+        return web.Response(status=found.status, headers=found.headers, body=found.body)
+
+    async def _other(self, request: web.Request, wanted: Wanted, headers: Mapping[str, str]) -> web.Response:
+        raise ModelError(
+            f"this gateway has nothing at {request.method} {wanted.path[:200]}", code=ErrorCode.NOT_FOUND
+        )
+
+    def _model(self, name: str) -> "Model":
+        model = self._models.get(name)
+        if model is None:
+            if len(self._models) > 1_000:  # names come from clients
+                self._models.clear()
+            model = self._models[name] = self._open_model(name)
+        return model
+
+
+def _read_head(body: bytes) -> _Head:
+    try:
+        return msgspec.json.decode(body, type=_Head)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UnreadableData(f"the body is no request: {error}" if isinstance(error, msgspec.ValidationError) else
+                             "the body is no JSON object") from None  # fmt: skip

@@ -1,0 +1,268 @@
+"""The same API on both sides: the bytes of a request and its answer pass untouched, and a copy is read.
+
+Whole events are passed on as they come. A stream that breaks off ends in the API's own error, never in half an event.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..delta import ErrorDelta
+from ..errors import DragomanError, ErrorCode, ModelError, Secrets
+from ..message import Message
+from ..models.streams import clean_assembly, close_quietly
+from ..request import ModelRequest, WireRequest
+from ..stream import AnswerForm, Assembler, Assembly, ResponseReader, frame_events
+from ..transport.protocol import is_header_value
+from .fronts import GEMINI
+from .upstream import as_error
+
+if TYPE_CHECKING:
+    from ..models import Model
+    from ..transport import HttpResponse
+
+__all__ = ["PassedAnswer", "forwarded_headers", "passed_request"]
+
+ERROR_LIMIT = 1 << 20
+WHOLE_LIMIT = 256 << 20
+READ_OUT_SECONDS = 5.0
+_TRUNCATED = "the model's answer broke off"
+# Fields of a request that are about its connection, its credentials or this gateway.
+_OWN_HEADERS = frozenset(
+    """host connection keep-alive proxy-connection te trailer transfer-encoding upgrade expect content-length
+    content-encoding accept-encoding authorization x-api-key x-goog-api-key api-key cookie origin referer forwarded
+    via""".split()
+)
+_OWN_PREFIXES = ("proxy-", "x-dragoman-", "x-forwarded-", "sec-", "access-control-")
+# Fields of an answer that clients read.
+_TOLD = re.compile(r"content-type|retry-after(-ms)?|x-should-retry|.*request-id|.*ratelimit.*|anthropic-.*|openai-.*")
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_METHOD = re.compile(r":(generateContent|streamGenerateContent)(?=\?|$)")
+
+
+def forwarded_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a client's request that its vendor gets too. Names are in lower case."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in _OWN_HEADERS and not name.startswith(_OWN_PREFIXES) and is_header_value(value)
+    }
+
+
+def passed_request(
+    model: "Model", body: bytes, headers: Mapping[str, str], *, asked: str, suffix: str = "", query: str = ""
+) -> WireRequest | None:
+    """Return the client's request as the model's vendor gets it; None where the vendor's requests have another form.
+
+    The body is the client's own. Only where the client calls the model by another name is that name replaced.
+    `suffix` is what the path has at its end for another method of the API: `/count_tokens`, or Gemini's `:method`.
+    """
+    plain = _plain_request(model, model.get_config().model_id)
+    if plain is None:
+        return None
+    path, named = plain
+    if suffix.startswith(":"):
+        path = _METHOD.sub(lambda _: suffix, path.partition("?")[0])
+    else:
+        path += suffix
+    if query:
+        path += f"{'&' if '?' in path else '?'}{query}"
+    wire = model.client.address(WireRequest(path=path, body=b"", headers=named))
+    body = _renamed(body, model.get_config().model_id) if _is_renamed(model, asked) else body
+    return msgspec.structs.replace(wire, body=body, headers={**wire.headers, **forwarded_headers(headers)})
+
+
+@lru_cache(maxsize=1_000)
+def _plain_request(model: "Model", model_id: str) -> tuple[str, dict[str, str]] | None:
+    """Path and headers of the model's requests; None where a body of the API is not what its vendor takes."""
+    request = ModelRequest(config=model.get_config(), messages=(Message.user("."),))
+    wire = model.client.codec.encode_request(request, model.client.dialect)
+    body = msgspec.json.decode(wire.body)
+    if model.client.dialect.specification != GEMINI and body.get("model") != model_id:
+        return None  # its host names the model in the path
+    return wire.path, dict(wire.headers)
+
+
+def _is_renamed(model: "Model", asked: str) -> bool:
+    return model.client.dialect.specification != GEMINI and asked != model.get_config().model_id
+
+
+def _renamed(body: bytes, model_id: str) -> bytes:
+    """The body with another model; every other value as it was written."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model_id))
+    return msgspec.json.encode(fields)
+
+
+class PassedAnswer:
+    """The answer of a vendor who speaks the client's API; see `UpstreamAnswer`."""
+
+    def __init__(self, model: "Model", request: WireRequest, *, asked: str, is_stream: bool) -> None:
+        dialect = model.client.dialect
+        self.model = f"{dialect.provider}:{model.get_config().model_id}"
+        self.status = 200
+        self.headers: dict[str, str] = {}
+        self.is_whole = False
+        self._client = model.client
+        self._request = request
+        self._form = AnswerForm(answer_id="cut", model=asked, stream=is_stream, source=dialect.specification)
+        self._assembler = Assembler(invocation=model.invocation)
+        self._secrets = Secrets()
+        self._response: HttpResponse | None = None
+        self._reader: ResponseReader | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._rest = b""  # of an event that has not come whole
+        self._first = b""
+        self._refusal: bytes | None = None
+        self._cause: DragomanError | None = None  # why the body broke off
+
+    @property
+    def assembly(self) -> Assembly:
+        """What has come of the answer, read."""
+        return clean_assembly(self._assembler.result(), self._secrets)
+
+    def refusal(self) -> bytes | None:
+        """Return the body by which the upstream refused."""
+        return self._refusal
+
+    async def open(self) -> ErrorDelta | None:
+        """Wait for the first whole event, or for the whole body where that is asked for."""
+        try:
+            self._response, self._secrets = await self._client.forward(self._request)
+        except DragomanError as error:
+            return self._failed(as_error(error))
+        response = self._response
+        self._reader = self._client.open_reader(response)
+        self._chunks = response.chunks()
+        self.status = response.status
+        self.headers = {name: value for name, value in response.headers.items() if _TOLD.fullmatch(name)}
+        if not 200 <= self.status < 300:
+            return await self._refused()
+        if "text/event-stream" in response.headers.get("content-type", ""):
+            self._first = await self._next_events()
+            if not self._first and self.assembly.error is not None:
+                return self.assembly.error
+            return None
+        return await self._read_whole()
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield the answer, to the end of its body."""
+        piece = self._first
+        while piece:
+            yield piece
+            piece = await self._next_events()
+        if not self.is_whole:
+            yield self._cut()
+
+    async def close(self) -> None:
+        """Close the connection, unless the answer has been read to its end."""
+        await close_quietly(getattr(self._chunks, "aclose", None))
+        await close_quietly(getattr(self._response, "close", None))
+
+    # ------------------------------------------------------------ parts
+
+    async def _next_events(self) -> bytes:
+        """Return the next whole events; nothing when the body has ended."""
+        assert self._reader is not None
+        while (chunk := await self._next_chunk()) is not None:
+            if not self._reader.finished:
+                self._read(self._reader.feed(chunk, datetime.now(UTC)))
+            whole, self._rest = _whole_events(self._rest, chunk)
+            if whole:
+                return self._secrets.hide_in(whole)
+        if not self._reader.finished:
+            self._read(self._reader.end(datetime.now(UTC), self._cause))
+            self.is_whole = self.assembly.message is not None
+        if self.is_whole and self._rest:  # some servers end without the last blank line
+            rest, self._rest = self._rest, b""
+            return self._secrets.hide_in(rest)
+        return b""
+
+    async def _next_chunk(self) -> bytes | None:
+        if self._chunks is None:
+            return None
+        try:
+            # After its finish an answer has little left; a server that then keeps quiet is not waited for.
+            async with asyncio.timeout(READ_OUT_SECONDS if self.is_whole else None):
+                return await anext(self._chunks)
+        except (StopAsyncIteration, TimeoutError):
+            pass
+        except DragomanError as error:
+            self._cause = error
+        await close_quietly(getattr(self._chunks, "aclose", None))
+        self._chunks = None
+        return None
+
+    async def _read_whole(self) -> ErrorDelta | None:
+        """Read a body that is no stream. It is passed on if it is whole."""
+        assert self._reader is not None
+        body = bytearray()
+        while (chunk := await self._next_chunk()) is not None:
+            body += chunk
+            self._read(self._reader.feed(chunk, datetime.now(UTC)))
+            if len(body) > WHOLE_LIMIT:
+                limit = ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
+                return self._failed(as_error(limit))
+        if self._cause is None and _is_json(bytes(body)):
+            self._read(self._reader.end(datetime.now(UTC)))
+            self.is_whole = True  # what the vendor says, the client gets, whatever it means
+            self._first = self._secrets.hide_in(bytes(body))
+            return None
+        cut = self._cause or ModelError(_TRUNCATED, code=ErrorCode.STREAM_TRUNCATED)
+        self._read(self._reader.end(datetime.now(UTC), cut))
+        return as_error(cut)
+
+    async def _refused(self) -> ErrorDelta:
+        assert self._reader is not None
+        body = bytearray()
+        while len(body) < ERROR_LIMIT and (chunk := await self._next_chunk()) is not None:
+            body += chunk
+            self._read(self._reader.feed(chunk, datetime.now(UTC)))
+        self._read(self._reader.end(datetime.now(UTC), self._cause))
+        self._refusal = self._secrets.hide_in(bytes(body)) if self._cause is None else None
+        error = self.assembly.error
+        return error or as_error(ModelError(_TRUNCATED, code=ErrorCode.SERVER_ERROR))
+
+    def _read(self, deltas: list[Any]) -> None:
+        """Take the copy's deltas. The answer is whole when its finish has come, or the vendor's own error."""
+        for delta in deltas:
+            self._assembler.feed(delta)
+        if deltas and self._reader is not None and self._reader.finished:
+            self.is_whole = not isinstance(deltas[-1], ErrorDelta) or deltas[-1].error_code not in _BROKEN
+
+    def _failed(self, error: ErrorDelta) -> ErrorDelta:
+        self._assembler.feed(error)
+        return error
+
+    def _cut(self) -> bytes:
+        """The error event that ends a stream which broke off."""
+        assert self._client.codec.open_writer is not None
+        writer = self._client.codec.open_writer(self._form)
+        writer.has_begun = True
+        error = self.assembly.error
+        events = writer.write([error]) if error is not None else writer.end()
+        return frame_events(events)
+
+
+# Errors that our reader finds. The vendor's own come with other codes.
+_BROKEN = frozenset({ErrorCode.STREAM_TRUNCATED, ErrorCode.CONNECTION, ErrorCode.PROTOCOL_VIOLATION, ErrorCode.INTERNAL})
+
+
+def _whole_events(rest: bytes, chunk: bytes) -> tuple[bytes, bytes]:
+    """What may be passed on, and the beginning of an event that has not come whole."""
+    data = rest + chunk
+    end = max(found + len(mark) if (found := data.rfind(mark)) >= 0 else 0 for mark in _EVENT_ENDS)
+    return data[:end], data[end:]
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
