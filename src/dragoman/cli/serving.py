@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidValue
-from .arguments import add_common, add_store, natural, real
+from .arguments import add_common, add_store, natural
 from .config import configured
 from .output import Output
 
@@ -90,9 +90,7 @@ async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignor
         if is_address(location) and chosen.replay is None:
             await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says
         replay = Replay(store) if chosen.replay else None
-        gateway = Gateway(
-            store, routes, partial(_open_model, settings), keys=keys, settings=served, replay=replay
-        )
+        gateway = Gateway(store, routes, partial(_open_model, settings), keys=keys, settings=served, replay=replay)
         await serve_until_stopped(
             gateway.application(), host=chosen.host, port=chosen.port, ready=_tell, stop=gateway.stop
         )

@@ -196,7 +196,7 @@ class Model:
             metadata=metadata,
             cache_anchors=cache_anchors,
         )
-        invocation, dialect = self._invocation(config), self.client.dialect
+        invocation = self._invocation(config)
         run_id = metadata.get("run_id", "")
         exchange = Exchange()
         text_calls = None
@@ -209,15 +209,29 @@ class Model:
             exchange=exchange,
             request=wire,
             invocation=invocation,
-            rewrite=_rewrites(
-                f"{dialect.provider}:{config.model_id}",
-                handed.original_names,
-                info.prices,
-                None if dialect.says_cut else config.max_tokens,
-                None if dialect.says_cut else info.context_window,
-            ),
+            rewrite=self._rewrites(config, info, handed.original_names),
             invocation_state=invocation_state,
             trace_id=metadata.get("trace_id"),
+        )
+
+    def rewrites(self) -> dict[type, Callable[[Any], MessageDelta]]:
+        """Return what changes the deltas of one answer, by class, for who reads an answer that `client.forward` gave.
+
+        It adds what the vendor does not say: prices, and whether the answer was cut at its limit.
+        """
+        config, info = self._merged({})
+        return self._rewrites(config, info, {})
+
+    def _rewrites(
+        self, config: ModelConfig, info: ModelInfo, names: Mapping[str, str]
+    ) -> dict[type, Callable[[Any], MessageDelta]]:
+        dialect = self.client.dialect
+        return _rewrites(
+            f"{dialect.provider}:{config.model_id}",
+            names,
+            info.prices,
+            None if dialect.says_cut else config.max_tokens,
+            None if dialect.says_cut else info.context_window,
         )
 
     def render(

@@ -44,7 +44,7 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
 
     `source` is the wire API that the deltas come from. Provider data is written only where that is the same API.
     `call_fields` are fields of the API that the calls of a tool have, by tool name. `echo` are fields of the request
-    that the answer repeats. `seal` makes the signature of thinking that comes from another API, from its provider data.
+    that the answer repeats. `seal` makes the signature of another API's thinking from its provider data.
     """
 
     answer_id: str

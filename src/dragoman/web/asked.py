@@ -36,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What the gateway answered, as bytes and as it was read. `model` is `provider:model`.
 
-    `is_whole`: the answer came to its end, with a finish or with an error of its own. Stores find the answer by `marks`.
+    `is_whole`: the answer came to its end, with a finish or with an error of its own. Stores find it by `marks`.
     """
 
     status: int

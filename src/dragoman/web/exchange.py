@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ..delta import ErrorDelta
 from ..errors import DragomanError, ErrorCode, ModelError
-from ..stream import Assembly, frame_events
+from ..stream import AnswerForm, Assembly, frame_events
 from ..wire import find_codec
+from .asked import Given
 from .folding import fold_context
 from .fronts import GEMINI
 from .passing import PassedAnswer, passed_request
-from .asked import Given
 from .responses import response_marks
 from .seals import is_sealed, unseal
 from .translating import TranslatedAnswer
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from ..models import Model
+    from .asked import Asked
     from .delivery import Delivery
     from .fronts import Front
-    from .asked import Asked
     from .recorder import Turn
     from .upstream import UpstreamAnswer
 
@@ -81,7 +80,7 @@ class Exchange:
                 error = as_error(refused)
                 if number == len(models) or not error.retryable:
                     return await self._fail(error, None)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, ConnectionError):  # the latter where the client left as it was written to
                 return await self._broken_off(answer)
             finally:
                 if answer is not None:
@@ -141,7 +140,8 @@ class Exchange:
         delivery, self.cause = self._delivery, error.error_code
         if delivery.has_begun:
             event = self._error_event(error)
-            await self._record(answer, delivery.status, delivery.headers, event, is_whole=False, error=error)
+            body = bytes(delivery.body) + event
+            await self._record(answer, delivery.status, delivery.headers, body, is_whole=False, error=error)
             await delivery.write(event)
             return await delivery.finish()
         refusal = answer.refusal() if answer is not None else None
@@ -161,12 +161,10 @@ class Exchange:
         code, message = (ErrorCode.OVERLOADED, _STOPPED) if self.is_stopping else (ErrorCode.CANCELLED, _LEFT)
         error, delivery = ErrorDelta("", 0, None, code, message), self._delivery
         if self.is_stopping:
-            return await self._fail(error, answer if answer is not None and answer.is_whole else None)
+            return await self._fail(error, answer)
         self.cause = code
         delivery.stop()
-        await self._record(
-            answer, delivery.status, delivery.headers, bytes(delivery.body), is_whole=False, error=error
-        )
+        await self._record(answer, delivery.status, delivery.headers, bytes(delivery.body), is_whole=False, error=error)
         raise asyncio.CancelledError
 
     async def _record(
@@ -195,8 +193,6 @@ class Exchange:
         )  # fmt: skip
 
     def _error_event(self, error: ErrorDelta) -> bytes:
-        from ..stream import AnswerForm
-
         assert self._codec.open_writer is not None
         writer = self._codec.open_writer(AnswerForm(answer_id="failed", model=self._asked.model))
         writer.has_begun = True

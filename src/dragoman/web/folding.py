@@ -34,7 +34,5 @@ async def fold_context(turn: "Turn", read: "ReadRequest", model: "Model", budget
         )
     )
     await turn.append(*built.entries)
-    request = replace(
-        read.request, messages=built.messages, system=built.system, cache_anchors=built.cache_anchors
-    )
+    request = replace(read.request, messages=built.messages, system=built.system, cache_anchors=built.cache_anchors)
     return replace(read, request=request)

@@ -93,9 +93,7 @@ def _find(method: str, path: str, headers: Mapping[str, str]) -> Wanted:
     if method == "POST" and (asked := _GEMINI.fullmatch(path)):
         is_count, model = asked[2] == "countTokens", unquote(asked[1])
         is_stream = asked[2] == "streamGenerateContent"
-        return Wanted(
-            action="count" if is_count else "answer", api=GEMINI, path=path, model=model, is_stream=is_stream
-        )
+        return Wanted(action="count" if is_count else "answer", api=GEMINI, path=path, model=model, is_stream=is_stream)
     if method in ("GET", "HEAD") and path in ("/", "/healthz"):
         return Wanted(action="health", api=CHAT, path=path)
     if method == "GET" and path == "/metrics":

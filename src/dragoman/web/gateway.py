@@ -16,17 +16,17 @@ import msgspec
 from aiohttp import web
 
 from ..delta import ErrorDelta
-from ..errors import DragomanError, ErrorCode, ModelError, UnreadableData, report_raised
-from ..wire import find_codec
+from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, UnreadableData, report_raised
+from ..wire import WIRE_APIS, find_codec
 from .access import Access
 from .asked import Asked
 from .delivery import Delivery
 from .exchange import Exchange, can_pass
-from .fronts import ANTHROPIC, FRONTS, GEMINI, RESPONSES, Front, Wanted, find_wanted, name_client, name_conversation
+from .fronts import FRONTS, GEMINI, Wanted, find_wanted, name_client, name_conversation
 from .keys import DailyUse, Keys, ServeKey
 from .listing import counted, listed
 from .metrics import Metrics
-from .passing import PassedAnswer, passed_request
+from .passing import PassedAnswer, fetch_whole, other_request, passed_request
 from .recorder import Recorder
 from .responses import with_previous
 
@@ -47,9 +47,9 @@ SESSION_HEADER = "x-dragoman-session"
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a gateway works. `fold` is the budget of tokens that contexts are kept in.
 
-    Without `translates` requests are forwarded and recorded, and none goes to another API. With `passes_others` what has
-    no front goes to the vendor of its API, unrecorded. `hosts` are names that requests may be addressed to, beside those
-    of loopback.
+    Without `translates` requests are forwarded and recorded, and none goes to another API. With `passes_others` what
+    has no front goes to the vendor of its API, unrecorded. `hosts` are names that requests may be addressed to, beside
+    those of loopback.
     """
 
     fold: int | None = None
@@ -129,6 +129,8 @@ class Gateway:
         except web.HTTPRequestEntityTooLarge:
             limit = f"the body is larger than the {self._settings.body_limit:,} bytes that this gateway takes"
             response = self._refused(wanted.api, ModelError(limit, code=ErrorCode.INVALID_REQUEST), 413)
+        except (UnreadableData, InvalidValue) as error:
+            response = self._refused(wanted.api, ModelError(str(error), code=ErrorCode.INVALID_REQUEST))
         except DragomanError as error:
             response = self._refused(wanted.api, error)
         except Exception as error:  # noqa: BLE001  # a bug of ours is an answer too
@@ -304,9 +306,16 @@ class Gateway:
         return web.Response(status=found.status, headers=found.headers, body=found.body)
 
     async def _other(self, request: web.Request, wanted: Wanted, headers: Mapping[str, str]) -> web.Response:
-        raise ModelError(
-            f"this gateway has nothing at {request.method} {wanted.path[:200]}", code=ErrorCode.NOT_FOUND
-        )
+        """Pass what has no front to the vendor of its API, where that is asked for."""
+        if not self._settings.passes_others or self._replay is not None:
+            message = f"this gateway has nothing at {request.method} {wanted.path[:200]}"
+            raise ModelError(message, code=ErrorCode.NOT_FOUND)
+        model = self._model(f"{WIRE_APIS[wanted.api].providers[0]}:any")
+        query = urlencode([(name, value) for name, value in request.query.items() if name != "key"])
+        body = await request.read()
+        wire = other_request(model, request.method, wanted.path, headers, body, query=query)
+        status, told, answer = await fetch_whole(model, wire)
+        return web.Response(status=status, headers=told, body=answer)
 
     def _model(self, name: str) -> "Model":
         model = self._models.get(name)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .._jsontext import encode_json
 from ..catalogue import list_models
 from ..context import count_message, find_counter
 from ..request import ReadRequest
@@ -37,7 +38,7 @@ def counted(read: ReadRequest, api: str) -> dict[str, Any]:
     counter = find_counter()
     tokens = sum(count_message(message, counter) for message in request.messages)
     tokens += counter.count(request.system or "")
-    tokens += sum(counter.count(f"{tool.name}{tool.description}{tool.parameters}") for tool in request.tools)
+    tokens += sum(counter.count(encode_json(tool).decode()) for tool in request.tools)
     return {"totalTokens": tokens} if api == GEMINI else {"input_tokens": tokens}
 
 
@@ -48,4 +49,3 @@ def _described(name: str, api: str) -> dict[str, Any]:
         methods = ["generateContent", "streamGenerateContent", "countTokens"]
         return {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
     return {"id": name, "object": "model", "created": 0, "owned_by": "dragoman"}
-

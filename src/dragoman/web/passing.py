@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..models import Model
     from ..transport import HttpResponse
 
-__all__ = ["PassedAnswer", "forwarded_headers", "passed_request"]
+__all__ = ["PassedAnswer", "fetch_whole", "forwarded_headers", "other_request", "passed_request"]
 
 ERROR_LIMIT = 1 << 20
 WHOLE_LIMIT = 256 << 20
@@ -34,14 +34,20 @@ READ_OUT_SECONDS = 5.0
 _TRUNCATED = "the model's answer broke off"
 # Fields of a request that are about its connection, its credentials or this gateway.
 _OWN_HEADERS = frozenset(
-    """host connection keep-alive proxy-connection te trailer transfer-encoding upgrade expect content-length
-    content-encoding accept-encoding authorization x-api-key x-goog-api-key api-key cookie origin referer forwarded
-    via""".split()
+    [
+        *("host", "connection", "keep-alive", "proxy-connection", "te"),
+        *("trailer", "transfer-encoding", "upgrade", "expect", "content-length"),
+        *("content-encoding", "accept-encoding", "authorization", "x-api-key", "x-goog-api-key"),
+        *("api-key", "cookie", "origin", "referer", "forwarded"),
+        *("via",),
+    ]
 )
 _OWN_PREFIXES = ("proxy-", "x-dragoman-", "x-forwarded-", "sec-", "access-control-")
 # Fields of an answer that clients read.
 _TOLD = re.compile(r"content-type|retry-after(-ms)?|x-should-retry|.*request-id|.*ratelimit.*|anthropic-.*|openai-.*")
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+# The paths of the fronts, by which the place of a vendor's other paths is found.
+_OWN_PATHS = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
 _METHOD = re.compile(r":(generateContent|streamGenerateContent)(?=\?|$)")
 
 
@@ -75,6 +81,36 @@ def passed_request(
     wire = model.client.address(WireRequest(path=path, body=b"", headers=named))
     body = _renamed(body, model.get_config().model_id) if _is_renamed(model, asked) else body
     return msgspec.structs.replace(wire, body=body, headers={**wire.headers, **forwarded_headers(headers)})
+
+
+def other_request(
+    model: "Model", method: str, path: str, headers: Mapping[str, str], body: bytes, *, query: str
+) -> WireRequest:
+    """Return a request that has no front, for the model's vendor; raise ModelError where it has no such paths."""
+    plain = _plain_request(model, model.get_config().model_id)
+    own = next((way for way in _OWN_PATHS if plain is not None and way.endswith(plain[0])), None)
+    if plain is None or own is None or not path.startswith(own.removesuffix(plain[0])):
+        raise ModelError(f"{model!r} has nothing at {path[:200]}", code=ErrorCode.NOT_FOUND)
+    path = path.removeprefix(own.removesuffix(plain[0])) + (f"?{query}" if query else "")
+    wire = model.client.address(WireRequest(path=path, body=b"", headers=plain[1]))
+    return msgspec.structs.replace(
+        wire, method=method, body=body, headers={**wire.headers, **forwarded_headers(headers)}
+    )
+
+
+async def fetch_whole(model: "Model", request: WireRequest) -> tuple[int, dict[str, str], bytes]:
+    """Send a request as it is; return status, fields and body of its answer."""
+    response, secrets = await model.client.forward(request)
+    try:
+        body = bytearray()
+        async for chunk in response.chunks():
+            body += chunk
+            if len(body) > WHOLE_LIMIT:
+                raise ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
+    finally:
+        await response.close()
+    told = {name: value for name, value in response.headers.items() if _TOLD.fullmatch(name)}
+    return response.status, told, secrets.hide_in(bytes(body))
 
 
 @lru_cache(maxsize=1_000)
@@ -112,6 +148,7 @@ class PassedAnswer:
         self._request = request
         self._form = AnswerForm(answer_id="cut", model=asked, stream=is_stream, source=dialect.specification)
         self._assembler = Assembler(invocation=model.invocation)
+        self._rewrites = model.rewrites()
         self._secrets = Secrets()
         self._response: HttpResponse | None = None
         self._reader: ResponseReader | None = None
@@ -231,7 +268,8 @@ class PassedAnswer:
     def _read(self, deltas: list[Any]) -> None:
         """Take the copy's deltas. The answer is whole when its finish has come, or the vendor's own error."""
         for delta in deltas:
-            self._assembler.feed(delta)
+            rewrite = self._rewrites.get(type(delta))
+            self._assembler.feed(delta if rewrite is None else rewrite(delta))
         if deltas and self._reader is not None and self._reader.finished:
             self.is_whole = not isinstance(deltas[-1], ErrorDelta) or deltas[-1].error_code not in _BROKEN
 
@@ -250,7 +288,9 @@ class PassedAnswer:
 
 
 # Errors that our reader finds. The vendor's own come with other codes.
-_BROKEN = frozenset({ErrorCode.STREAM_TRUNCATED, ErrorCode.CONNECTION, ErrorCode.PROTOCOL_VIOLATION, ErrorCode.INTERNAL})
+_BROKEN = frozenset(
+    {ErrorCode.STREAM_TRUNCATED, ErrorCode.CONNECTION, ErrorCode.PROTOCOL_VIOLATION, ErrorCode.INTERNAL}
+)
 
 
 def _whole_events(rest: bytes, chunk: bytes) -> tuple[bytes, bytes]:

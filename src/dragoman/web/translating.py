@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+
 from msgspec.structs import replace
 
 from ..delta import ErrorDelta, KnownDelta
