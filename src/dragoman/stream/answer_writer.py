@@ -78,8 +78,8 @@ class AnswerPart:
     """One part of the answer while it is written. `frame` is the event of its pieces, cut where the piece goes in."""
 
     __slots__ = (
-        "call_id", "carry", "data", "delta", "foreign", "frame", "index", "is_cut", "item", "kind", "name", "part_index",
-        "pieces",
+        "call_id", "carry", "data", "delta", "foreign", "frame", "index", "is_cut", "item", "kind", "name",
+        "part_index", "pieces",
     )  # fmt: skip
 
     def __init__(self, kind: str, *, part_index: int | None = None, data: dict[str, Any] | None = None) -> None:

@@ -14,7 +14,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     `read` is None where it cannot be read here; `problem` says why. `client` is what kind of program asks, `key_name`
     which of the server's keys it used, `conversation` its own name for the conversation. `session_id` is a session that
-    it joins, `previous` the id of a response that it continues. `path` has no query; a key in the query is left out.
+    it joins, `previous` the id of a response that it continues, whose conversation `read` has if `knows_previous`. `path` has no query; a key in the query is left out.
     """
 
     api: str
@@ -31,6 +31,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str = ""
     session_id: str = ""
     previous: str = ""
+    knows_previous: bool = False
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,6 +101,9 @@ class Exchange:
         if read is None:
             assert asked.problem is not None
             raise asked.problem
+        if asked.previous and not asked.knows_previous:
+            message = f"there is no response {asked.previous[:100]!r} to continue"
+            raise ModelError(message, code=ErrorCode.NOT_FOUND)
         if not self._translates:
             message = f"{self.model} speaks another API, and this gateway only forwards"
             raise ModelError(message, code=ErrorCode.UNSUPPORTED)

@@ -236,7 +236,8 @@ class Gateway:
         if asked.read is None and not any(can_pass(asked, each(), front) for each in models):
             assert asked.problem is not None
             raise asked.problem
-        turn = await self._recorder.begin(await with_previous(self._store, asked))
+        asked = await with_previous(self._store, asked)
+        turn = await self._recorder.begin(asked)
         delivery = Delivery(request, front, is_stream=asked.is_stream, silence=self._settings.silence_seconds)
         exchange = Exchange(
             asked, front, headers, turn, delivery, fold=self._settings.fold, translates=self._settings.translates

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ..errors import StoreError
 from ..history import ClientAnswerEntry, ContextualHistoryEntry, HistoryEntry, ResetEntry
 from ..message import Message
 from ..store import open_session
@@ -37,15 +38,18 @@ async def with_previous(store: "SessionStore", asked: "Asked") -> "Asked":
     """Return the request with the conversation of the response that it continues, as far as the record has it."""
     if not asked.previous or asked.read is None:
         return asked
-    found = await store.find_marks((response_mark(asked.previous, asked.key_name),))
-    if not found:
+    try:
+        found = await store.find_marks((response_mark(asked.previous, asked.key_name),))
+        if not found:
+            return asked
+        session = await open_session(store, found[-1].session_id)
+    except StoreError:
         return asked
-    session = await open_session(store, found[-1].session_id)
     if not isinstance(session.entries[found[-1].serial], ClientAnswerEntry):
         return asked  # it was deleted
     said = conversation_of(session.state_at(found[-1].serial).entries)
     request = replace(asked.read.request, messages=(*said, *asked.read.request.messages), cache_anchors=())
-    return replace(asked, read=replace(asked.read, request=request), previous="")
+    return replace(asked, read=replace(asked.read, request=request), knows_previous=True)
 
 
 def conversation_of(entries: Iterable[HistoryEntry]) -> list[Message]:

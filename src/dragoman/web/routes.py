@@ -13,8 +13,8 @@ class Routes:
     """Names that clients ask for, each with the models that answer it.
 
     A route is `NAME=PROVIDER:MODEL`. The exact name counts first, then the longest `prefix*`, then `*`. Several routes
-    of one name are a fallback order. A target of `PROVIDER:*` keeps the client's name. Without any route, a name goes to
-    the vendor of the API that it came by.
+    of one name are a fallback order. A target of `PROVIDER:*` keeps the client's name. Without any route, a name goes
+    to the vendor of the API that it came by.
     """
 
     def __init__(self, given: Sequence[str] = ()) -> None:
