@@ -14,7 +14,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     `read` is None where it cannot be read here; `problem` says why. `client` is what kind of program asks, `key_name`
     which of the server's keys it used, `conversation` its own name for the conversation. `session_id` is a session that
-    it joins, `previous` the id of a response that it continues, whose conversation `read` has if `knows_previous`. `path` has no query; a key in the query is left out.
+    it joins. `previous` is the id of a response that it continues; with `knows_previous`, `read` has that conversation.
+    A key in the query is left out.
     """
 
     api: str
