@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import context, context_reader, core, footprint, growth, live, loop, sessions, stream
+from bench import context, context_reader, core, footprint, growth, live, loop, serve, sessions, stream
 from bench.clients import missing_peers
 from bench.measuring import Figure, Part, Skipped, show
 from bench.plotting import draw
 
 PARTS = [*stream.PARTS, *core.PARTS, *loop.PARTS, *growth.PARTS, *sessions.PARTS, *footprint.PARTS, *context.PARTS]
-PARTS += [*context_reader.PARTS, *live.PARTS]
+PARTS += [*context_reader.PARTS, *live.PARTS, *serve.PARTS]
 
 
 def measure(parts: list[Part], *, quick: bool, peers: bool) -> Iterator[Figure | Skipped]:
