@@ -15,6 +15,8 @@ from dragoman.history import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     EpochEntry,
     HistoryEntry,
@@ -119,6 +121,27 @@ FORMS: list[tuple[HistoryEntry, str]] = [
     (
         TakeoverEntry("process 2 on b", "process 1 on a", **PLACE),
         '{"owner":"process 2 on b","previous":"process 1 on a"}',
+    ),
+    (
+        ClientRequestEntry("openai-chat", "/v1", "m", "{}", headers={"a": "b"}, client="k", marks=("w",), **PLACE),
+        (
+            '{"api":"openai-chat","path":"/v1","model":"m","text":"{}","prefix":0,"suffix":0,"headers":{"a":"b"},'
+            '"method":"POST","client":"k","marks":["w"]}'
+        ),
+    ),
+    (
+        ClientRequestEntry("openai-chat", "/v1", "m", "new", 3, 20, 1, **PLACE),
+        (
+            '{"api":"openai-chat","path":"/v1","model":"m","text":"new","baseSerial":3,"prefix":20,"suffix":1,'
+            '"headers":{},"method":"POST","marks":[]}'
+        ),
+    ),
+    (
+        ClientAnswerEntry(3, 200, b"", {"a": "b"}, "p:m", False, ("w",), **PLACE),
+        (
+            '{"requestSerial":3,"status":200,"body":"eAEDAAAAAAE=","headers":{"a":"b"},"model":"p:m","isWhole":false,'
+            '"marks":["w"]}'
+        ),
     ),
     (
         ModelInputEntry((Text("Stop."),), steering_serial=3, **PLACE),

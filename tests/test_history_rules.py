@@ -14,6 +14,8 @@ from dragoman.history import (
     AgentState,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     HistoryEntry,
     LevelOfDetailSections,
@@ -153,6 +155,8 @@ ILLEGAL: list[tuple[str, Callable[[], AgentState], Callable[[AgentState], object
     ("one_run_at_a_time", running, lambda state: state.append(RunFinishedEntry(RunStatus.FAILED, run_id="q"))),
     ("one_run_at_a_time", fresh, lambda state: state.append(RunFinishedEntry(RunStatus.COMPLETED))),
     ("compaction_covers_the_past", closed, lambda state: state.append(CompactionEntry(0, 3, "short"))),
+    ("exchange_names_the_past", closed, lambda state: state.append(ClientAnswerEntry(3, 200, b""))),
+    ("exchange_names_the_past", closed, lambda state: state.append(ClientRequestEntry("a", "/", "m", "{}", 3))),
     ("past_is_read_only", lambda: closed().state_at(1), lambda state: state.append_model_input("b")),
     ("past_is_read_only", lambda: closed().state_at(1), lambda state: state.reset()),
     ("past_is_read_only", lambda: closed().state_at(2), lambda state: state.commit(

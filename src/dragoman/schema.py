@@ -6,6 +6,8 @@ import msgspec
 
 from .delta import DELTA_CLASSES, UsageDelta
 from .history import (
+    ClientAnswerEntry,
+    ClientRequestEntry,
     HistoryEntry,
     HistoryToolCallResult,
     InterruptionEntry,
@@ -21,6 +23,7 @@ from .history import (
     ToolResultsEntry,
 )
 from .history.entries import ENTRY_CLASSES
+from .history.exchanges import MAX_MARK, MAX_MARKS
 from .history.toolresults import STATUS_CODES
 from .jsonform import SCHEMA_VERSION
 from .message import MEDIA_KINDS, PART_CLASSES, RESULT_PARTS, ROLE_PARTS, MessageMeta, Role, ToolResult
@@ -51,6 +54,8 @@ _NOT_EMPTY = frozenset(
         "executeError",
         "provider",
         "specification",
+        "api",
+        "method",
     ]
 )
 _NOT_NEGATIVE = frozenset(
@@ -63,6 +68,10 @@ _NOT_NEGATIVE = frozenset(
         "firstSerial",
         "lastSerial",
         "steeringSerial",
+        "baseSerial",
+        "requestSerial",
+        "prefix",
+        "suffix",
         "version",
     ]
 )
@@ -273,6 +282,11 @@ def _ref(name: str) -> dict[str, str]:
 
 _ASSISTANT = {"allOf": [_ref("Message"), {"properties": {"role": {"const": Role.ASSISTANT.value}}}]}
 
+_MARKS = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1, "maxLength": MAX_MARK},
+    "maxItems": MAX_MARKS,
+}
 # Fields that the JSON form writes in another shape than their types have.
 _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (ModelInputEntry, "parts"): {"type": "array", "items": _parts_of(ROLE_PARTS[Role.USER]), "minItems": 1},
@@ -285,6 +299,10 @@ _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (SamplingEntry, "answer"): _ASSISTANT,
     (ToolResultsEntry, "results"): {"type": "array", "items": _ref("HistoryToolCallResult")},
     (ToolFinishedEntry, "result"): _ref("HistoryToolCallResult"),
+    (ClientRequestEntry, "marks"): _MARKS,
+    (ClientAnswerEntry, "marks"): _MARKS,
+    (ClientAnswerEntry, "status"): {"type": "integer", "minimum": 0, "maximum": 999},
+    (ClientAnswerEntry, "body"): {"type": "string", "contentEncoding": "base64", "description": "Compressed by zlib."},
     (HistoryToolCallResult, "result"): _ref("LevelOfDetailSections"),
     (HistoryToolCallResult, "attachments"): {"type": "array", "items": _parts_of(MEDIA_KINDS)},
 }
@@ -294,6 +312,10 @@ _ENTRY_RULES: dict[str, dict[str, Any]] = {
     "run_finished": _when("status", RunStatus.COMPLETED, "errorCode", {"type": "null"}),
     "question_answered": {
         "allOf": [_when("action", action, "content", {"type": "null"}) for action in ("decline", "cancel")]
+    },
+    "client_request": {
+        "if": {"properties": {"baseSerial": {"type": "null"}}},
+        "then": {"properties": {"prefix": {"const": 0}, "suffix": {"const": 0}}},
     },
     "approval_answered": _when("approved", False, "arguments", {"type": "null"}),
 }

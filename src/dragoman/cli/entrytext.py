@@ -13,6 +13,8 @@ from ..history import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     EpochEntry,
     HistoryEntry,
@@ -148,6 +150,8 @@ def _facts(entry: AnyEntry) -> list[str]:
             return _asking_facts(entry)
         case RunRequestedEntry() | RunFinishedEntry() | TakeoverEntry():
             return _run_facts(entry)
+        case ClientRequestEntry() | ClientAnswerEntry():
+            return _exchange_facts(entry)
         case InterruptionEntry():
             return [entry.reason]
         case CompactionEntry():
@@ -203,6 +207,15 @@ def _run_facts(entry: RunRequestedEntry | RunFinishedEntry | TakeoverEntry) -> l
             return [f"{entry.owner} takes over from {entry.previous}"]
 
 
+def _exchange_facts(entry: ClientRequestEntry | ClientAnswerEntry) -> list[str]:
+    match entry:
+        case ClientRequestEntry():
+            return [entry.api, entry.model, f"with the key {entry.client!r}" if entry.client else ""]
+        case ClientAnswerEntry():
+            size = f"{len(entry.body):,} bytes" if entry.is_whole else f"{len(entry.body):,} bytes, not whole"
+            return [f"to #{entry.request_serial}", entry.model, f"status {entry.status}", size]
+
+
 def _interruption_pieces(entry: InterruptionEntry) -> Iterator[tuple[str, str]]:
     if entry.message:
         yield entry.message, ""
@@ -243,7 +256,15 @@ def _said(entry: AnyEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
             yield from _result_pieces(entry.result, level)
         case UnknownEntry():
             yield json_text(entry.payload), "dim"
-        case ToolStartedEntry() | RunStartedEntry() | TakeoverEntry() | EpochEntry() | ResetEntry():
+        case (
+            ToolStartedEntry()
+            | RunStartedEntry()
+            | TakeoverEntry()
+            | ClientRequestEntry()  # its conversation stands in other entries
+            | ClientAnswerEntry()
+            | EpochEntry()
+            | ResetEntry()
+        ):
             pass
         case _:
             assert_never(entry)
@@ -347,6 +368,8 @@ def _markdown(entry: AnyEntry) -> str:
             | RunRequestedEntry()
             | AbortRequestedEntry()
             | TakeoverEntry()
+            | ClientRequestEntry()
+            | ClientAnswerEntry()
             | EpochEntry()
             | UnknownEntry()
         ):

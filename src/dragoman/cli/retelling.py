@@ -27,6 +27,8 @@ from ..history import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     EpochEntry,
     HistoryEntry,
@@ -190,6 +192,8 @@ def _happened(entry: AnyEntry, answered: set[str]) -> Iterator[tuple[MessageDelt
             | RunRequestedEntry()
             | AbortRequestedEntry()
             | TakeoverEntry()
+            | ClientRequestEntry()
+            | ClientAnswerEntry()
             | EpochEntry()
             | ResetEntry()
             | UnknownEntry()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         AbortRequestedEntry,
         ApprovalAnsweredEntry,
         ApprovalAskedEntry,
+        ClientAnswerEntry,
+        ClientRequestEntry,
         CompactionEntry,
         ContextMessageRole,
         ContextualHistoryEntry,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
         UnknownEntry,
     )
     from .entryform import entry_from_json, entry_to_json
+    from .exchanges import BodyChange, body_of, change_of
     from .metadata import Metadata
     from .rules import RULES
     from .sections import (
@@ -86,6 +89,9 @@ __all__ = [
     "ApprovalAnsweredEntry",
     "ApprovalAskedEntry",
     "Attachment",
+    "BodyChange",
+    "ClientAnswerEntry",
+    "ClientRequestEntry",
     "Clock",
     "CompactionEntry",
     "ContextMessage",
@@ -144,6 +150,8 @@ __all__ = [
     "WidgetRegistry",
     "WidgetRenderContext",
     "WidgetResult",
+    "body_of",
+    "change_of",
     "context_messages",
     "entry_from_json",
     "entry_to_json",
@@ -165,6 +173,7 @@ if not TYPE_CHECKING:
             "toolresults",
             "metadata",
             "entrybase",
+            "exchanges",
             "entries",
             "entryform",
             "contextmessages",

@@ -17,6 +17,8 @@ from .entries import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     EpochEntry,
     HistoryEntry,
@@ -384,6 +386,8 @@ _CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
     AbortRequestedEntry: _by_abort_request,
     ResetEntry: _by_reset,
     TakeoverEntry: _by_nothing,
+    ClientRequestEntry: _by_nothing,
+    ClientAnswerEntry: _by_nothing,
     EpochEntry: _by_nothing,
     UnknownEntry: _by_nothing,
 }

@@ -1,6 +1,6 @@
 """What is recorded of a conversation: one frozen class per kind of entry. What is recorded is never changed.
 
-Contextual entries give messages; the others are facts that never reach a provider, most of them in `facts`. Knows no
+Contextual entries give messages; the others are facts that never reach a provider, in `facts` and `exchanges`. Knows no
 state, no JSON layout (`entryform` has that) and no clock: `AgentState` gives an entry its serial, its id and its time.
 """
 
@@ -32,6 +32,7 @@ from ..message import (
 )
 from ..usage import TokenUsage, require_count
 from .entrybase import ContextMessageRole, ContextualHistoryEntry, HistoryEntry, HistoryEntryKind
+from .exchanges import ClientAnswerEntry, ClientRequestEntry
 from .facts import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
@@ -60,6 +61,8 @@ __all__ = [
     "AnyEntry",
     "ApprovalAnsweredEntry",
     "ApprovalAskedEntry",
+    "ClientAnswerEntry",
+    "ClientRequestEntry",
     "CompactionEntry",
     "ContextMessageRole",
     "ContextualHistoryEntry",
@@ -419,6 +422,8 @@ AnyEntry: TypeAlias = (
     | RunRequestedEntry
     | AbortRequestedEntry
     | TakeoverEntry
+    | ClientRequestEntry
+    | ClientAnswerEntry
     | EpochEntry
     | ResetEntry
     | UnknownEntry

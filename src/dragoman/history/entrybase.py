@@ -42,6 +42,8 @@ class HistoryEntryKind(StrEnum):
     RUN_REQUESTED = "run_requested"
     ABORT_REQUESTED = "abort_requested"
     TAKEOVER = "takeover"
+    CLIENT_REQUEST = "client_request"
+    CLIENT_ANSWER = "client_answer"
     EPOCH = "epoch"
     RESET = "reset"
 

@@ -2,9 +2,12 @@
 
 An entry is `{"serial", "id", "kind", "timestamp", "runId", "metadata", "payload"}`. A section is `[key, text]`; a text
 that stands elsewhere in the same entry is written once and pointed at: `[key, {"live": 0}]`, `[key, {"part": 1}]`. A
-level that is left out is the live one without its LiveScreen.
+level that is left out is the live one without its LiveScreen. The body of a client's answer is compressed by zlib, as
+base64.
 """
 
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -28,6 +31,7 @@ from ..message import Message, ModelInvocationDescriptor, Part, Text
 from ..usage import TokenUsage
 from .entries import (
     ENTRY_CLASSES,
+    ClientAnswerEntry,
     CompactionEntry,
     HistoryEntry,
     InterruptionEntry,
@@ -41,6 +45,7 @@ from .entries import (
     UnknownEntry,
 )
 from .entrybase import entry_shape
+from .exchanges import MAX_ANSWER
 from .metadata import NO_METADATA, Metadata
 from .sections import LevelOfDetailSections, Section, Sections, without_live_screen
 from .toolresults import RESULT_SHAPE, HistoryToolCallResult
@@ -53,7 +58,7 @@ ENTRY_LIMIT = 1 << 29
 
 
 def entry_to_json(entry: HistoryEntry) -> bytes:
-    """Return the entry as compact JSON; the same entry always gives the same bytes.
+    """Return the entry as compact JSON; the same entry always gives the same bytes, with the same zlib.
 
     Raises InvalidValue for what is no entry, and for one that is larger than every store can hold.
     """
@@ -131,6 +136,10 @@ def _result_object(result: HistoryToolCallResult) -> JsonObject:
         written["attachments"] = _part_objects(result.attachments)
     written["result"] = _sections_object(result.result, ())  # the long field last
     return overlaid(written, result.extra)
+
+
+def _compressed(body: bytes) -> str:
+    return b64encode(zlib.compress(body, 1)).decode()
 
 
 def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> JsonObject:
@@ -233,6 +242,18 @@ def _build_result(value: JsonObject) -> HistoryToolCallResult:
     return HistoryToolCallResult(**fields)
 
 
+def _read_compressed(value: Any) -> bytes:
+    reader = zlib.decompressobj()
+    try:
+        body = reader.decompress(b64decode(value, validate=True), MAX_ANSWER + 1)
+    except (zlib.error, ValueError):  # base64's own error is a ValueError
+        raise UnreadableData("body must be base64 of what zlib compressed") from None
+    # One that is longer than the limit is refused as such, and is never read to its end.
+    if len(body) <= MAX_ANSWER and (not reader.eof or reader.unused_data):
+        raise UnreadableData("body must be one stream of zlib, and whole")
+    return body
+
+
 def _read_sections(value: Any, texts: Sequence[str] = ()) -> LevelOfDetailSections:
     if not isinstance(value, dict):
         raise UnreadableData("sections: not an object")
@@ -295,6 +316,7 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (SamplingEntry, "answer"): _read_message,
     (CompactionEntry, "invocation"): lambda value: msgspec.convert(value, ModelInvocationDescriptor),
     (CompactionEntry, "usage"): lambda value: msgspec.convert(value, TokenUsage),
+    (ClientAnswerEntry, "body"): _read_compressed,
     (HistoryToolCallResult, "result"): _read_sections,
     (HistoryToolCallResult, "attachments"): _read_parts,
 }
@@ -311,6 +333,7 @@ _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (SamplingEntry, "answer"): message_to_object,
     (CompactionEntry, "invocation"): msgspec.to_builtins,
     (CompactionEntry, "usage"): msgspec.to_builtins,
+    (ClientAnswerEntry, "body"): _compressed,
 }
 
 

@@ -9,6 +9,8 @@ from .entries import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     EpochEntry,
     HistoryEntry,
@@ -64,6 +66,7 @@ RULES: dict[str, str] = {
     "reset_between_runs": "a reset comes when no run is open: abort an open run first",
     "steering_is_taken_up_once": "an input takes up a steering entry that no other input has taken up, oldest first",
     "compaction_covers_the_past": "a compaction stands for entries that are there",
+    "exchange_names_the_past": "a client's request builds on, and an answer to it names, an entry that is there",
 }
 
 # Codes of results for which the tool must have run, or tried to.
@@ -217,6 +220,20 @@ def _check_compaction(state: DerivedState, entry: CompactionEntry) -> None:
         _refuse("compaction_covers_the_past", f"it reaches to {entry.last_serial}, the last is {state.next_serial - 1}")
 
 
+def _check_client_request(state: DerivedState, entry: ClientRequestEntry) -> None:
+    if entry.base_serial is not None:
+        _require_past(state, entry.base_serial)
+
+
+def _check_client_answer(state: DerivedState, entry: ClientAnswerEntry) -> None:
+    _require_past(state, entry.request_serial)
+
+
+def _require_past(state: DerivedState, serial: int) -> None:
+    if serial >= state.next_serial:
+        _refuse("exchange_names_the_past", f"it names {serial}, the last is {state.next_serial - 1}")
+
+
 def _require_open(state: DerivedState, tool_call_id: str, tool_name: str | None) -> OpenCall:
     call = state.open_call(tool_call_id)
     if call is None:
@@ -282,6 +299,8 @@ _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     InterruptionEntry: _check_nothing,
     SteeringEntry: _check_nothing,
     TakeoverEntry: _check_nothing,
+    ClientRequestEntry: _check_client_request,
+    ClientAnswerEntry: _check_client_answer,
     EpochEntry: _check_nothing,
     ResetEntry: _check_reset,
     UnknownEntry: _check_nothing,

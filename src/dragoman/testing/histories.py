@@ -14,6 +14,8 @@ from ..history import (
     AgentState,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     EpochEntry,
     HistoryEntry,
@@ -328,6 +330,7 @@ class _Writer:
             lambda: self._state.execute_widget_tool("memory_notebook_append", {"text": self._text(1)}),
             lambda: self._state.execute_widget_tool("memory_notebook_replace_text", {"old": "Be", "new": "be"}),
             lambda: self._state.append(EpochEntry(1, "budget", {"levels": {"0": "gist"}})),
+            self._exchange,
         ]
         if last >= 0:
             choices.append(
@@ -338,6 +341,12 @@ class _Writer:
                 )
             )
         self._choose.choice(choices)()
+
+    def _exchange(self) -> None:
+        body = self._text(2)
+        asked = self._state.append(ClientRequestEntry("openai-chat", "/v1/chat/completions", "m", body, marks=("m:1",)))
+        if self._often(0.8):
+            self._state.append(ClientAnswerEntry(asked.serial, 200, body.encode(), is_whole=self._often(0.8)))
 
 
 def _levels(live: str, summary: str, gist: str) -> LevelOfDetailSections:
@@ -432,6 +441,12 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         st.tuples(st.just(RunStatus.COMPLETED), st.none(), text),
         st.tuples(st.sampled_from((RunStatus.FAILED, RunStatus.ABORTED)), st.none() | codes, text),
     )
+    bodies: st.SearchStrategy[tuple[Any, ...]] = st.one_of(
+        st.tuples(text, st.none(), st.just(0), st.just(0)),
+        st.tuples(text, st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)),
+    )
+    headers = st.dictionaries(text, text, max_size=2)
+    marks = st.lists(labels, max_size=2).map(tuple)
     unknown_kinds = names.filter(lambda kind: kind not in set(kinds))
     makers: dict[str, tuple[Callable[..., HistoryEntry], tuple[st.SearchStrategy[Any], ...]]] = {
         kinds.MODEL_INPUT: (
@@ -469,6 +484,14 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         ),
         kinds.ABORT_REQUESTED: (AbortRequestedEntry, (text,)),
         kinds.TAKEOVER: (TakeoverEntry, (text, text)),
+        kinds.CLIENT_REQUEST: (
+            lambda asked, body, *rest, **notes: ClientRequestEntry(*asked, *body, *rest, **notes),
+            (st.tuples(names, names, text), bodies, headers, names, text, marks),
+        ),
+        kinds.CLIENT_ANSWER: (
+            ClientAnswerEntry,
+            (st.integers(0, 99), st.integers(0, 999), st.binary(max_size=20), headers, text, st.booleans(), marks),
+        ),
         kinds.EPOCH: (EpochEntry, (st.integers(0, 9), text, objects)),
         kinds.RESET: (ResetEntry, ()),
         UNKNOWN: (UnknownEntry, (unknown_kinds, objects)),
