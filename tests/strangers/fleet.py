@@ -201,6 +201,7 @@ def nurse(setting: Setting) -> None:
         if not pid:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Temporal's SDK logs to it, and pids come that way
             random.seed()
             status = 1
             try:
