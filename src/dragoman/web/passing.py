@@ -267,9 +267,10 @@ class PassedAnswer:
 
     def _read(self, deltas: list[Any]) -> None:
         """Take the copy's deltas. The answer is whole when its finish has come, or the vendor's own error."""
+        feed, rewrites = self._assembler.feed, self._rewrites
+        is_plain = rewrites.keys().isdisjoint(map(type, deltas))
         for delta in deltas:
-            rewrite = self._rewrites.get(type(delta))
-            self._assembler.feed(delta if rewrite is None else rewrite(delta))
+            feed(delta if is_plain or type(delta) not in rewrites else rewrites[type(delta)](delta))
         if deltas and self._reader is not None and self._reader.finished:
             self.is_whole = not isinstance(deltas[-1], ErrorDelta) or deltas[-1].error_code not in _BROKEN
 
@@ -295,7 +296,9 @@ _BROKEN = frozenset(
 
 def _whole_events(rest: bytes, chunk: bytes) -> tuple[bytes, bytes]:
     """What may be passed on, and the beginning of an event that has not come whole."""
-    data = rest + chunk
+    data = rest + chunk if rest else chunk
+    if data.endswith(_EVENT_ENDS):
+        return data, b""
     end = max(found + len(mark) if (found := data.rfind(mark)) >= 0 else 0 for mark in _EVENT_ENDS)
     return data[:end], data[end:]
 
