@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,21 +23,39 @@ PACKAGES = {
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@modelcontextprotocol/server-memory": "2026.8.31",
 }
-MANIFEST = json.dumps({"private": True, "dependencies": PACKAGES}, indent=1)
+
+
+class NotInstalled(Exception):
+    """Packages cannot be had here; the text says why."""
 
 
 def installed_packages() -> Path:
     """Return the folder `node_modules` that holds the packages; skip the test where they cannot be had."""
+    try:
+        return install(PACKAGES) / "node_modules"
+    except NotInstalled as error:
+        pytest.skip(str(error))
+
+
+def install(packages: Mapping[str, str], cache: Path | None = None, *, seconds: float = INSTALL_SECONDS) -> Path:
+    """Return the folder where these packages are installed; raise NotInstalled where they cannot be had."""
     if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    folder = _cache() / hashlib.sha256(MANIFEST.encode()).hexdigest()[:16]
+        raise NotInstalled("npm is not installed")
+    manifest = json.dumps({"private": True, "dependencies": packages}, indent=1)
+    with locked_folder(cache or cache_folder(), manifest) as folder:
+        if not (folder / "installed").is_dir():
+            _install(folder, manifest, seconds)
+    return folder / "installed"
+
+
+@contextmanager
+def locked_folder(cache: Path, manifest: str) -> Iterator[Path]:
+    """Yield the folder for what the manifest names. Several processes of one test run ask at once: one has it."""
+    folder = cache / hashlib.sha256(manifest.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:  # several processes of one test run ask at once
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        modules = folder / "installed" / "node_modules"
-        if not modules.is_dir():
-            _install(folder)
-    return modules
+        yield folder
 
 
 @contextmanager
@@ -61,13 +79,13 @@ def running(program: Path, *arguments: str, env: dict[str, str] | None = None) -
         process.stdout.close()
 
 
-def _cache() -> Path:
-    """The user's cache folder, or the system's temporary one where there is no home to write to."""
+def cache_folder() -> Path:
+    """Return the user's cache folder, or the system's temporary one where there is no home to write to."""
     named = os.environ.get("XDG_CACHE_HOME")
     for folder in (Path(named) if named else None, Path("~/.cache").expanduser(), Path(tempfile.gettempdir())):
         if folder is not None and _is_writable(folder / "dragoman-tests"):
             return folder / "dragoman-tests"
-    pytest.skip("there is no folder to install npm packages into")
+    raise NotInstalled("there is no folder to install npm packages into")
 
 
 def _is_writable(folder: Path) -> bool:
@@ -78,11 +96,11 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _install(folder: Path) -> None:
+def _install(folder: Path, manifest: str, seconds: float) -> None:
     """Install into a folder beside, and rename it when all is there: a broken install is never used."""
     building = Path(tempfile.mkdtemp(dir=folder))
     try:
-        (building / "package.json").write_text(MANIFEST, encoding="utf-8")
+        (building / "package.json").write_text(manifest, encoding="utf-8")
         options = [
             "--ignore-scripts",
             "--no-package-lock",
@@ -97,13 +115,13 @@ def _install(folder: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=INSTALL_SECONDS,
+            timeout=seconds,
         )
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.startswith("npm error")]
-            pytest.skip(f"npm could not install the packages: {said[:1]}")
+            raise NotInstalled(f"npm could not install the packages: {said[:1]}")
         building.rename(folder / "installed")
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"npm did not install the packages within {INSTALL_SECONDS} seconds")
+    except subprocess.TimeoutExpired as error:
+        raise NotInstalled(f"npm did not install the packages within {seconds:.0f} seconds") from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
