@@ -179,10 +179,12 @@ class ProviderClient:
     async def forward(self, request: WireRequest) -> "tuple[HttpResponse, Secrets]":
         """Send a request as it is and return its answer under way, unread, and the credentials that went along.
 
-        Raises ModelError if no answer comes. The caller closes the response.
+        The credentials are what is added here; what the request itself has is the sender's own. Raises ModelError if no
+        answer comes. The caller closes the response.
         """
         signed = await self._signed(request)
-        return await (self._transport or default_transport()).send(signed, self._timeouts), self._secrets_of(signed)
+        response = await (self._transport or default_transport()).send(signed, self._timeouts)
+        return response, secrets_of(signed, besides=request.headers)
 
     def open_reader(self, response: "HttpResponse", run_id: str = "") -> ResponseReader:
         """Return what reads the body of an answer that `forward` gave."""

@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -198,9 +199,16 @@ def require_key(key: str, header: str) -> None:
         )
 
 
-def secrets_of(request: HttpRequest) -> Secrets:
-    """Return the secrets of a request: credentials in headers, query and address."""
-    fields = [value for name, value in request.headers.items() if name.lower() not in PUBLIC_HEADERS]
+def secrets_of(request: HttpRequest, besides: Mapping[str, str] = MappingProxyType({})) -> Secrets:
+    """Return the secrets of a request: credentials in headers, query and address.
+
+    Fields of `besides` are none: whoever gave the request has them.
+    """
+    fields = [
+        value
+        for name, value in request.headers.items()
+        if name.lower() not in PUBLIC_HEADERS and besides.get(name) != value
+    ]
     values = [_SIGNATURE_WORDS.sub("", value) for value in fields]
     if "?" in request.url or "@" in request.url:
         parts = urlsplit(request.url)

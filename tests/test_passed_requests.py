@@ -1,0 +1,27 @@
+"""A client's request as its vendor gets it."""
+
+import asyncio
+
+from dragoman import model
+from dragoman.testing import ReplayedResponse, ReplayTransport
+from dragoman.web.passing import forwarded_headers, passed_request
+
+KEY = "planted-7f3a9c-not-a-vendor-shape"
+NAME = "01a1eec3-9808-7981-be6f-7297300969b3"
+
+
+def test_what_a_client_says_of_itself_is_no_secret_of_ours() -> None:
+    # Codex names its thread in a header and in the body, and the vendor repeats the body's field.
+    asked = model("openai:gpt-5.2", api_key=KEY, transport=ReplayTransport([ReplayedResponse(chunks=(b"{}",))]))
+    headers = {"thread-id": NAME, "x-codex-turn-metadata": '{"model":"gpt-5.2","sandbox":"none-at-all-of-it"}'}
+    request = passed_request(asked, b'{"model":"gpt-5.2"}', headers, asked="gpt-5.2")
+    assert request is not None
+    _, secrets = asyncio.run(asked.client.forward(request))
+    said = f'{{"prompt_cache_key":"{NAME}","sandbox":"none-at-all-of-it"}}'.encode()
+    assert secrets.hide_in(said) == said
+    assert KEY.encode() not in secrets.hide_in(b'{"told":"' + KEY.encode() + b'"}')
+
+
+def test_the_client_s_own_credentials_go_to_no_vendor() -> None:
+    own = dict.fromkeys(("authorization", "x-api-key", "x-goog-api-key", "cookie", "x-dragoman-session"), "mine")
+    assert forwarded_headers({**own, "thread-id": NAME}) == {"thread-id": NAME}
