@@ -46,7 +46,13 @@ def serving(upstream: Upstream, behind: str, folder: Path, *options: str) -> Ite
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "UPSTREAM_KEY": KEY, "PYTHONFAULTHANDLER": "1"}
     with log.open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(
-            command, cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            command,
+            cwd=home,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
         assert process.stdout is not None
         try:

@@ -52,13 +52,18 @@ def _unsealed(message: Message) -> Message:
     invocation: ModelInvocationDescriptor | None = None
     for part, found in zip(message.parts, sealed, strict=True):
         if not found:
-            parts.append(part)
+            parts.append(_without_data(part))
             continue
         made_by, data = _open(found)
         parts.append(replace(part, provider_data=data))
         invocation = made_by or invocation
     meta = replace(message.meta or MessageMeta(), invocation=invocation)
     return replace(message, parts=tuple(parts), meta=meta)
+
+
+def _without_data(part: Part) -> Part:
+    """The part without provider data: those are of the client's API, and the message is of another one now."""
+    return replace(part, provider_data=None) if getattr(part, "provider_data", None) is not None else part
 
 
 def _find(part: Part) -> str:
