@@ -14,8 +14,9 @@ from .following import Notices, follow_entries
 from .leases import abandon_lease, give_back_lease, new_token
 from .listing import ListQuery, RequestQuery
 from .live import Watch, follow_session
+from .marks import as_words
 from .positions import Followed, Position, ends_answer
-from .protocol import LEASE_SECONDS, Lease, RequestPage, SessionBusy, SessionPage
+from .protocol import LEASE_SECONDS, Lease, Mark, RequestPage, SessionBusy, SessionPage
 from .refusals import require_seconds, require_serial, require_session_id, store_closed
 from .tails import AnswerTail, TailPiece, TailQuery, TailReader, TailWriter
 
@@ -81,6 +82,10 @@ class BaseStore(ABC):
             session_id=session_id, serial=serial, key=key, open_only=open_only, limit=limit, page=page
         )
         return await self._list_requests(query)
+
+    async def find_marks(self, words: Sequence[str]) -> tuple[Mark, ...]:
+        """Return the newest marks of each word, the oldest first."""
+        return await self._find_marks(as_words(words))
 
     def follow(self, session_id: str, from_serial: int = 0) -> AsyncIterator[HistoryEntry]:
         """Yield the entries from a serial on, then each new one of every writer as it comes."""
@@ -199,6 +204,9 @@ class BaseStore(ABC):
 
     @abstractmethod
     async def _list_requests(self, query: RequestQuery) -> RequestPage: ...
+
+    @abstractmethod
+    async def _find_marks(self, words: Sequence[str]) -> tuple[Mark, ...]: ...
 
     @abstractmethod
     async def _list(self, query: ListQuery) -> SessionPage: ...

@@ -47,6 +47,9 @@ class Database(Protocol):
     def has_entries_after(self, session: int, serial: int) -> bool:
         """Return whether the session has entries after the one that its head is of."""
 
+    def newest_marks(self, hashes: Sequence[bytes], limit: int) -> list[tuple[int, bytes, str, int]]:
+        """Return the number, hash, session's id and serial of each word's newest marks, at most `limit` each."""
+
     def attempt(self) -> AbstractContextManager[None]:
         """Raise StoreError (`corrupt`) for what the database itself cannot read, and stay usable after that."""
 

@@ -16,11 +16,13 @@ from .chain import chained, checked, decode_entry, follow, is_end_of
 from .lazy import LazyEntries
 from .leases import HeldLease, is_said_to_a_run, machine_time, new_lease, require_lease, require_not_leased
 from .listing import ListQuery, RequestQuery, page_of
+from .marks import MarkIndex
 from .protocol import (
     START,
     ForkPoint,
     Head,
     Lease,
+    Mark,
     OpenedSession,
     RequestPage,
     RunRequest,
@@ -44,7 +46,7 @@ from .refusals import (
     require_serial,
     require_session_id,
 )
-from .requests import QUEUED, Added, Change, RequestKeyTaken, changes_of, moved_by, own_keys
+from .requests import QUEUED, Added, Change, Marked, RequestKeyTaken, changes_of, moved_by, own_keys
 from .snapshots import describe_mismatch
 from .tails import TailPiece, TailQuery
 
@@ -73,7 +75,7 @@ class _Kept:
                 number += 1
                 request = RunRequest(self.info.session_id, *change, QUEUED)
                 self.requests.append((number, request))
-            else:
+            elif not isinstance(change, Marked):
                 self.requests = [(each, moved_by(change, request)) for each, request in self.requests]
         return number
 
@@ -103,6 +105,7 @@ class MemoryStore(BaseStore):
         self._sessions: dict[str, _Kept] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._created = self._requested = 0
+        self._marks = MarkIndex()
         self._lock = threading.RLock()  # several event loops may write
 
     def __repr__(self) -> str:
@@ -144,6 +147,9 @@ class MemoryStore(BaseStore):
             head = Head(expected_serial + len(encoded) - 1, checksum.hex())
             kept.info = replace(kept.info, head=head, updated_at=updated)
             self._requested = kept.record(changes, self._requested)
+            for change in changes:
+                if isinstance(change, Marked):
+                    self._marks.add(Mark(change.word, session_id, change.serial))
             self._notices.tell((session_id,))
             return head
 
@@ -258,6 +264,7 @@ class MemoryStore(BaseStore):
                 count = kept.info.head.next_serial - kept.first
                 self._tombstones[each] = Tombstone(each, self._now(), count)
                 del self._sessions[each]
+            self._marks.remove(going)
             self._notices.tell(going)
             return self._tombstones[session_id]
 
@@ -291,6 +298,11 @@ class MemoryStore(BaseStore):
         with self._lock:
             followed = {query.session_id: self._sessions.get(query.session_id) for query in queries}
             return [piece for kept in followed.values() if kept is not None for piece in kept.tail]
+
+    async def _find_marks(self, words: Sequence[str]) -> tuple[Mark, ...]:
+        self._require_usable()
+        with self._lock:
+            return self._marks.find(words)
 
     async def _list(self, query: ListQuery) -> SessionPage:
         self._require_usable()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["erase_and_clean"]
 
-TABLES = ("entries", "sessions", "blobs", "snapshots", "requests", "tails")  # what holds content
+TABLES = ("entries", "sessions", "blobs", "snapshots", "requests", "tails", "entry_marks")  # what holds content
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.5  # seconds between two checks whether others are done
 

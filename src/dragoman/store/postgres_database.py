@@ -48,6 +48,12 @@ LOCK_STEP_SECONDS = 1.0  # that a change waits for a lock before it looks who ha
 LARGE_SECONDS = 120.0  # that a client may take to send a large statement, with locks
 LARGE_BYTES = 1_000_000
 
+_MARKS = """
+    SELECT m.number, m.hash, s.session_id, m.serial
+    FROM unnest(?::bytea[]) AS w (hash) CROSS JOIN LATERAL (
+        SELECT * FROM entry_marks AS each WHERE each.hash = w.hash ORDER BY each.number DESC LIMIT ?
+    ) AS m JOIN sessions AS s ON s.key = m.session
+"""
 # Counts until the end of a transaction. A client that is stopped in the middle must not keep its locks.
 _WRITING_SETTINGS = """
     SELECT set_config('idle_in_transaction_session_timeout', ?, true), set_config('lock_timeout', ?, true)
@@ -208,6 +214,10 @@ class PostgresDatabase:
         """Ask the index."""
         select = "SELECT 1 FROM entries WHERE session = ? AND serial > ?"
         return self.execute(select, (session, serial)).fetchone() is not None
+
+    def newest_marks(self, hashes: Sequence[bytes], limit: int) -> list[tuple[int, bytes, str, int]]:
+        """Ask the index for each word, in one statement."""
+        return self.execute(_MARKS, (hashes, limit)).fetchall()
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

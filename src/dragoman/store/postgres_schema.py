@@ -250,6 +250,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             ) AS t ON t.token = l.token;
         END $$""",
     ),
+    (
+        """CREATE TABLE {schema}.entry_marks (
+            number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            hash bytea NOT NULL,
+            session bigint NOT NULL,
+            serial bigint NOT NULL
+        )""",
+        "CREATE INDEX entry_marks_by_hash ON {schema}.entry_marks (hash, number)",
+    ),
 )
 
 

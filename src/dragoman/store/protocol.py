@@ -26,6 +26,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "LeaseOwner",
+    "Mark",
     "OpenedSession",
     "RequestPage",
     "RunRequest",
@@ -184,6 +185,14 @@ class RequestPage(msgspec.Struct, frozen=True):
     next_page: str | None = None
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """An entry that has this word among its `marks`."""
+
+    word: str
+    session_id: str
+    serial: int
+
+
 class SessionBusy(StoreError):
     """A run has the session; `lease` says whose it is and since when."""
 
@@ -288,6 +297,13 @@ class SessionStore(Protocol):
         page: str | None = None,
     ) -> RequestPage:
         """Return at most `limit` requested runs that fit, the newest first; `open_only` leaves out those that ended."""
+
+    async def find_marks(self, words: Sequence[str]) -> tuple[Mark, ...]:
+        """Return where entries have one of these words among their `marks`, the oldest first.
+
+        At most 1,000 words are looked up, and the newest 50 marks of each are found.
+        A fork does not repeat the marks of entries that it shares.
+        """
 
     async def fork(
         self, session_id: str, serial: int, *, new_session_id: str | None = None, metadata: Mapping[str, Any] = ...

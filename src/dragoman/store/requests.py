@@ -1,6 +1,7 @@
-"""Which runs were requested, and how far each is: what follows from the entries of one append. Knows no database.
+"""What follows from the entries of one append: which runs were requested, how far each is, and by which words entries
+are found. Knows no database.
 
-A store keeps this beside the record, so that an engine or an operator finds runs without reading every session.
+A store keeps this beside the record, so that others find it without reading every session.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from ..errors import ErrorCode, InvalidValue, StoreError
 from ..history import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     HistoryEntry,
     RunFinishedEntry,
     RunRequestedEntry,
@@ -24,6 +27,7 @@ __all__ = [
     "QUEUED",
     "Added",
     "Change",
+    "Marked",
     "Moved",
     "RequestKeyTaken",
     "Woken",
@@ -58,7 +62,14 @@ class Woken(NamedTuple):
     run_id: str = ""
 
 
-Change: TypeAlias = Added | Moved | Woken
+class Marked(NamedTuple):
+    """An entry has this word among its marks."""
+
+    serial: int
+    word: str
+
+
+Change: TypeAlias = Added | Moved | Woken | Marked
 
 
 class RequestKeyTaken(StoreError):
@@ -88,6 +99,8 @@ def changes_of(entries: Sequence[HistoryEntry]) -> list[Change]:
                 changes.append(Woken(_storable(entry.run_id)))
             case ApprovalAnsweredEntry(by="person"):  # a policy answers inside of the run
                 changes.append(Woken())
+            case ClientRequestEntry() | ClientAnswerEntry():
+                changes += (Marked(entry.serial, word) for word in entry.marks)
     return changes
 
 

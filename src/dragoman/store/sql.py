@@ -18,6 +18,7 @@ from ..history import HistoryEntry, Metadata, entry_to_json
 from ..history.metadata import NO_METADATA
 from . import sql_changes as changes
 from . import sql_leases as leasing
+from . import sql_marks as marks
 from . import sql_requests as requests
 from . import sql_rows as rows
 from .base import BaseStore
@@ -29,6 +30,7 @@ from .listing import ListQuery, RequestQuery
 from .protocol import (
     Head,
     Lease,
+    Mark,
     OpenedSession,
     RequestPage,
     SessionInfo,
@@ -243,6 +245,9 @@ class SQLStore(BaseStore, Generic[_Connection]):
 
     async def _list_requests(self, query: RequestQuery) -> RequestPage:
         return await self._read(lambda database: requests.list_requests(database, query))
+
+    async def _find_marks(self, words: Sequence[str]) -> tuple[Mark, ...]:
+        return await self._read(lambda database: marks.find_marks(database, words))
 
     async def _list(self, query: ListQuery) -> SessionPage:
         return await self._read(lambda database: rows.list_sessions(database, query))

@@ -107,6 +107,7 @@ def erase_session(
         database.execute("DELETE FROM snapshots WHERE session = ?", key)
         database.execute("DELETE FROM leases WHERE session = ?", key)
         database.execute("DELETE FROM requests WHERE session = ?", key)
+        database.execute("DELETE FROM entry_marks WHERE session = ?", key)
         delete_tail(database, session.key)
         database.execute("DELETE FROM heads WHERE session = ?", key)
         database.execute("DELETE FROM sessions WHERE key = ?", key)

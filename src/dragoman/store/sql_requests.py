@@ -1,11 +1,12 @@
-"""Requests for runs as rows. Every function gets a database in a transaction."""
+"""What an append changes beside the record, as rows. Every function gets a database in a transaction."""
 
 from collections.abc import Sequence
 
 from .database import Database
 from .listing import RequestQuery
 from .protocol import RequestPage, RunRequest
-from .requests import ABORTED, QUEUED, RUNNING, Added, Change, Moved, RequestKeyTaken, Woken, own_keys
+from .requests import ABORTED, QUEUED, RUNNING, Added, Change, Marked, Moved, RequestKeyTaken, Woken, own_keys
+from .sql_marks import add_mark
 
 __all__ = ["list_requests", "record_changes", "require_free_keys"]
 
@@ -47,6 +48,8 @@ def record_changes(database: Database, session: int, changes: Sequence[Change]) 
                 database.execute(
                     "UPDATE requests SET wakes = wakes + 1 WHERE session = ? AND status = ?", (session, RUNNING)
                 )
+            case Marked():
+                add_mark(database, session, change.serial, change.word)
 
 
 def list_requests(database: Database, query: RequestQuery) -> RequestPage:

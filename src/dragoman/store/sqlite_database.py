@@ -1,7 +1,7 @@
 """A connection to a SQLite file as the `Database` of the statements. Loads SQLite: import it inside a function."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import ClassVar
@@ -27,6 +27,11 @@ _WALK = """
     WHERE walk.serial BETWEEN ? AND ?
 """
 
+_MARKS = """
+    SELECT m.number, m.hash, s.session_id, m.serial
+    FROM entry_marks AS m CROSS JOIN sessions AS s ON s.key = m.session
+"""
+
 
 class SQLiteDatabase(sqlite3.Connection):
     """One writes at a time, so that there is nothing to hold; damage is met while rows are read."""
@@ -46,6 +51,11 @@ class SQLiteDatabase(sqlite3.Connection):
         """Look at what was written since: an entry's position is after those of all that were there before it."""
         select = "SELECT 1 FROM entries WHERE position > (SELECT position FROM heads WHERE session = ?) AND session = ?"
         return self.execute(f"{select} AND serial > ?", (session, session, serial)).fetchone() is not None
+
+    def newest_marks(self, hashes: Sequence[bytes], limit: int) -> list[tuple[int, bytes, str, int]]:
+        """Ask the index for each word."""
+        select = f"{_MARKS} WHERE m.hash = ? ORDER BY m.number DESC LIMIT ?"
+        return [row for each in hashes for row in self.execute(select, (each, limit))]
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

@@ -154,6 +154,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (session, stream, past)
         ) STRICT, WITHOUT ROWID""",
     ),
+    (
+        # The words by which entries are found, as SHA-256: what the entries say, so that no session has to be read.
+        """CREATE TABLE entry_marks (
+            number INTEGER PRIMARY KEY, hash BLOB NOT NULL, session INTEGER NOT NULL, serial INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE INDEX entry_marks_by_hash ON entry_marks (hash, number)",
+    ),
 )
 
 

@@ -23,6 +23,7 @@ from ..message import Message, ToolCall
 from ..store import AppendConflict, Head, SessionStore, Snapshot, compare_branches, open_session, start_session
 from ..store.snapshots import name_snapshot, take_snapshot
 from .leases import LEASE_CHECKS, SHARED_LEASE_CHECKS
+from .marks import MARK_CHECKS, SHARED_MARK_CHECKS
 from .storecases import BEGINNING, append_all, closing, raised, sample_entries, sample_other
 from .tails import SHARED_TAIL_CHECKS, TAIL_CHECKS
 
@@ -222,6 +223,9 @@ async def check_bad_arguments_are_refused(store: SessionStore) -> None:
         store.list(limit=0),
         store.list(page="yesterday"),
         store.list(metadata=bad),
+        store.find_marks(bad),
+        store.find_marks([1]),  # type: ignore[list-item]  # that is the mistake
+        store.find_marks([str(number) for number in range(1_001)]),
     ]
     for call in calls:
         await raised(InvalidValue, call)
@@ -480,6 +484,7 @@ STORE_CHECKS: dict[str, Callable[[SessionStore], Awaitable[None]]] = {
         check_opened_entries_are_a_sequence,
         check_a_cancelled_append_is_whole_or_not_there,
         *LEASE_CHECKS,
+        *MARK_CHECKS,
         *TAIL_CHECKS,
     )
 }
@@ -561,6 +566,7 @@ SHARED_STORE_CHECKS: dict[str, Callable[[SessionStore, SessionStore], Awaitable[
         check_followers_see_other_writers,
         check_everything_is_there_after_closing,
         *SHARED_LEASE_CHECKS,
+        *SHARED_MARK_CHECKS,
         *SHARED_TAIL_CHECKS,
     )
 }
