@@ -60,11 +60,11 @@ class TemporalEngine:
         require_temporalio()
         if "://" in address or ":" not in address:
             raise InvalidValue.of("address", address, "host:port")
-        # A process that stands still may be given its order once more, as long as its connection is open: two timeouts.
-        silent_seconds = dead_seconds / 2
+        # A process that stands still may be given its order again, as long as its connection is open: some timeouts.
+        silent_seconds = dead_seconds / 3
         if not 0.0 < heartbeat_seconds < silent_seconds:
             raise InvalidValue.of(
-                "heartbeat_seconds", heartbeat_seconds, f"less than half of dead_seconds ({dead_seconds})"
+                "heartbeat_seconds", heartbeat_seconds, f"less than a third of dead_seconds ({dead_seconds})"
             )
         self.address = address
         self.namespace = namespace
