@@ -1,0 +1,40 @@
+"""Ids for the sessions of clients: after the program and its own name for the conversation."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .said import Said
+
+__all__ = ["SessionNames"]
+
+TRIES = 20  # numbers behind a name that is taken
+REMEMBERED = 10_000  # names whose next number is known
+
+
+class SessionNames:
+    """Proposes ids, best first; the last one is free."""
+
+    def __init__(self) -> None:
+        self._next_numbers: OrderedDict[str, int] = OrderedDict()
+
+    def proposed(self, said: "Said", *, is_side: bool) -> Iterator[str]:
+        """Yield ids for a new session: the name, with a number behind it where it is taken, with a random one at last.
+
+        A session beside a conversation leaves that one's name to it.
+        """
+        suffix = "-side" if is_side else ""
+        if not said.base_name:
+            yield f"{said.program}-{os.urandom(6).hex()}{suffix}"
+        else:
+            name = f"{said.base_name}{suffix}"
+            first = self._next_numbers.get(name, 1)
+            for number in range(first, first + TRIES):
+                self._next_numbers[name] = number + 1
+                self._next_numbers.move_to_end(name)
+                if len(self._next_numbers) > REMEMBERED:
+                    self._next_numbers.popitem(last=False)
+                yield name if number == 1 else f"{name}-{number}"
+        yield f"{said.base_name or said.program}{suffix}-{os.urandom(12).hex()}"
