@@ -80,7 +80,6 @@ def serve(chosen: argparse.Namespace) -> int:
 
 async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignore[no-untyped-def]
     from ..web.gateway import Gateway
-    from ..web.replay import Replay
     from ..web.serving import serve_until_stopped
     from .config import is_address
     from .stores import open_store
@@ -89,7 +88,11 @@ async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignor
     async with open_store(location, creates=chosen.replay is None) as store:
         if is_address(location) and chosen.replay is None:
             await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says
-        replay = Replay(store) if chosen.replay else None
+        replay = None
+        if chosen.replay:
+            from ..web.replay import Replay
+
+            replay = Replay(store)
         gateway = Gateway(store, routes, partial(_open_model, settings), keys=keys, settings=served, replay=replay)
         await serve_until_stopped(
             gateway.application(), host=chosen.host, port=chosen.port, ready=_tell, stop=gateway.stop

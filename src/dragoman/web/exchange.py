@@ -108,7 +108,9 @@ class Exchange:
             message = f"{self.model} speaks another API, and this gateway only forwards"
             raise ModelError(message, code=ErrorCode.UNSUPPORTED)
         self.way = "translated"
-        read = replace(read, request=replace(read.request, messages=unseal(self._turn.messages)))
+        anchors = () if self._turn.is_joined else read.request.cache_anchors  # they are indices of the client's own
+        said = replace(read.request, messages=unseal(self._turn.messages), cache_anchors=anchors)
+        read = replace(read, request=said)
         if self._fold is not None:
             read = await fold_context(self._turn, read, model, self._fold)
         as_array = asked.is_stream and asked.api == GEMINI and "alt=sse" not in asked.query
