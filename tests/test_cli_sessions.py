@@ -16,7 +16,7 @@ import pytest
 from dragoman.cli.conversations import FORMATS, detect_format
 from dragoman.cli.stores import short_ids
 from dragoman.errors import UnreadableData
-from dragoman.history import entry_from_json
+from dragoman.history import ClientAnswerEntry, ClientRequestEntry, entry_from_json
 from dragoman.message import Message, Thinking, ToolCall, UnknownPart
 from dragoman.store import SQLiteStore, open_session, start_session
 from dragoman.testing.stores import sample_entries
@@ -120,6 +120,23 @@ def test_every_kind_of_entry_can_be_shown(user: User) -> None:
         assert f"#{entry.serial} {entry.kind}" in shown
     assert "[image image/png" in shown
     assert "hologram" in shown
+
+
+def test_what_a_client_of_a_gateway_sent_and_got_is_shown_in_one_line_each_without_content(user: User) -> None:
+    keep(user, "a")
+
+    async def record() -> None:
+        async with SQLiteStore(user.store) as store:
+            session = await start_session(store, "gateway")
+            await session.append(ClientRequestEntry("openai-chat", "/v1", "gpt-5", '"SECRET"', client="laptop"))
+            await session.append(ClientAnswerEntry(0, 200, b"SECRET", model="openai:gpt-5", is_whole=False))
+
+    asyncio.run(record())
+    shown = without_times(user.run("sessions", "show", "gateway").out)
+    assert "#0 client_request  TIME  openai-chat  gpt-5  with the key 'laptop'" in shown
+    assert "#1 client_answer  TIME  to #0  openai:gpt-5  status 200  6 bytes, not whole" in shown
+    assert "SECRET" not in shown
+    assert "SECRET" not in user.run("sessions", "export", "gateway", "--format", "markdown").out
 
 
 def test_a_part_can_be_shown(user: User) -> None:

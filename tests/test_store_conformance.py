@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dragoman.history import HistoryEntry
-from dragoman.store import AppendConflict, Head, Lease, MemoryStore, SessionStore, SQLiteStore
+from dragoman.store import AppendConflict, Head, Lease, Mark, MemoryStore, SessionStore, SQLiteStore
 from dragoman.testing.stores import SHARED_STORE_CHECKS, STORE_CHECKS, require_store_conformance
 from tests.postgres_server import Place
 
@@ -80,7 +80,14 @@ class Doubling(MemoryStore):
         return await super().append(session_id, entries, expected_serial, lease=lease)
 
 
-@pytest.mark.parametrize("cheat", [Forgetful, Doubling])
+class Unmarked(MemoryStore):
+    """Finds no entry by its marks."""
+
+    async def find_marks(self, words: Sequence[str]) -> tuple[Mark, ...]:
+        return (await super().find_marks(words))[:0]
+
+
+@pytest.mark.parametrize("cheat", [Forgetful, Doubling, Unmarked])
 def test_a_store_that_cheats_fails(cheat: type[MemoryStore]) -> None:
     with pytest.raises((AssertionError, AppendConflict)):
         asyncio.run(require_store_conformance(cheat, is_shared=False))
