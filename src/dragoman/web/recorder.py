@@ -55,6 +55,7 @@ class Recorder:
             async with asyncio.timeout(STORE_SECONDS):
                 turn = await self._begin_anew(said)
         except Exception as error:  # noqa: BLE001  # a client gets its answer, whatever the record does
+            self._kept.forget_all()  # an append of one of them may hang
             return Turn(said, self, fault=self._fault(error))
         assert turn.kept is not None
         self._under_way.setdefault(turn.kept.session_id, WeakSet()).add(turn)
@@ -202,6 +203,7 @@ class Recorder:
                 await self._record_end(turn, kept, given)
             self._remember(turn)
         except Exception as error:  # noqa: BLE001  # a client gets its answer, whatever the record does
+            self._kept.forget(kept.session_id)
             turn.fault = self._fault(error)
         finally:
             under_way = self._under_way.get(kept.session_id, WeakSet())
