@@ -129,12 +129,12 @@ def test_what_a_client_of_a_gateway_sent_and_got_is_shown_in_one_line_each_witho
         async with SQLiteStore(user.store) as store:
             session = await start_session(store, "gateway")
             await session.append(ClientRequestEntry("openai-chat", "/v1", "gpt-5", '"SECRET"', client="laptop"))
-            await session.append(ClientAnswerEntry(0, 200, b"SECRET", model="openai:gpt-5", is_whole=False))
+            await session.append(ClientAnswerEntry.of(0, 200, b"SECRET", model="openai:gpt-5", is_whole=False))
 
     asyncio.run(record())
     shown = without_times(user.run("sessions", "show", "gateway").out)
     assert "#0 client_request  TIME  openai-chat  gpt-5  with the key 'laptop'" in shown
-    assert "#1 client_answer  TIME  to #0  openai:gpt-5  status 200  6 bytes, not whole" in shown
+    assert "#1 client_answer  TIME  to #0  openai:gpt-5  status 200  not whole" in shown
     assert "SECRET" not in shown
     assert "SECRET" not in user.run("sessions", "export", "gateway", "--format", "markdown").out
 

@@ -282,7 +282,7 @@ def test_metadata_survive_copying_and_pickling() -> None:
 # ---------------------------------------------------------------- what each kind refuses
 
 ASKED = {"api": "openai-chat", "path": "/v1", "model": "m", "text": "{}"}
-ANSWERED = {"request_serial": 0, "status": 200, "body": b""}
+ANSWERED = {"request_serial": 0, "status": 200, "packed": b""}
 
 REFUSED: list[tuple[type[HistoryEntry], dict[str, Any]]] = [
     (ResetEntry, {"serial": -2}),
@@ -380,7 +380,7 @@ REFUSED: list[tuple[type[HistoryEntry], dict[str, Any]]] = [
     (ClientAnswerEntry, {**ANSWERED, "request_serial": None}),
     (ClientAnswerEntry, {**ANSWERED, "status": 1000}),
     (ClientAnswerEntry, {**ANSWERED, "status": "200"}),
-    (ClientAnswerEntry, {**ANSWERED, "body": "text"}),
+    (ClientAnswerEntry, {**ANSWERED, "packed": "text"}),
     (ClientAnswerEntry, {**ANSWERED, "model": 1}),
     (ClientAnswerEntry, {**ANSWERED, "is_whole": 1}),
     (ClientAnswerEntry, {**ANSWERED, "headers": None}),

@@ -142,7 +142,7 @@ def test_a_base_that_is_too_short_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["authorization", "X-Api-Key", "x-goog-api-key", "cookie", "x-amz-security-token"])
 def test_keys_in_headers_are_blanked_out(name: str) -> None:
-    for entry in (asked(headers={name: "abc"}), ClientAnswerEntry(0, 200, b"", {name: "abc"})):
+    for entry in (asked(headers={name: "abc"}), ClientAnswerEntry.of(0, 200, b"", {name: "abc"})):
         assert entry.headers == {name: "[redacted]"}
 
 
@@ -176,27 +176,28 @@ def test_a_mark_that_comes_twice_is_kept_once() -> None:
 
 
 def with_body(body: str) -> str:
-    entry = json.loads(entry_to_json(ClientAnswerEntry(0, 200, b"", serial=1, entry_id="s:1")))
-    entry["payload"]["body"] = body
+    entry = json.loads(entry_to_json(ClientAnswerEntry.of(0, 200, b"", serial=1, entry_id="s:1")))
+    entry["payload"]["packed"] = body
     return json.dumps(entry)
 
 
 @given(st.binary(max_size=500))
 def test_any_bytes_are_read_back(body: bytes) -> None:
-    entry = ClientAnswerEntry(0, 200, body, serial=1, entry_id="s:1")
-    assert entry_from_json(entry_to_json(entry)) == entry
+    entry = ClientAnswerEntry.of(0, 200, body, serial=1, entry_id="s:1")
+    again = entry_from_json(entry_to_json(entry))
+    assert isinstance(again, ClientAnswerEntry)
+    assert again.body == body
 
 
 def test_a_stream_is_kept_compressed() -> None:
     events = b'event: delta\ndata: {"text": "word"}\n\n' * 1000
-    assert len(entry_to_json(ClientAnswerEntry(0, 200, events))) < len(events) / 20
+    assert len(entry_to_json(ClientAnswerEntry.of(0, 200, events))) < len(events) / 20
 
 
 @pytest.mark.parametrize(
     "body",
     [
         "",
-        "*",
         "AAAA",
         b64encode(b"not compressed").decode(),
         b64encode(zlib.compress(b"some words")[:-1]).decode(),
@@ -204,17 +205,26 @@ def test_a_stream_is_kept_compressed() -> None:
     ],
 )
 def test_a_body_that_zlib_did_not_write_is_refused(body: str) -> None:
-    with pytest.raises(UnreadableData, match="body must be"):
-        entry_from_json(with_body(body))
+    entry = entry_from_json(with_body(body))
+    assert isinstance(entry, ClientAnswerEntry)
+    with pytest.raises(UnreadableData, match=r"client_answer\.packed is not"):
+        _ = entry.body
+
+
+def test_a_body_that_is_no_base64_is_refused() -> None:
+    with pytest.raises(UnreadableData, match="packed must be base64"):
+        entry_from_json(with_body("*"))
 
 
 def test_an_answer_that_is_too_long_is_neither_made_nor_read() -> None:
-    most = ClientAnswerEntry(0, 200, bytes(MAX_ANSWER), serial=1, entry_id="s:1")
+    most = ClientAnswerEntry.of(0, 200, bytes(MAX_ANSWER), serial=1, entry_id="s:1")
     assert entry_from_json(entry_to_json(most)) == most
     with pytest.raises(InvalidValue, match="at most 67,108,864 bytes"):
-        ClientAnswerEntry(0, 200, bytes(MAX_ANSWER + 1))
+        ClientAnswerEntry.of(0, 200, bytes(MAX_ANSWER + 1))
+    longer = entry_from_json(with_body(b64encode(zlib.compress(bytes(2 * MAX_ANSWER), 1)).decode()))
+    assert isinstance(longer, ClientAnswerEntry)
     with pytest.raises(UnreadableData, match="at most 67,108,864 bytes"):
-        entry_from_json(with_body(b64encode(zlib.compress(bytes(2 * MAX_ANSWER), 1)).decode()))
+        _ = longer.body
 
 
 # ---------------------------------------------------------------- where they may stand
@@ -229,12 +239,12 @@ def test_an_exchange_changes_nothing_but_the_next_serial() -> None:
     state.append_model_input("Hello.")
     before = advance_all(state.entries)
     state.append(asked())
-    state.append(ClientAnswerEntry(1, 200, b""))
+    state.append(ClientAnswerEntry.of(1, 200, b""))
     assert advance_all(state.entries) == replace(before, next_serial=3)
     assert [message.role for message in to_messages(state.render_live_context())] == ["user"]
 
 
-@pytest.mark.parametrize("entry", [asked(base_serial=1), ClientAnswerEntry(1, 200, b"")])
+@pytest.mark.parametrize("entry", [asked(base_serial=1), ClientAnswerEntry.of(1, 200, b"")])
 def test_an_exchange_names_only_the_past(entry: HistoryEntry) -> None:
     state = AgentState.create_default(session_id="s")
     state.append(asked())

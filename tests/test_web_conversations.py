@@ -305,7 +305,7 @@ def state_of(*entries: HistoryEntry) -> AgentState:
 CALLING = answer(Thinking("Hm.", provider_data={"signature": "x"}), "One moment.", call("look", "call_1~2", x=1))
 STARTED = state_of(ModelInputEntry.of("A"), request_entry(metadata={"frame": ["s", "t", 1]}))
 ANSWERED = state_of(
-    *(ModelInputEntry.of("A"), request_entry(), ModelOutputEntry(CALLING), ClientAnswerEntry(1, 200, b""))
+    *(ModelInputEntry.of("A"), request_entry(), ModelOutputEntry(CALLING), ClientAnswerEntry.of(1, 200, b""))
 )
 FIRST = Prefix("d", 1, 0)
 
@@ -357,7 +357,7 @@ def test_an_empty_answer_may_be_left_out() -> None:
         ModelInputEntry.of("A"),
         request_entry(),
         ModelOutputEntry(answer(Thinking("Hm."))),
-        ClientAnswerEntry(1, 200, b""),
+        ClientAnswerEntry.of(1, 200, b""),
     )
     assert find_place(state.entries, 1, FIRST, [Message.user("A"), Message.user("B")]).end == 3
 
@@ -386,7 +386,7 @@ def test_a_frame_belongs_to_a_request_and_to_its_answer() -> None:
         ModelInputEntry.of("A"),
         request_entry(metadata={"frame": ["s", "t", 1]}),
         ModelOutputEntry(answer("B")),
-        ClientAnswerEntry(1, 200, b""),
+        ClientAnswerEntry.of(1, 200, b""),
     )
     assert frame_at(state.entries, 1) == frame_at(state.entries, 3) == Frame("s", "t", 1)
     newest = last_request(state.entries)

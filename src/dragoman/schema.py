@@ -302,7 +302,7 @@ _SHAPED: dict[tuple[type, str], dict[str, Any]] = {
     (ClientRequestEntry, "marks"): _MARKS,
     (ClientAnswerEntry, "marks"): _MARKS,
     (ClientAnswerEntry, "status"): {"type": "integer", "minimum": 0, "maximum": 999},
-    (ClientAnswerEntry, "body"): {"type": "string", "contentEncoding": "base64", "description": "Compressed by zlib."},
+    (ClientAnswerEntry, "packed"): {"type": "string", "contentEncoding": "base64", "description": "zlib, of the body."},
     (HistoryToolCallResult, "result"): _ref("LevelOfDetailSections"),
     (HistoryToolCallResult, "attachments"): {"type": "array", "items": _parts_of(MEDIA_KINDS)},
 }

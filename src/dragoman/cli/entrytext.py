@@ -212,8 +212,8 @@ def _exchange_facts(entry: ClientRequestEntry | ClientAnswerEntry) -> list[str]:
         case ClientRequestEntry():
             return [entry.api, entry.model, f"with the key {entry.client!r}" if entry.client else ""]
         case ClientAnswerEntry():
-            size = f"{len(entry.body):,} bytes" if entry.is_whole else f"{len(entry.body):,} bytes, not whole"
-            return [f"to #{entry.request_serial}", entry.model, f"status {entry.status}", size]
+            whole = "" if entry.is_whole else "not whole"
+            return [f"to #{entry.request_serial}", entry.model, f"status {entry.status}", whole]
 
 
 def _interruption_pieces(entry: InterruptionEntry) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,6 @@ level that is left out is the live one without its LiveScreen. The body of a cli
 base64.
 """
 
-import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -45,7 +44,6 @@ from .entries import (
     UnknownEntry,
 )
 from .entrybase import entry_shape
-from .exchanges import MAX_ANSWER
 from .metadata import NO_METADATA, Metadata
 from .sections import LevelOfDetailSections, Section, Sections, without_live_screen
 from .toolresults import RESULT_SHAPE, HistoryToolCallResult
@@ -136,10 +134,6 @@ def _result_object(result: HistoryToolCallResult) -> JsonObject:
         written["attachments"] = _part_objects(result.attachments)
     written["result"] = _sections_object(result.result, ())  # the long field last
     return overlaid(written, result.extra)
-
-
-def _compressed(body: bytes) -> str:
-    return b64encode(zlib.compress(body, 1)).decode()
 
 
 def _sections_object(sections: LevelOfDetailSections, texts: Sequence[str]) -> JsonObject:
@@ -242,16 +236,11 @@ def _build_result(value: JsonObject) -> HistoryToolCallResult:
     return HistoryToolCallResult(**fields)
 
 
-def _read_compressed(value: Any) -> bytes:
-    reader = zlib.decompressobj()
+def _read_base64(value: Any) -> bytes:
     try:
-        body = reader.decompress(b64decode(value, validate=True), MAX_ANSWER + 1)
-    except (zlib.error, ValueError):  # base64's own error is a ValueError
-        raise UnreadableData("body must be base64 of what zlib compressed") from None
-    # One that is longer than the limit is refused as such, and is never read to its end.
-    if len(body) <= MAX_ANSWER and (not reader.eof or reader.unused_data):
-        raise UnreadableData("body must be one stream of zlib, and whole")
-    return body
+        return b64decode(value, validate=True)
+    except (TypeError, ValueError):  # base64's own error is a ValueError
+        raise UnreadableData("packed must be base64") from None
 
 
 def _read_sections(value: Any, texts: Sequence[str] = ()) -> LevelOfDetailSections:
@@ -316,7 +305,7 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (SamplingEntry, "answer"): _read_message,
     (CompactionEntry, "invocation"): lambda value: msgspec.convert(value, ModelInvocationDescriptor),
     (CompactionEntry, "usage"): lambda value: msgspec.convert(value, TokenUsage),
-    (ClientAnswerEntry, "body"): _read_compressed,
+    (ClientAnswerEntry, "packed"): _read_base64,
     (HistoryToolCallResult, "result"): _read_sections,
     (HistoryToolCallResult, "attachments"): _read_parts,
 }
@@ -333,7 +322,7 @@ _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (SamplingEntry, "answer"): message_to_object,
     (CompactionEntry, "invocation"): msgspec.to_builtins,
     (CompactionEntry, "usage"): msgspec.to_builtins,
-    (ClientAnswerEntry, "body"): _compressed,
+    (ClientAnswerEntry, "packed"): lambda packed: b64encode(packed).decode(),
 }
 
 

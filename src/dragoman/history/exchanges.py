@@ -5,8 +5,9 @@ differs from that one's body: `change_of` makes this form, `body_of` gives the b
 """
 
 import re
+import zlib
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -74,13 +75,14 @@ class ClientAnswerEntry(HistoryEntry, frozen=True):
     """What the gateway answered to a client: the very bytes.
 
     `request_serial` is the serial of the `ClientRequestEntry`, `model` the provider and the model that answered. An
-    answer that is not whole was cut off, or its client left. `body` has at most `MAX_ANSWER` bytes.
+    answer that is not whole was cut off, or its client left. `body` has at most `MAX_ANSWER` bytes; `packed` is the
+    same as zlib compressed it, which is all that is kept in memory.
     """
 
     kind: ClassVar[HistoryEntryKind] = HistoryEntryKind.CLIENT_ANSWER
     request_serial: int
     status: int
-    body: bytes
+    packed: bytes
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     model: str = ""
     is_whole: bool = True
@@ -92,12 +94,32 @@ class ClientAnswerEntry(HistoryEntry, frozen=True):
         require_count("client_answer.status", self.status)
         if self.status > 999:
             raise InvalidValue.of("client_answer.status", self.status, "an HTTP status, of three digits")
-        if type(self.body) is not bytes or len(self.body) > MAX_ANSWER:
-            raise InvalidValue(f"client_answer.body must be at most {MAX_ANSWER:,} bytes")
+        if type(self.packed) is not bytes:
+            raise InvalidValue.of("client_answer.packed", self.packed, "bytes")
         repair_texts(self, "model")
         require_bool("client_answer.isWhole", self.is_whole)
         _repair_headers(self, self.headers)
         _repair_marks(self, self.marks)
+
+
+    @classmethod
+    def of(cls, request_serial: int, status: int, body: bytes, **fields: Any) -> "ClientAnswerEntry":
+        """Return the answer with this body; `fields` are those of the entry. Raises InvalidValue for a longer one."""
+        if type(body) is not bytes or len(body) > MAX_ANSWER:
+            raise InvalidValue(f"client_answer: a body must be at most {MAX_ANSWER:,} bytes")
+        return cls(request_serial, status, zlib.compress(body, 1), **fields)
+
+    @property
+    def body(self) -> bytes:
+        """The bytes that the client got; raise UnreadableData where they are damaged."""
+        reader = zlib.decompressobj()
+        try:
+            body = reader.decompress(self.packed, MAX_ANSWER + 1)
+        except zlib.error:
+            raise UnreadableData("client_answer.packed is not what zlib compressed") from None
+        if len(body) > MAX_ANSWER or not reader.eof or reader.unused_data:
+            raise UnreadableData(f"client_answer.packed is not one whole stream of at most {MAX_ANSWER:,} bytes")
+        return body
 
 
 class BodyChange(NamedTuple):

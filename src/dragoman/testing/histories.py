@@ -346,7 +346,7 @@ class _Writer:
         body = self._text(2)
         asked = self._state.append(ClientRequestEntry("openai-chat", "/v1/chat/completions", "m", body, marks=("m:1",)))
         if self._often(0.8):
-            self._state.append(ClientAnswerEntry(asked.serial, 200, body.encode(), is_whole=self._often(0.8)))
+            self._state.append(ClientAnswerEntry.of(asked.serial, 200, body.encode(), is_whole=self._often(0.8)))
 
 
 def _levels(live: str, summary: str, gist: str) -> LevelOfDetailSections:

@@ -108,7 +108,7 @@ def _asked(session_id: str, serial: int, *marks: str) -> ClientRequestEntry:
 
 
 def _answered(session_id: str, serial: int, *marks: str) -> ClientAnswerEntry:
-    answer = ClientAnswerEntry(0, 200, b"data: {}\n\n", marks=marks)
+    answer = ClientAnswerEntry.of(0, 200, b"data: {}\n\n", marks=marks)
     return replace(answer, serial=serial, entry_id=f"{session_id}:{serial}", timestamp=BEGINNING)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["KeptSession", "KeptSessions"]
 
 SESSIONS = 64
+GROWTH = 1_000  # entries that are added to an open session before it is opened anew: then only the newest are read
 
 
 class KeptSession:
@@ -27,6 +28,7 @@ class KeptSession:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.lock = asyncio.Lock()
+        self._opened = len(session.entries)
         self._answers: dict[bytes, list[int]] = {}  # by their keys: the serials of the outputs that say so
         self._read = 0  # entries of which the outputs are known
 
@@ -39,6 +41,11 @@ class KeptSession:
     def entries(self) -> Sequence[HistoryEntry]:
         """The entries so far, as a view that stays as it is."""
         return self.session.entries
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether it holds many entries that nobody may ask for again."""
+        return len(self.entries) - self._opened > GROWTH and not self.lock.locked()
 
     @property
     def is_side(self) -> bool:
@@ -83,7 +90,8 @@ class KeptSessions:
     async def open(self, session_id: str, *, least: int = 0) -> KeptSession:
         """Return the session with `least` entries, opened or refreshed if need be; raise what the store raises."""
         kept = self._sessions.get(session_id)
-        if kept is None:
+        if kept is None or kept.has_grown:
+            self._sessions.pop(session_id, None)
             session = await open_session(self._store, session_id, clock=self._clock, widgets=())
             kept = self._sessions.setdefault(session_id, KeptSession(session))  # another task may have been faster
             while len(self._sessions) > SESSIONS:

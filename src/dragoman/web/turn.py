@@ -138,7 +138,7 @@ class Turn:
         marks = [mark_of(digest)] if digest and digest != said.digest and said.prefixes else []
         marks += [body_mark(said.asked), *filter(_is_mark, given.marks)]
         body = given.body[:MAX_ANSWER]
-        return ClientAnswerEntry(
+        return ClientAnswerEntry.of(
             self.request_serial if serial is None else serial,
             given.status,
             body,
