@@ -25,13 +25,11 @@ from dragoman.store import (
     MemoryStore,
     Session,
     SessionStore,
-    SQLiteStore,
     open_session,
     start_session,
 )
 from dragoman.web.asked import Asked
 from dragoman.web.recorder import Recorder, Turn
-from tests.postgres_server import Place
 from tests.web_cases import (
     CLAUDE,
     LOOK,
@@ -46,6 +44,7 @@ from tests.web_cases import (
     outputs,
     require_sound,
     result,
+    store_opener,
     texts,
 )
 
@@ -90,13 +89,7 @@ Test = Callable[[Clients], Awaitable[None]]
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
     """Return what runs a test over a store of the kind that the test is run for, and checks what is left in it."""
-    open_store: Callable[[], SessionStore] = MemoryStore
-    if request.param == "sqlite":
-        path = request.getfixturevalue("tmp_path") / "sessions.db"
-        open_store = lambda: SQLiteStore(path)  # noqa: E731  # one line says it
-    elif request.param == "postgres":
-        place: Place = request.getfixturevalue("postgres")
-        open_store = lambda: place.store(poll_seconds=3600)  # noqa: E731  # one line says it
+    open_store = store_opener(request)
 
     def run(test: Test) -> None:
         async def whole() -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from dragoman import FinishReason, Message, ModelConfig, Role, Text, ToolCall, ToolResult, ToolSpec
 from dragoman.delta import ErrorDelta
 from dragoman.errors import ErrorCode
@@ -10,12 +12,13 @@ from dragoman.history import ModelOutputEntry
 from dragoman.history.handoff import hand_off
 from dragoman.message import MessageMeta, ModelInvocationDescriptor
 from dragoman.request import ModelRequest
-from dragoman.store import Session, SessionStore, SQLiteStore, open_session
+from dragoman.store import MemoryStore, Session, SessionStore, SQLiteStore, open_session
 from dragoman.stream import Assembly
 from dragoman.testing.validators import validate_request
 from dragoman.web.asked import Asked, Given
 from dragoman.wire import find_codec, find_dialect, find_provider
 from tests.conversations import TARGETS
+from tests.postgres_server import Place
 
 CLAUDE = ModelInvocationDescriptor("anthropic", "anthropic-messages", "claude-sonnet-4-5")
 PATHS = {
@@ -128,6 +131,12 @@ def outputs(session: Session) -> list[Message]:
 StoreOpener = Callable[[], SessionStore]
 
 
-def sqlite_opener(path: Any) -> StoreOpener:
-    """What opens stores of one file."""
-    return lambda: SQLiteStore(path)
+def store_opener(request: pytest.FixtureRequest) -> StoreOpener:
+    """What opens stores of one new place, of the kind that a fixture is asked for: memory, sqlite or postgres."""
+    if request.param == "memory":
+        return MemoryStore
+    if request.param == "sqlite":
+        path = request.getfixturevalue("tmp_path") / "sessions.db"
+        return lambda: SQLiteStore(path)
+    place: Place = request.getfixturevalue("postgres")
+    return lambda: place.store(poll_seconds=3600)

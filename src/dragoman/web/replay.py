@@ -1,0 +1,241 @@
+"""Answers from the record: no model is asked. Also the responses that clients ask for by their ids, or delete.
+
+A request gets the answers that were recorded for it, one after the other, then the last one again. One that was never
+made is told the nearest recorded request and the first difference.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .._jsontext import encode_json
+from ..delta import ErrorDelta
+from ..errors import DragomanError, ErrorCode, UnreadableData
+from ..history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry
+from ..history.exchanges import body_of
+from ..store import AppendConflict, SessionBusy, open_session
+from ..stream import SseParser
+from ..wire import find_codec
+from .canonical import body_mark, plain_body
+from .differences import SHOWN, Difference, first_difference, leaves_of, likeness
+from .fronts import RESPONSES
+from .responses import response_mark
+
+if TYPE_CHECKING:
+    from ..store import Mark, SessionInfo, SessionStore
+    from .asked import Asked
+
+__all__ = ["Nearest", "Replay", "Replayed", "delete_response", "find_response"]
+
+# What is searched for the nearest request, newest first.
+SESSIONS = 500
+REQUESTS = 300
+TRIES = 4  # of an append that another process was faster than
+_ID = re.compile(r"[A-Za-z0-9_.-]{1,120}")
+_LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class Nearest(msgspec.Struct, frozen=True):
+    """The recorded request that is most like one that was never made, and where they differ first."""
+
+    session_id: str
+    serial: int
+    difference: Difference
+
+    def __str__(self) -> str:
+        return f"the nearest is entry {self.serial} of session {self.session_id!r}, and {self.difference}"
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client gets: a recorded answer to the byte, or an error of its API that names the nearest request."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    is_recorded: bool = True
+    nearest: Nearest | None = None
+
+
+class _Answers(msgspec.Struct):
+    """The recorded answers to one request, and how many of them were given."""
+
+    marks: "list[Mark]"
+    given: int = 0
+
+    def next(self) -> "Mark":
+        index, self.given = min(self.given, len(self.marks) - 1), self.given + 1
+        return self.marks[index]
+
+
+class Replay:
+    """Answers requests from a store, which nothing writes meanwhile. Every key sees what all keys recorded."""
+
+    def __init__(self, store: "SessionStore") -> None:
+        self._store = store
+        self._answers: dict[str, _Answers] = {}
+
+    async def find(self, asked: "Asked") -> Replayed:
+        """Return the recorded answer; raise StoreError where the store cannot be read.
+
+        Answers that broke off are given only where there is no whole one: a client that left heard no more of them.
+        """
+        word = body_mark(asked)
+        answers = self._answers.get(word) or await self._read(word)
+        if answers is None:
+            return await self._never_made(asked)
+        entry = await _entry_at(self._store, answers.next())
+        assert isinstance(entry, ClientAnswerEntry)
+        return Replayed(status=entry.status, headers=dict(entry.headers), body=entry.body)
+
+    async def _read(self, word: str) -> _Answers | None:
+        found = [(mark, await _entry_at(self._store, mark)) for mark in await self._store.find_marks((word,))]
+        marks = [(mark, entry.is_whole) for mark, entry in found if isinstance(entry, ClientAnswerEntry)]
+        if not marks:
+            return None
+        whole = [mark for mark, is_whole in marks if is_whole]
+        return self._answers.setdefault(word, _Answers(whole or [mark for mark, _ in marks]))
+
+    async def _never_made(self, asked: "Asked") -> Replayed:
+        nearest = await find_nearest(self._store, asked)
+        message = "this request is not in the record"
+        message += f": {nearest}" if nearest is not None else ", which has none of this API"
+        write_error = find_codec(asked.api).write_error
+        assert write_error is not None
+        told = write_error(ErrorDelta("", 0, None, ErrorCode.NOT_FOUND, message, False))
+        return Replayed(status=told.status, headers=told.headers, body=told.body, is_recorded=False, nearest=nearest)
+
+
+async def find_nearest(store: "SessionStore", asked: "Asked") -> Nearest | None:
+    """Return the recorded request of the same API that has most in common with one, among the newest."""
+    try:
+        wanted = plain_body(asked.api, asked.body)
+    except UnreadableData:
+        return None
+    leaves = leaves_of(wanted)
+    best: tuple[float, ClientRequestEntry, str, object] | None = None
+    async for session_id, entry, body in _requests(store, asked.api):
+        alike = likeness(leaves, leaves_of(body))
+        if best is None or alike > best[0]:
+            best = alike, entry, session_id, body
+    if best is None:
+        return None
+    _, entry, session_id, body = best
+    difference = first_difference(body, wanted)
+    if difference is None:  # the bodies are the same, so that the addresses are not
+        difference = Difference("the address", repr(entry.path[:SHOWN]), repr(asked.path[:SHOWN]))
+    return Nearest(session_id, entry.serial, difference)
+
+
+async def _requests(store: "SessionStore", api: str) -> AsyncIterator[tuple[str, ClientRequestEntry, object]]:
+    """Yield the newest requests of an API that can be read, each once, with their sessions and plain bodies."""
+    count = 0
+    async for info in _sessions(store):
+        entries = (await store.open(info.session_id)).entries
+        first = 0 if info.forked_from is None else info.forked_from.serial + 1  # a fork shares its parent's requests
+        for serial in range(len(entries) - 1, first - 1, -1):
+            entry = entries[serial]
+            if not isinstance(entry, ClientRequestEntry) or entry.api != api or entry.method != "POST":
+                continue
+            try:
+                body = plain_body(api, body_of(entries.__getitem__, entry))
+            except UnreadableData:
+                continue
+            yield info.session_id, entry, body
+            count += 1
+            if count == REQUESTS:
+                return
+
+
+async def _sessions(store: "SessionStore") -> "AsyncIterator[SessionInfo]":
+    page: str | None = None
+    for _ in range(SESSIONS // 100):
+        found = await store.list(limit=100, page=page)
+        for info in found.sessions:
+            yield info
+        page = found.next_page
+        if page is None:
+            return
+
+
+async def _entry_at(store: "SessionStore", mark: "Mark") -> HistoryEntry:
+    (entry,) = await store.load(mark.session_id, mark.serial, until_serial=mark.serial + 1)
+    return entry
+
+
+# ---------------------------------------------------------------- responses by their ids
+
+
+class _LastEvent(msgspec.Struct):
+    type: str
+    response: msgspec.Raw = msgspec.Raw(b"")
+
+
+async def find_response(store: "SessionStore", response_id: str, key_name: str) -> bytes | None:
+    """Return a recorded response of this key as the API's JSON; None if there is none, or it was deleted."""
+    found = await _find_answer(store, response_id, key_name)
+    return None if found is None else _response_in(found[1].body)
+
+
+async def delete_response(store: "SessionStore", response_id: str, key_name: str) -> bytes | None:
+    """Let a response of this key be found no more; return what the API says then. The record keeps it.
+
+    None if there is none.
+    """
+    found = await _find_answer(store, response_id, key_name)
+    if found is None:
+        return None
+    fact = ClientRequestEntry(
+        RESPONSES,
+        f"/v1/responses/{response_id}",
+        "",
+        "",
+        method="DELETE",
+        client=key_name,
+        marks=(response_mark(response_id, key_name),),
+    )
+    await _append_fact(store, found[0], fact)
+    return encode_json({"id": response_id, "object": "response", "deleted": True})
+
+
+async def _find_answer(store: "SessionStore", response_id: str, key_name: str) -> tuple[str, ClientAnswerEntry] | None:
+    if _ID.fullmatch(response_id) is None:
+        return None
+    marks = await store.find_marks((response_mark(response_id, key_name),))
+    entry = await _entry_at(store, marks[-1]) if marks else None
+    return (marks[-1].session_id, entry) if isinstance(entry, ClientAnswerEntry) else None
+
+
+async def _append_fact(store: "SessionStore", session_id: str, fact: HistoryEntry) -> None:
+    """Append a fact to a session; to one of its own where a run has that session."""
+    for _ in range(TRIES):
+        session = await open_session(store, session_id, widgets=())
+        try:
+            await session.append(fact)
+        except AppendConflict:
+            continue
+        except SessionBusy:
+            break
+        return
+    info = await store.create(metadata={"gateway": {"api": RESPONSES}, "side": True})
+    await (await open_session(store, info.session_id, widgets=())).append(fact)
+
+
+def _response_in(body: bytes) -> bytes | None:
+    """The response in an answer: all of it, or what the last event of a stream has."""
+    if body.lstrip()[:1] == b"{":
+        return body
+    parser = SseParser()
+    try:
+        events = [*parser.feed(body), *parser.end()]
+    except DragomanError:
+        return None
+    for event in reversed(events):
+        try:
+            last = msgspec.json.decode(event[1], type=_LastEvent)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if last.type in _LAST_EVENTS and last.response:
+            return bytes(last.response)
+    return None
