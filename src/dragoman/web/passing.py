@@ -20,6 +20,7 @@ from ..request import ModelRequest, WireRequest
 from ..stream import AnswerForm, Assembler, Assembly, ResponseReader, frame_events
 from ..transport.protocol import is_header_value
 from .fronts import GEMINI
+from .renaming import rename_body, rename_events, rename_request
 from .upstream import as_error
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def passed_request(
     if query:
         path += f"{'&' if '?' in path else '?'}{query}"
     wire = model.client.address(WireRequest(path=path, body=b"", headers=named))
-    body = _renamed(body, model.get_config().model_id) if _is_renamed(model, asked) else body
+    body = rename_request(body, model.get_config().model_id) if _is_renamed(model, asked) else body
     return msgspec.structs.replace(wire, body=body, headers={**wire.headers, **forwarded_headers(headers)})
 
 
@@ -128,13 +129,6 @@ def _is_renamed(model: "Model", asked: str) -> bool:
     return model.client.dialect.specification != GEMINI and asked != model.get_config().model_id
 
 
-def _renamed(body: bytes, model_id: str) -> bytes:
-    """The body with another model; every other value as it was written."""
-    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    fields["model"] = msgspec.Raw(msgspec.json.encode(model_id))
-    return msgspec.json.encode(fields)
-
-
 class PassedAnswer:
     """The answer of a vendor who speaks the client's API; see `UpstreamAnswer`."""
 
@@ -150,6 +144,7 @@ class PassedAnswer:
         self._assembler = Assembler(invocation=model.invocation)
         self._rewrites = model.rewrites()
         self._secrets = Secrets()
+        self._name = asked if _is_renamed(model, asked) else ""  # the client's, where the vendor has another
         self._response: HttpResponse | None = None
         self._reader: ResponseReader | None = None
         self._chunks: AsyncIterator[bytes] | None = None
@@ -211,14 +206,19 @@ class PassedAnswer:
                 self._read(self._reader.feed(chunk, datetime.now(UTC)))
             whole, self._rest = _whole_events(self._rest, chunk)
             if whole:
-                return self._secrets.hide_in(whole)
+                return self._told(whole)
         if not self._reader.finished:
             self._read(self._reader.end(datetime.now(UTC), self._cause))
             self.is_whole = self.assembly.message is not None
         if self.is_whole and self._rest:  # some servers end without the last blank line
             rest, self._rest = self._rest, b""
-            return self._secrets.hide_in(rest)
+            return self._told(rest)
         return b""
+
+    def _told(self, events: bytes) -> bytes:
+        """Events as the client gets them: the vendor's own, but for secrets and another name of the model."""
+        api = self._client.dialect.specification
+        return self._secrets.hide_in(rename_events(events, api, self._name) if self._name else events)
 
     async def _next_chunk(self) -> bytes | None:
         if self._chunks is None:
@@ -248,7 +248,7 @@ class PassedAnswer:
         if self._cause is None and _is_json(bytes(body)):
             self._read(self._reader.end(datetime.now(UTC)))
             self.is_whole = True  # what the vendor says, the client gets, whatever it means
-            self._first = self._secrets.hide_in(bytes(body))
+            self._first = self._secrets.hide_in(rename_body(bytes(body), self._name) if self._name else bytes(body))
             return None
         cut = self._cause or ModelError(_TRUNCATED, code=ErrorCode.STREAM_TRUNCATED)
         self._read(self._reader.end(datetime.now(UTC), cut))

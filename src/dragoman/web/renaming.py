@@ -1,0 +1,59 @@
+"""A passed answer under the client's own name for the model. Pure.
+
+A client that calls the model by another name than its vendor gets its own name back. Claude Code goes on with the model
+that the last answer names: it would ask for one that this gateway has no route for, in messages of another form.
+"""
+
+import re
+
+import msgspec
+
+from .fronts import ANTHROPIC, CHAT, RESPONSES
+
+__all__ = ["rename_body", "rename_events", "rename_request"]
+
+# The field of an event in which an API has the message or the response, and in it the model.
+_HOLDERS = {ANTHROPIC: "message", RESPONSES: "response", CHAT: ""}
+_DATA = re.compile(rb"^data:[ ]?(\{.*\})(?=[ \r]*$)", re.MULTILINE)
+_Fields = dict[str, msgspec.Raw]
+
+
+def rename_request(body: bytes, model: str) -> bytes:
+    """Return a request for another model; every other value is as it was written."""
+    fields = msgspec.json.decode(body, type=_Fields)
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(fields)
+
+
+def rename_body(body: bytes, model: str) -> bytes:
+    """Return a whole answer that names this model, if it names one."""
+    return _renamed(body, "", model) or body
+
+
+def rename_events(events: bytes, api: str, model: str) -> bytes:
+    """Return whole events that name this model where they name one. What cannot be read stays as it is."""
+    holder = _HOLDERS.get(api)
+    if holder is None or b'"model"' not in events:
+        return events
+
+    def rename(line: re.Match[bytes]) -> bytes:
+        renamed = _renamed(line[1], holder, model) if b'"model"' in line[1] else None
+        return b"data: " + renamed if renamed is not None else line[0]
+
+    return _DATA.sub(rename, events)
+
+
+def _renamed(data: bytes, holder: str, model: str) -> bytes | None:
+    """The object with the model replaced in it, or in its field `holder`; None where there is none."""
+    try:
+        fields = msgspec.json.decode(data, type=_Fields)
+        inner = msgspec.json.decode(fields[holder], type=_Fields) if holder in fields else {}
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    named = inner if holder else fields
+    if not bytes(named.get("model", b"")).startswith(b'"'):
+        return None
+    named["model"] = msgspec.Raw(msgspec.json.encode(model))
+    if holder:
+        fields[holder] = msgspec.Raw(msgspec.json.encode(inner))
+    return msgspec.json.encode(fields)
