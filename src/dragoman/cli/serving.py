@@ -80,7 +80,7 @@ def serve(chosen: argparse.Namespace) -> int:
 
 async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignore[no-untyped-def]
     from ..web.gateway import Gateway
-    from ..web.serving import serve_until_stopped
+    from ..web.serving import limits_for, serve_until_stopped
     from .config import is_address
     from .stores import open_store
 
@@ -95,7 +95,12 @@ async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignor
             replay = Replay(store)
         gateway = Gateway(store, routes, partial(_open_model, settings), keys=keys, settings=served, replay=replay)
         await serve_until_stopped(
-            gateway.application(), host=chosen.host, port=chosen.port, ready=_tell, stop=gateway.stop
+            gateway.application(),
+            host=chosen.host,
+            port=chosen.port,
+            ready=_tell,
+            stop=gateway.stop,
+            limits=limits_for(served.answers_at_once),
         )
 
 

@@ -15,11 +15,11 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from aiohttp import web
 
-from ..delta import ErrorDelta
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, UnreadableData, report_raised
-from ..wire import WIRE_APIS, find_codec
+from ..wire import WIRE_APIS
 from .access import Access
 from .asked import Asked
+from .bodies import Bodies, expect_nothing
 from .delivery import Delivery
 from .exchange import Exchange, can_pass
 from .fronts import FRONTS, GEMINI, Wanted, find_wanted, name_client, name_conversation
@@ -27,7 +27,9 @@ from .keys import DailyUse, Keys, ServeKey
 from .listing import counted, listed
 from .metrics import Metrics
 from .passing import PassedAnswer, fetch_whole, other_request, passed_request
+from .reading import read_conversation, read_head
 from .recorder import Recorder
+from .refusals import refuse
 from .responses import with_previous
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ __all__ = ["Gateway", "GatewaySettings"]
 
 log = logging.getLogger("dragoman.serve")
 STOP_SECONDS = 5.0
+BODIES = 4  # of the largest size, held at once
 _STOPPED = "the gateway is being stopped: ask again"
 SESSION_HEADER = "x-dragoman-session"
 
@@ -59,15 +62,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     answers_at_once: int = 200
     hosts: frozenset[str] = frozenset()
     silence_seconds: float | None = None
-
-
-class _Head(msgspec.Struct):
-    """What a body says of itself, also one that cannot be read as a conversation."""
-
-    model: str | None = None
-    stream: bool | None = None
-    previous_response_id: str | None = None
-    metadata: Any = None
 
 
 class Gateway:
@@ -92,14 +86,15 @@ class Gateway:
         self._settings = settings or GatewaySettings()
         self._access = Access(keys or Keys([]), self._settings.hosts)
         self._use = DailyUse()
+        self._bodies = Bodies(self._settings.body_limit, BODIES * self._settings.body_limit)
         self._replay = replay
         self._under_way: dict[asyncio.Task[Any], Exchange] = {}
         self._is_stopping = False
 
     def application(self) -> web.Application:
-        """Return the application. Its runner needs `handler_cancellation`: a client that leaves ends what it asked."""
-        application = web.Application(client_max_size=self._settings.body_limit)
-        application.router.add_route("*", "/{path:.*}", self.handle)
+        """Return the application. `serving` runs it as it must be run: a client that leaves ends what it asked."""
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self.handle, expect_handler=expect_nothing)
         return application
 
     async def stop(self) -> None:
@@ -121,14 +116,18 @@ class Gateway:
         started = time.monotonic()
         key: ServeKey | None = None
         try:
-            self._access.require_host(request.host, headers.get("origin"))
+            # Without the field, aiohttp would ask the system for the name of this machine, which may take seconds.
+            self._access.require_host(request.host if "host" in headers else "", headers.get("origin"))
             if wanted.action == "health":
                 return web.json_response({"status": "stopping" if self._is_stopping else "ok"})
             key = self._access.require_key(headers, request.query)
             response = await self._dispatch(request, wanted, headers, key)
-        except web.HTTPRequestEntityTooLarge:
-            limit = f"the body is larger than the {self._settings.body_limit:,} bytes that this gateway takes"
-            response = self._refused(wanted.api, ModelError(limit, code=ErrorCode.INVALID_REQUEST), 413)
+        except ConnectionError:
+            raise  # the client has gone
+        except asyncio.CancelledError:
+            if not self._is_stopping:
+                raise
+            response = self._refused(wanted.api, ModelError(_STOPPED, code=ErrorCode.OVERLOADED))
         except (UnreadableData, InvalidValue) as error:
             response = self._refused(wanted.api, ModelError(str(error), code=ErrorCode.INVALID_REQUEST))
         except DragomanError as error:
@@ -157,13 +156,10 @@ class Gateway:
         self.metrics.add("dragoman_answer_seconds_total", seconds, front=wanted.api)
         log.info("%s", msgspec.json.encode({name: fact for name, fact in facts.items() if fact}).decode())
 
-    def _refused(self, api: str, error: DragomanError, status: int | None = None) -> web.Response:
-        write_error = find_codec(api).write_error
-        assert write_error is not None
-        facts = (error.code, str(error), error.retryable, error.retry_after, None, error.provider_message)
-        answer = write_error(ErrorDelta("", 0, None, *facts))
-        self.metrics.add("dragoman_requests_total", front=api, way="refused", status=str(status or answer.status))
-        return web.Response(status=status or answer.status, body=answer.body, headers=answer.headers)
+    def _refused(self, api: str, error: DragomanError) -> web.Response:
+        response = refuse(api, error)
+        self.metrics.add("dragoman_requests_total", front=api, way="refused", status=str(response.status))
+        return response
 
     # ------------------------------------------------------------ what is wanted
 
@@ -178,28 +174,24 @@ class Gateway:
             case "stored" | "delete":
                 return await self._stored(wanted, key)
             case "answer" | "count":
-                asked = self._asked(wanted, headers, request, await request.read(), key)
-                if wanted.action == "count":
-                    return await self._count(asked, headers)
-                return await self._answer(request, asked, headers, key)
+                async with self._bodies.of(request) as body:
+                    asked = await self._asked(wanted, headers, request, body, key)
+                    if wanted.action == "count":
+                        return await self._count(asked, headers)
+                    return await self._answer(request, asked, headers, key)
             case _:
                 return await self._other(request, wanted, headers)
 
-    def _asked(
+    async def _asked(
         self, wanted: Wanted, headers: Mapping[str, str], request: web.Request, body: bytes, key: ServeKey
     ) -> Asked:
         front = FRONTS[wanted.api]
-        head = _read_head(body)
+        head = read_head(body)
         model = wanted.model or head.model or ""
         if not model:
             raise UnreadableData("the request names no model")
         is_stream = bool(head.stream) if wanted.is_stream is None else wanted.is_stream
-        codec, problem, read = find_codec(front.api), None, None
-        assert codec.read_request is not None
-        try:
-            read = codec.read_request(body, model=model, stream=is_stream)
-        except DragomanError as error:
-            problem = error
+        read, problem = await read_conversation(front.api, body, model=model, is_stream=is_stream)
         query = [(name, value) for name, value in parse_qsl(request.query_string) if name != "key"]
         return Asked(
             api=front.api,
@@ -313,9 +305,9 @@ class Gateway:
             raise ModelError(message, code=ErrorCode.NOT_FOUND)
         model = self._model(f"{WIRE_APIS[wanted.api].providers[0]}:any")
         query = urlencode([(name, value) for name, value in request.query.items() if name != "key"])
-        body = await request.read()
-        wire = other_request(model, request.method, wanted.path, headers, body, query=query)
-        status, told, answer = await fetch_whole(model, wire)
+        async with self._bodies.of(request) as body:
+            wire = other_request(model, request.method, wanted.path, headers, body, query=query)
+            status, told, answer = await fetch_whole(model, wire)
         return web.Response(status=status, headers=told, body=answer)
 
     def _model(self, name: str) -> "Model":
@@ -325,11 +317,3 @@ class Gateway:
                 self._models.clear()
             model = self._models[name] = self._open_model(name)
         return model
-
-
-def _read_head(body: bytes) -> _Head:
-    try:
-        return msgspec.json.decode(body, type=_Head)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UnreadableData(f"the body is no request: {error}" if isinstance(error, msgspec.ValidationError) else
-                             "the body is no JSON object") from None  # fmt: skip

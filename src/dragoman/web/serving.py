@@ -1,16 +1,64 @@
 """Runs an aiohttp application until a signal ends it: one line when it is ready, exit within ten seconds."""
 
 import asyncio
+import logging
+import os
 import signal
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
 from ..errors import DragomanError, ErrorCode
+from .connections import ConnectionLimits, Connections
+from .refusals import refuse_unread
 
-__all__ = ["serve_until_stopped"]
+__all__ = ["limits_for", "serve_until_stopped", "serving"]
 
-SHUTDOWN_SECONDS = 3.0
+log = logging.getLogger("dragoman.serve")
+SHUTDOWN_SECONDS = 1.0  # aiohttp waits as long twice for its handlers
+LAST_SECONDS = 9.0  # after the signal; then the process ends whatever it does
+BACKLOG = 256
+FILES = 10_000
+
+
+def limits_for(answers_at_once: int) -> ConnectionLimits:
+    """Return the limits that leave the process files enough for this many answers, each with its upstream."""
+    others = 64 + BACKLOG + 2 * answers_at_once
+    return ConnectionLimits(connections=max(_allowed_files() - others, answers_at_once + 16))
+
+
+@asynccontextmanager
+async def serving(
+    application: web.Application, *, host: str, port: int, limits: ConnectionLimits | None = None
+) -> AsyncIterator[str]:
+    """Serve on this address, and yield its URL. On leaving, take no more connections and end those that are there."""
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        assert runner.server is not None
+        connections = Connections(
+            runner.server.request_handler,
+            runner.server.request_factory,
+            limits=limits or ConnectionLimits(),
+            refuse=refuse_unread,
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            listener = await loop.create_server(connections, host, port, backlog=BACKLOG)
+        except OSError as error:
+            message = f"the gateway cannot listen on {host} port {port}: {error.strerror}"
+            raise DragomanError(message, code=ErrorCode.CONNECTION) from error
+        try:
+            bound = listener.sockets[0].getsockname()
+            yield f"http://[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"http://{bound[0]}:{bound[1]}"
+        finally:
+            listener.close()
+            connections.pre_shutdown()
+            await connections.shutdown(SHUTDOWN_SECONDS)
+    finally:
+        await runner.cleanup()
 
 
 async def serve_until_stopped(
@@ -20,24 +68,58 @@ async def serve_until_stopped(
     port: int,
     ready: Callable[[str], None],
     stop: Callable[[], Awaitable[None]],
+    limits: ConnectionLimits | None = None,
 ) -> None:
-    """Serve on this address; call `ready` with its URL, and `stop` at SIGTERM or SIGINT, then end."""
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
-    await runner.setup()
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    try:
-        try:
-            await web.TCPSite(runner, host, port, backlog=1024).start()
-        except OSError as error:
-            message = f"the gateway cannot listen on {host} port {port}: {error.strerror}"
-            raise DragomanError(message, code=ErrorCode.CONNECTION) from error
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ended.set)
-        bound = runner.addresses[0]
-        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        ready(f"http://{shown}:{bound[1]}")
+    """Serve on this address; call `ready` with its URL, and `stop` at SIGTERM or SIGINT, then end.
+
+    A second signal ends the process at once.
+    """
+    async with serving(application, host=host, port=port, limits=limits) as address:
+        ended = asyncio.Event()
+        _take_signals(ended)
+        ready(address)
         await ended.wait()
         await stop()
-    finally:
-        await runner.cleanup()
+
+
+def _take_signals(ended: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def end() -> None:
+        for number in numbers:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)  # of the second one, the process dies
+        last = threading.Timer(LAST_SECONDS, _give_up)
+        last.daemon = True
+        last.start()
+        ended.set()
+
+    for number in numbers:
+        try:
+            loop.add_signal_handler(number, end)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
+
+
+def _give_up() -> None:
+    """End a process that hangs: in a thread, or in a store that does not answer. The record loses nothing by it."""
+    log.error("the gateway did not end within %g s of the signal, and is ended now", LAST_SECONDS)
+    os._exit(1)
+
+
+def _allowed_files() -> int:
+    """How many files and connections this process may open, once it has asked for as many as it may ask for."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return 512
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return soft
