@@ -2,6 +2,7 @@
 
 import copy
 import json
+import zlib
 import pickle
 from typing import Any
 
@@ -137,9 +138,9 @@ FORMS: list[tuple[HistoryEntry, str]] = [
         ),
     ),
     (
-        ClientAnswerEntry(3, 200, b"", {"a": "b"}, "p:m", False, ("w",), **PLACE),
+        ClientAnswerEntry(3, 200, zlib.compress(b"", 1), {"a": "b"}, "p:m", False, ("w",), **PLACE),
         (
-            '{"requestSerial":3,"status":200,"body":"eAEDAAAAAAE=","headers":{"a":"b"},"model":"p:m","isWhole":false,'
+            '{"requestSerial":3,"status":200,"packed":"eAEDAAAAAAE=","headers":{"a":"b"},"model":"p:m","isWhole":false,'
             '"marks":["w"]}'
         ),
     ),

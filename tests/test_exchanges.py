@@ -142,7 +142,7 @@ def test_a_base_that_is_too_short_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["authorization", "X-Api-Key", "x-goog-api-key", "cookie", "x-amz-security-token"])
 def test_keys_in_headers_are_blanked_out(name: str) -> None:
-    for entry in (asked(headers={name: "abc"}), ClientAnswerEntry.of(0, 200, b"", {name: "abc"})):
+    for entry in (asked(headers={name: "abc"}), ClientAnswerEntry.of(0, 200, b"", headers={name: "abc"})):
         assert entry.headers == {name: "[redacted]"}
 
 

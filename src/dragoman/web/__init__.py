@@ -1,1 +1,3 @@
-"""Servers: the gateway, which other people's clients talk to."""
+"""Servers: the gateway, which other people's clients talk to. Its modules are for `dragoman serve`; none is public."""
+
+__all__: list[str] = []
