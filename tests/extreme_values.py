@@ -23,6 +23,7 @@ from dragoman import (
     TokenUsage,
     ToolCall,
     ToolResult,
+    ToolSpec,
 )
 from dragoman.history import (
     LIVE_SCREEN,
@@ -57,6 +58,7 @@ from dragoman.history import (
     ToolExecutionStatus,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
 )
@@ -139,6 +141,7 @@ ENTRIES: tuple[HistoryEntry, ...] = (
     ClientRequestEntry("openai-chat", "/v1", "m", "{}", 3, 2, 1, {"a": "b"}, "PUT", "key", ("m:1",), **_PLACE),
     ClientRequestEntry("openai-chat", "/v1", "m", "{}", **_PLACE),
     ClientAnswerEntry(3, 200, b"data: {}", {"a": "b"}, "p:m", False, ("m:1",), **_PLACE),
+    ToolSetEntry(INVOCATION, ("0" * 32,), (ToolSpec("f", "d"),), settings={"a": 1}, **_PLACE),
     EpochEntry(1, "budget", {"a": 1}, **_PLACE),
     ResetEntry(**_PLACE),
     UnknownEntry("omen", {"a": 1}, **_PLACE),

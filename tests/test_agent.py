@@ -89,6 +89,7 @@ def test_every_step_is_recorded_in_its_order() -> None:
     assert kinds(agent) == [
         "run_started",
         "model_input",
+        "tool_set",
         "model_output",
         "tool_started",
         "tool_finished",

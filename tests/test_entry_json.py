@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman import ErrorCode, InvalidValue, Message, Text, TokenUsage, UnreadableData
+from dragoman import ErrorCode, InvalidValue, Message, Text, TokenUsage, ToolSpec, UnreadableData
 from dragoman.history import (
     LIVE_SCREEN,
     AbortRequestedEntry,
@@ -43,10 +43,12 @@ from dragoman.history import (
     TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
     entry_from_json,
     entry_to_json,
+    tool_digest,
 )
 from dragoman.testing import histories
 from tests.entry_cases import INVOCATION, PICTURE, PLACE, result
@@ -60,6 +62,7 @@ unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 
 MESSAGE = '{"runId":"","role":"assistant","parts":[{"kind":"text","payload":{"text":"a"}}]}'
 RESULT = '{"toolName":"f","toolCallId":"c","status":"success","result":{"live":[["","found"]]}}'
+SPEC = ToolSpec("look", "Look.")
 FORMS: list[tuple[HistoryEntry, str]] = [
     (ModelInputEntry((Text("hi"),), **PLACE), '{"parts":[{"kind":"text","payload":{"text":"hi"}}]}'),
     (ModelOutputEntry(Message.assistant("a"), **PLACE), f'{{"message":{MESSAGE}}}'),
@@ -150,6 +153,15 @@ FORMS: list[tuple[HistoryEntry, str]] = [
     ),
     (RunFinishedEntry(RunStatus.FAILED, ErrorCode.TIMEOUT, **PLACE), '{"status":"failed","errorCode":"timeout"}'),
     (EpochEntry(2, "budget", {"a": [1]}, **PLACE), '{"version":2,"reason":"budget","choices":{"a":[1]}}'),
+    (
+        ToolSetEntry(
+            INVOCATION, (tool_digest(SPEC),), (SPEC,), system="Be.", settings={"topP": 0.5, "apiKey": "k"}, **PLACE
+        ),
+        '{"invocation":{"provider":"p","specification":"s","model":"m"},'
+        f'"digests":["{tool_digest(SPEC)}"],"specs":[{{"name":"look","description":"Look.","parameterSchema":'
+        '{"type":"object","properties":{}}}],'
+        '"system":"Be.","settings":{"topP":0.5,"apiKey":"[redacted]"},"withheld":[],"resultLimitBytes":256000}',
+    ),
     (ResetEntry(**PLACE), "{}"),
     (UnknownEntry("later", {"z": None}, **PLACE), '{"z":null}'),
 ]

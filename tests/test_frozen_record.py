@@ -21,14 +21,15 @@ from dragoman import (
     ToolCall,
     ToolContext,
     ToolResult,
+    ToolSpec,
     open_session,
     start_session,
     to_json,
 )
 from dragoman.agent import ApprovalRequest, Hooks, MessageEvent, ModelCall, ToolStartedEvent
 from dragoman.delta import DoneDelta, ProviderItemDelta, TextDelta, ToolCallStartDelta
-from dragoman.history import ApprovalAnsweredEntry, EpochEntry, ModelOutputEntry, UnknownEntry
-from dragoman.message import FinishReason, MessageMeta, ProviderItem, UnknownPart
+from dragoman.history import ApprovalAnsweredEntry, EpochEntry, ModelOutputEntry, ToolSetEntry, UnknownEntry
+from dragoman.message import FinishReason, MessageMeta, ModelInvocationDescriptor, ProviderItem, UnknownPart
 from dragoman.stream import Assembly
 from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.tools import ToolDefinition
@@ -36,6 +37,7 @@ from dragoman.tools import ToolDefinition
 GIVEN = {"amount": "5000", "to": {"names": ["Ada"]}}  # the amount is converted: it is a number in the schema
 SCHEMA = {"type": "object", "properties": {"amount": {"type": "integer"}, "to": {"type": "object"}}}
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+INVOCATION = ModelInvocationDescriptor("p", "s", "m")
 
 
 def spoil(arguments: Any) -> None:
@@ -170,6 +172,8 @@ HOLDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "message.extra": lambda given: Message("user", (), extra=given).extra,  # type: ignore[arg-type]
     "answered.arguments": lambda given: ApprovalAnsweredEntry("c", True, arguments=given).arguments,
     "epoch.choices": lambda given: EpochEntry(1, "r", given).choices,
+    "tool set.settings": lambda given: ToolSetEntry(INVOCATION, settings=given).settings,
+    "tool set.specs": lambda given: ToolSetEntry(INVOCATION, (), (ToolSpec("f", None, given),)).specs[0].parameter_schema,
     "unknown entry": lambda given: UnknownEntry("later", given).payload,
     "entry.extra": lambda given: EpochEntry(1, "r", extra=given).extra,
     "text delta": lambda given: TextDelta("r", 0, NOW, "t", provider_data=given).provider_data,

@@ -4,16 +4,17 @@ It decides only what a provider's refusal means. Whether to try again is the loo
 """
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from ..context import compaction_entry
+from ..context import ContextBuildResult, compaction_entry
 from ..errors import ErrorCode, InvalidValue, ModelError
+from ..history import CallSetup, ToolSets
 from ..history.derived import AnswerEnd
 from ..message import Message
-from ..request import ModelConfig, RuntimeConfig
+from ..models.recorded import REQUEST_KEY, check_request, recorded_settings, recorded_text_calls
+from ..request import ModelConfig, RuntimeConfig, WireRequest
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
 from ..tools import SamplingRequest
@@ -69,6 +70,7 @@ class ModelCaller:
         self._settings = settings
         self._output = output
         self._media = media
+        self._tool_sets = ToolSets()
         self._told: set[Unshown] = set()
         self._models: tuple[AnyModel, ...] = ()
         self._asked: AnyModel | None = None
@@ -91,11 +93,14 @@ class ModelCaller:
                 self._models = ()  # if `_route` raises, the last call's models are no fallbacks
                 self._models = self._route()
             model = self._asked = self._models[action.choice]
-            call, metadata = await self._prepare(model, action)
-            call = await scope.hooks.before_model(call)
+            built, prepared = await self._prepare(model, action)
+            call = await scope.hooks.before_model(prepared)
+            messages = await self._readable(call, model)
+            tools = () if (model.invocation, "tools") in self._media.refused else tuple(call.tools)
+            await self._note_setup(model, call, tools, built)
             self._stream = model.stream(
-                await self._readable(call, model),
-                () if (model.invocation, "tools") in self._media.refused else call.tools,
+                messages,
+                tools,
                 call.system,
                 request_metadata={
                     "run_id": scope.run_id,
@@ -114,9 +119,10 @@ class ModelCaller:
         shortfall = find_shortfall(AnswerEnd.of(assembly.message))
         if shortfall is not None and shortfall.code is not ErrorCode.OUTPUT_CUT and self._others_left(action) > 0:
             return self._failed(shortfall, action)  # another model may answer; a length limit is the caller's own
-        self._stream = None
+        request, self._stream = getattr(self._stream, "request", None), None
+        check = {REQUEST_KEY: check_request(request)} if isinstance(request, WireRequest) else {}
         self._media.note_read(model)
-        return Answered(scope.state, assembly.message, metadata)
+        return Answered(scope.state, assembly.message, {**built.metadata, **check})
 
     def _refused(self, error: RunError, call: ModelCall, model: AnyModel, action: CallModel) -> Failed:
         """Return the failure. The next request leaves out what the provider refused, if it can."""
@@ -221,8 +227,8 @@ class ModelCaller:
                 self._scope.tell(MediaNotShownEvent, *each)
         return messages
 
-    async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ModelCall, Mapping[str, Any]]:
-        """The call with the context of now, and what shall be noted beside its answer."""
+    async def _prepare(self, model: AnyModel, action: CallModel) -> tuple[ContextBuildResult, ModelCall]:
+        """The context of now, and the call that is made with it."""
         scope = self._scope
         built = await self._contexts.build(model, scope.session.entries, self._specs)
         if built.entries:
@@ -230,7 +236,7 @@ class ModelCaller:
         is_refused = (model.invocation, "schema") in self._media.refused
         output = {} if is_refused else self._output.params(model)
         told = "" if output else self._output.instruction()
-        call = ModelCall(
+        return built, ModelCall(
             session_id=scope.session.session_id,
             run_id=scope.run_id,
             call_index=action.call_index,
@@ -242,7 +248,24 @@ class ModelCaller:
             cache_anchors=built.cache_anchors,
             params={**self._params(model), **output, **self._media.params(model)},
         )
-        return call, built.metadata
+
+    async def _note_setup(
+        self, model: AnyModel, call: ModelCall, tools: tuple[ToolSpec, ...], built: ContextBuildResult
+    ) -> None:
+        """Record what the call is given beside the messages, if that is not what the record says already."""
+        self._tool_sets.extend(self._scope.session.entries)
+        setup = CallSetup(
+            tools=tools,
+            offered=built.tool_specs,
+            system=None if call.system == (built.system or "") else call.system,
+            settings=recorded_settings(model, call.params),
+            text_calls=recorded_text_calls(model),
+            withheld=self._media.withheld_from(model),
+            **self._contexts.shaping,
+        )
+        change = self._tool_sets.find_change(model.invocation, setup)
+        if change is not None:
+            await self._scope.append(change)
 
     def _params(self, model: AnyModel) -> dict[str, Any]:
         """The settings for this model that are not the defaults, as `Model.stream` takes them."""

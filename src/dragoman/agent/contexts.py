@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -49,6 +49,12 @@ class Contexts:
     def have_recall(self) -> bool:
         """Whether a context may offer the tool that brings a folded entry back."""
         return self._config.recall
+
+    @property
+    def shaping(self) -> dict[str, Any]:
+        """The settings that decide how entries become messages, as a tool set keeps them."""
+        policy = "" if self._config.policy == "epochs" else self._config.policy
+        return {"result_limit_bytes": self._limit, "policy": policy}
 
     def build_now(self, model: AnyModel, entries: Entries, tools: Tools) -> ContextBuildResult:
         """Return the context of the next call to this model; build it here, however long it takes."""

@@ -39,6 +39,9 @@ REFUSED = "the provider refused it"
 CHANGED = "the file has changed since it was given"
 NO_FOLDER = "there is no folder to read it from: name one in AgentConfig.runtime.root, or give the bytes as data"
 
+# The words for what a server refuses; media that it refuses are noted by their keys too.
+WITHHELD = frozenset({"tools", "schema", "opaque", "media", "these media"})
+
 # What a file looked like when it was read: its state, or why it could not be read.
 _State: TypeAlias = tuple[int, ...] | str
 
@@ -166,6 +169,12 @@ class MediaReader:
     def params(self, model: AnyModel) -> dict[str, Any]:
         """Return the settings of a call that leave out what the model's server has refused."""
         return {"encrypted_reasoning": False} if (model.invocation, "opaque") in self.refused else {}
+
+    def withheld_from(self, model: AnyModel) -> tuple[str, ...]:
+        """Return the words for what the model's server has refused and no longer gets."""
+        if not self.refused:
+            return ()
+        return tuple(sorted(what for target, what in self.refused if target == model.invocation and what in WITHHELD))
 
     def note_read(self, model: AnyModel) -> None:
         """Note that the model has answered the last request, so that its media are the last to be given up."""

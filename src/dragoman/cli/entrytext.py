@@ -37,6 +37,7 @@ from ..history import (
     TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
     to_plain_text,
@@ -158,6 +159,8 @@ def _facts(entry: AnyEntry) -> list[str]:
             return [f"for #{entry.first_serial} to #{entry.last_serial}", usage_words(entry.usage)]
         case EpochEntry():
             return [f"because of {entry.reason}"]
+        case ToolSetEntry():
+            return [f"{len(entry.digests)} tools", f"for {entry.invocation.provider}:{entry.invocation.model}"]
         case NotebookEntry():
             return [entry.operation]
         case (
@@ -262,6 +265,7 @@ def _said(entry: AnyEntry, level: LevelOfDetail) -> Iterator[tuple[str, str]]:
             | TakeoverEntry()
             | ClientRequestEntry()  # its conversation stands in other entries
             | ClientAnswerEntry()
+            | ToolSetEntry()
             | EpochEntry()
             | ResetEntry()
         ):
@@ -370,6 +374,7 @@ def _markdown(entry: AnyEntry) -> str:
             | TakeoverEntry()
             | ClientRequestEntry()
             | ClientAnswerEntry()
+            | ToolSetEntry()
             | EpochEntry()
             | UnknownEntry()
         ):

@@ -49,6 +49,7 @@ from ..history import (
     TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
 )
@@ -194,6 +195,7 @@ def _happened(entry: AnyEntry, answered: set[str]) -> Iterator[tuple[MessageDelt
             | TakeoverEntry()
             | ClientRequestEntry()
             | ClientAnswerEntry()
+            | ToolSetEntry()
             | EpochEntry()
             | ResetEntry()
             | UnknownEntry()

@@ -85,8 +85,12 @@ def find_epoch_reason(
     *,
     now: datetime,
     invocation: ModelInvocationDescriptor | None = None,
+    tool_set: str | None = None,
 ) -> str | None:
-    """Return why levels should change now, or None: `compaction`, `budget`, or that the cache is gone anyway."""
+    """Return why levels should change now, or None: `compaction`, `budget`, or that the cache is gone anyway.
+
+    `tool_set` is the digest of the tools that the request offers, None where it is not recorded what others offered.
+    """
     size = projection.tokens(timeline)
     if timeline.compaction is not None and not _is_used(timeline.compaction.serial, projection):
         return "compaction"
@@ -97,6 +101,11 @@ def find_epoch_reason(
             return "cache expired"
         if invocation is not None and timeline.invocation is not None and invocation != timeline.invocation:
             return "model changed"
+        if tool_set is not None and timeline.invocation is not None:
+            # A set that comes back finds the prefix that its last request left, if that still lives.
+            asked = timeline.last_asked(timeline.invocation, tool_set)
+            if asked is None or (now - asked).total_seconds() > settings.cache_seconds:
+                return "tools changed"
     return None
 
 

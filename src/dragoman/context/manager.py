@@ -25,6 +25,7 @@ from ..history import (
     to_messages,
 )
 from ..history.entries import with_text_in_result
+from ..history.toolsets import set_digest
 from ..message import Message, ModelInvocationDescriptor, Role, utc_time
 from ..request import ContextConfig, ModelInfo
 from ..target import TargetRules
@@ -165,6 +166,7 @@ class ContextManager:
         self._read: tuple[EpochEntry | None, Projection] = (None, Projection())
         self._started: tuple[dict[str, object], Projection] | None = None
         self._folded_levels: tuple[Projection, int] | None = None
+        self._digested: tuple[tuple[ToolSpec, ...], str] = ((), set_digest(()))
         self._framed: tuple[tuple[object, ...], int] = ((), 0)  # what a request holds beside messages, and its tokens
 
     def estimate_tokens(
@@ -188,8 +190,8 @@ class ContextManager:
         moment = self._look(given)
         if self._config.policy == "simple":
             return self._build_simple(given, moment)
-        timeline, before = moment.timeline, moment.projection
-        reason = find_epoch_reason(timeline, before, moment.settings, now=given.now, invocation=given.invocation)
+        before = moment.projection
+        reason = self._epoch_reason(given, moment)
         if reason is None:
             return self._build(given, moment, before, None)
         folding = self._look(given, folds=True)
@@ -198,6 +200,17 @@ class ContextManager:
         if after.shows_same(before):
             return self._build(given, moment, before, None)
         return self._build(given, folding, after, entry)
+
+    def rebuild_context(self, given: ContextBuildInput) -> ContextBuildResult:
+        """Return the context that a call of the past had: `given.entries` end where it was made, its epoch included.
+
+        `given.tools` are those of the call, with `recall` if it was offered. No epoch begins, so `now` has no effect,
+        and no entries are to be appended.
+        """
+        moment = self._look(given, offers_recall=False)
+        if self._config.policy == "simple":
+            return self._build_simple(given, moment)
+        return self._build(given, moment, moment.projection, None)
 
     def compute_context_updates(
         self,
@@ -214,7 +227,7 @@ class ContextManager:
         timeline, before = moment.timeline, moment.projection
         if overflow:
             return ContextUpdateResult(exhausted=True) if self._config.policy == "simple" else self._shrink(moment)
-        reason = find_epoch_reason(timeline, before, moment.settings, now=given.now, invocation=given.invocation)
+        reason = self._epoch_reason(given, moment)
         if reason is None or self._config.policy == "simple":
             return ContextUpdateResult()
         if reason == "budget" and self._compactor is not None:
@@ -226,7 +239,7 @@ class ContextManager:
 
     # ------------------------------------------------------------ steps
 
-    def _look(self, given: ContextBuildInput, *, folds: bool = False) -> _Moment:
+    def _look(self, given: ContextBuildInput, *, folds: bool = False, offers_recall: bool = True) -> _Moment:
         """Read what is new. With `folds` the tools are those of a context that an epoch has made smaller."""
         timeline, counter = self._timeline, self._counter_for(given.invocation)
         if timeline is None or timeline.counter.name != counter.name or not timeline.follows(given.entries):
@@ -238,7 +251,9 @@ class ContextManager:
         tools = given.tools
         # Offered from the first epoch on, which moves the cached prefix anyway, or once a result was cut. Some models
         # take no tools at all.
-        offered = self._config.recall and (folds or timeline.epoch is not None or bool(timeline.limited))
+        offered = (
+            offers_recall and self._config.recall and (folds or timeline.epoch is not None or bool(timeline.limited))
+        )
         if given.model_info is not None and "tools" not in given.model_info.abilities:
             offered = False
         if offered and all(tool.name != RECALL_TOOL.name for tool in tools):
@@ -248,6 +263,22 @@ class ContextManager:
         if projection.limit is not None:
             budget = min(budget, projection.limit)
         return _Moment(timeline, projection, _settings(given, max(budget, LEAST_ROOM)), fixed, tools)
+
+    def _epoch_reason(self, given: ContextBuildInput, moment: _Moment) -> str | None:
+        """Why levels should change before this call, or None."""
+        timeline, tool_set = moment.timeline, None
+        if timeline.knows_tools_of(given.invocation or timeline.invocation):
+            if len(moment.tools) != len(self._digested[0]) or not all(map(is_, moment.tools, self._digested[0])):
+                self._digested = (moment.tools, set_digest(moment.tools))
+            tool_set = self._digested[1]
+        return find_epoch_reason(
+            timeline,
+            moment.projection,
+            moment.settings,
+            now=given.now,
+            invocation=given.invocation,
+            tool_set=tool_set,
+        )
 
     def _counter_for(self, target: ModelInvocationDescriptor | None) -> TokenCounter:
         return self._counter or find_counter(*((target.provider, target.model) if target else (None, None)))

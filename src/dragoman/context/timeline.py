@@ -23,9 +23,11 @@ from ..history import (
     ResetEntry,
     SystemInstructionEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     live_screen_of,
 )
 from ..history.entries import interrupted_messages
+from ..history.toolsets import offered_digest
 from ..message import Message, ModelInvocationDescriptor, Thinking
 from ..target import TargetRules
 from .index import INJECTED_KEY, HistoryIndex
@@ -116,6 +118,7 @@ class Timeline:
         self.invocation: ModelInvocationDescriptor | None = None  # who answered last
         self._aim = Aim()
         self._corrections: dict[ModelInvocationDescriptor | None, UsageCorrection] = {}  # by whose usage it was
+        self._offered: dict[ModelInvocationDescriptor, str] = {}  # the digest of the tools that each model was offered
         self._begin(0)
 
     def _begin(self, serial: int) -> None:
@@ -136,6 +139,8 @@ class Timeline:
         self.asked: list[int] = []  # the units in which a person spoke
         self.last_output: ModelOutputEntry | None = None
         self.asked_at: datetime | None = None  # when the newest answered request left
+        # By model and digest of its tools, when the newest request left that later ones can begin with.
+        self._tools_asked: dict[tuple[ModelInvocationDescriptor, str], datetime] = {}
         self.answers = 0
         self.screen: str | None = None
         self._newest_at: datetime | None = None
@@ -236,6 +241,14 @@ class Timeline:
         """Whether an epoch has followed the last answer: nothing is cached of it yet that another one could lose."""
         return self.epoch is not None and self.last_output is not None and self.epoch.serial > self.last_output.serial
 
+    def knows_tools_of(self, invocation: ModelInvocationDescriptor | None) -> bool:
+        """Whether it is recorded which tools the model was offered."""
+        return invocation in self._offered
+
+    def last_asked(self, invocation: ModelInvocationDescriptor, tool_set: str) -> datetime | None:
+        """Return when the newest request with these tools left for the model, if no epoch has followed it."""
+        return self._tools_asked.get((invocation, tool_set))
+
     def summaries(self) -> list[int]:
         """Return the serials of the newest compaction and of older ones that cover what no newer one does."""
         chain: list[CompactionEntry] = []
@@ -268,6 +281,9 @@ class Timeline:
             self.instruction = entry.instruction or None
         elif isinstance(entry, EpochEntry):
             self.epoch = entry
+            self._tools_asked.clear()
+        elif isinstance(entry, ToolSetEntry):
+            self._offered[entry.invocation] = offered_digest(entry)
         elif isinstance(entry, CompactionEntry):
             # One that reaches behind a reset would bring back what is gone.
             if entry.first_serial >= self._first_serial and self.units and entry.last_serial >= self.serials[0]:
@@ -304,6 +320,8 @@ class Timeline:
         self.invocation = entry.invocation
         self.asked_at = self._newest_at
         self.answers += 1
+        if entry.invocation in self._offered and self.asked_at is not None:
+            self._tools_asked[entry.invocation, self._offered[entry.invocation]] = self.asked_at
         estimate, counter = entry.metadata.get(ESTIMATE_KEY), entry.metadata.get(COUNTER_KEY, self.counter.name)
         if type(estimate) is int and estimate > 0 and counter == self.counter.name and entry.usage is not None:
             learned = self._corrections.get(entry.invocation, UsageCorrection())

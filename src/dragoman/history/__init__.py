@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         TakeoverEntry,
         ToolFinishedEntry,
         ToolResultsEntry,
+        ToolSetEntry,
         ToolStartedEntry,
         UnknownEntry,
     )
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     )
     from .state import AgentState, Clock, Sink
     from .toolresults import Attachment, HistoryToolCallResult, ToolExecutionStatus
+    from .toolsets import CallSetup, ToolSets, tool_digest
     from .widgets import MemoryNotebookWidget, Widget, WidgetRegistry, WidgetRenderContext, WidgetResult
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "BodyChange",
     "ClientAnswerEntry",
     "ClientRequestEntry",
+    "CallSetup",
     "Clock",
     "CompactionEntry",
     "ContextMessage",
@@ -144,6 +147,8 @@ __all__ = [
     "ToolResultsAtDetail",
     "ToolResultsEntry",
     "ToolResultsMessage",
+    "ToolSetEntry",
+    "ToolSets",
     "ToolStartedEntry",
     "UnknownEntry",
     "Widget",
@@ -160,6 +165,7 @@ __all__ = [
     "newest_live",
     "to_messages",
     "to_plain_text",
+    "tool_digest",
     "without_live_screen",
 ]
 
@@ -174,6 +180,7 @@ if not TYPE_CHECKING:
             "metadata",
             "entrybase",
             "exchanges",
+            "toolsets",
             "entries",
             "entryform",
             "contextmessages",

@@ -39,6 +39,7 @@ from .entries import (
     TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
 )
@@ -388,6 +389,7 @@ _CHANGES: dict[type, Callable[[DerivedState, Any], dict[str, Any]]] = {
     TakeoverEntry: _by_nothing,
     ClientRequestEntry: _by_nothing,
     ClientAnswerEntry: _by_nothing,
+    ToolSetEntry: _by_nothing,
     EpochEntry: _by_nothing,
     UnknownEntry: _by_nothing,
 }

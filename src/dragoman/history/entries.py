@@ -55,6 +55,7 @@ from .facts import (
 from .metadata import NO_METADATA
 from .sections import LevelOfDetail, LevelOfDetailSections, Section, Sections, to_plain_text, without_live_screen
 from .toolresults import Attachment, HistoryToolCallResult
+from .toolsets import ToolSetEntry
 
 __all__ = [
     "AbortRequestedEntry",
@@ -88,6 +89,7 @@ __all__ = [
     "TakeoverEntry",
     "ToolFinishedEntry",
     "ToolResultsEntry",
+    "ToolSetEntry",
     "ToolStartedEntry",
     "UnknownEntry",
 ]
@@ -424,6 +426,7 @@ AnyEntry: TypeAlias = (
     | TakeoverEntry
     | ClientRequestEntry
     | ClientAnswerEntry
+    | ToolSetEntry
     | EpochEntry
     | ResetEntry
     | UnknownEntry

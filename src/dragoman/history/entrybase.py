@@ -44,6 +44,7 @@ class HistoryEntryKind(StrEnum):
     TAKEOVER = "takeover"
     CLIENT_REQUEST = "client_request"
     CLIENT_ANSWER = "client_answer"
+    TOOL_SET = "tool_set"
     EPOCH = "epoch"
     RESET = "reset"
 

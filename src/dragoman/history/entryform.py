@@ -27,6 +27,7 @@ from ..jsonform import (
     take_version,
 )
 from ..message import Message, ModelInvocationDescriptor, Part, Text
+from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .entries import (
     ENTRY_CLASSES,
@@ -41,6 +42,7 @@ from .entries import (
     SteeringEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     UnknownEntry,
 )
 from .entrybase import entry_shape
@@ -306,6 +308,8 @@ _READERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (CompactionEntry, "invocation"): lambda value: msgspec.convert(value, ModelInvocationDescriptor),
     (CompactionEntry, "usage"): lambda value: msgspec.convert(value, TokenUsage),
     (ClientAnswerEntry, "packed"): _read_base64,
+    (ToolSetEntry, "invocation"): lambda value: msgspec.convert(value, ModelInvocationDescriptor),
+    (ToolSetEntry, "specs"): lambda value: msgspec.convert(value, tuple[ToolSpec, ...]),
     (HistoryToolCallResult, "result"): _read_sections,
     (HistoryToolCallResult, "attachments"): _read_parts,
 }
@@ -323,6 +327,8 @@ _WRITERS: dict[tuple[type, str], Callable[[Any], Any]] = {
     (CompactionEntry, "invocation"): msgspec.to_builtins,
     (CompactionEntry, "usage"): msgspec.to_builtins,
     (ClientAnswerEntry, "packed"): lambda packed: b64encode(packed).decode(),
+    (ToolSetEntry, "invocation"): msgspec.to_builtins,
+    (ToolSetEntry, "specs"): msgspec.to_builtins,
 }
 
 

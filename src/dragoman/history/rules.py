@@ -30,6 +30,7 @@ from .entries import (
     TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
 )
@@ -301,6 +302,7 @@ _CHECKS: dict[type, Callable[[DerivedState, Any], None]] = {
     TakeoverEntry: _check_nothing,
     ClientRequestEntry: _check_client_request,
     ClientAnswerEntry: _check_client_answer,
+    ToolSetEntry: _check_nothing,
     EpochEntry: _check_nothing,
     ResetEntry: _check_reset,
     UnknownEntry: _check_nothing,

@@ -151,9 +151,12 @@ class Model:
         """Change settings from the next call on. Keywords are fields of ModelConfig; `extensions` are merged."""
         self._config = self._changed(changes)
 
-    def get_config(self) -> ModelConfig:
-        """Return the settings with the defaults filled in: the cache, and an output limit where the API wants one."""
-        return self._merged({})[0]
+    def get_config(self, **params: Any) -> ModelConfig:
+        """Return the settings with the defaults filled in: the cache, and an output limit where the API wants one.
+
+        `params` are those of one call, as `stream` takes them.
+        """
+        return self._merged(params)[0]
 
     def model_info(self) -> ModelInfo:
         """Return what is known of the model; for one that the catalogue lacks, what its vendor's models can do."""

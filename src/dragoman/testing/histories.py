@@ -44,8 +44,10 @@ from ..history import (
     ToolExecutionStatus,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
+    tool_digest,
 )
 from ..history.toolresults import STATUS_CODES
 from ..message import (
@@ -61,6 +63,7 @@ from ..message import (
     Thinking,
     ToolCall,
 )
+from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .strategies import UNKNOWN, json_objects, messages, parts, timestamps, token_usages
 
@@ -331,6 +334,7 @@ class _Writer:
             lambda: self._state.execute_widget_tool("memory_notebook_replace_text", {"old": "Be", "new": "be"}),
             lambda: self._state.append(EpochEntry(1, "budget", {"levels": {"0": "gist"}})),
             self._exchange,
+            lambda: self._state.append(_tool_set(self._text(1))),
         ]
         if last >= 0:
             choices.append(
@@ -347,6 +351,12 @@ class _Writer:
         asked = self._state.append(ClientRequestEntry("openai-chat", "/v1/chat/completions", "m", body, marks=("m:1",)))
         if self._often(0.8):
             self._state.append(ClientAnswerEntry.of(asked.serial, 200, body.encode(), is_whole=self._often(0.8)))
+
+
+def _tool_set(said: str) -> ToolSetEntry:
+    tool = ToolSpec("read_file", said, {"properties": {"path": {"type": "string"}}})
+    whom = ModelInvocationDescriptor("groq", "openai-chat", "openai/gpt-oss-120b")
+    return ToolSetEntry(whom, (tool_digest(tool),), (tool,), settings={"temperature": 0.5})
 
 
 def _levels(live: str, summary: str, gist: str) -> LevelOfDetailSections:
@@ -447,6 +457,9 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
     )
     headers = st.dictionaries(text, text, max_size=2)
     marks = st.lists(labels, max_size=2).map(tuple)
+    digest = st.text("0123456789abcdef", min_size=32, max_size=32)
+    tool_names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=9)
+    tools = st.builds(ToolSpec, tool_names, st.none() | text, json_objects(text=text).map(lambda each: {"not": each}))
     unknown_kinds = names.filter(lambda kind: kind not in set(kinds))
     makers: dict[str, tuple[Callable[..., HistoryEntry], tuple[st.SearchStrategy[Any], ...]]] = {
         kinds.MODEL_INPUT: (
@@ -491,6 +504,14 @@ def _entries_by_kind(text: Texts) -> dict[str, st.SearchStrategy[HistoryEntry]]:
         kinds.CLIENT_ANSWER: (
             ClientAnswerEntry,
             (st.integers(0, 99), st.integers(0, 999), st.binary(max_size=20), headers, text, st.booleans(), marks),
+        ),
+        kinds.TOOL_SET: (
+            ToolSetEntry,
+            (
+                *(invocations, st.lists(digest, max_size=3).map(tuple), st.lists(tools, max_size=2).map(tuple)),
+                *(st.just("") | digest, st.none() | text, objects, text, st.lists(text, max_size=2).map(tuple)),
+                *(st.integers(1, 2**40), text),
+            ),
         ),
         kinds.EPOCH: (EpochEntry, (st.integers(0, 9), text, objects)),
         kinds.RESET: (ResetEntry, ()),
