@@ -5,6 +5,7 @@ from .index import INJECTED_KEY
 from .ledger import MARKER
 from .manager import ContextBuildInput, ContextBuildResult, ContextManager, ContextStats, ContextUpdateResult
 from .recall import RECALL_TOOL, recall
+from .sources import MessageSource
 from .timeline import ESTIMATE_KEY, Unit
 from .tokens import EstimateCounter, TokenCounter, UsageCorrection, count_message, find_counter
 
@@ -21,6 +22,7 @@ __all__ = [
     "ContextStats",
     "ContextUpdateResult",
     "EstimateCounter",
+    "MessageSource",
     "ModelCompactor",
     "TokenCounter",
     "Unit",

@@ -34,6 +34,7 @@ from .compaction import CompactionRequest, Compactor, plan_compaction
 from .epochs import Settings, find_epoch_reason, start_epoch
 from .projection import PROJECTION_VERSION, Projection, read_projection
 from .recall import RECALL_TOOL
+from .sources import MessageSource, find_sources
 from .timeline import COUNTER_KEY, ESTIMATE_KEY, Aim, Timeline
 from .tokens import LARGEST_OVERHEAD, TokenCounter, find_counter
 
@@ -107,7 +108,7 @@ class ContextBuildResult(msgspec.Struct, frozen=True, kw_only=True):
     """A request's content, and the entries that must be appended before the next one is built.
 
     `cache_anchors` are indices into `messages`, as `Model.stream` takes them. `estimate` is what the request counts
-    without correction.
+    without correction. `sources` says where each message comes from, in a context that was rebuilt.
     """
 
     messages: tuple[Message, ...]
@@ -117,6 +118,7 @@ class ContextBuildResult(msgspec.Struct, frozen=True, kw_only=True):
     stats: ContextStats
     estimate: int
     entries: tuple[EpochEntry, ...] = ()
+    sources: tuple[MessageSource, ...] = ()
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -210,7 +212,13 @@ class ContextManager:
         moment = self._look(given, offers_recall=False)
         if self._config.policy == "simple":
             return self._build_simple(given, moment)
-        return self._build(given, moment, moment.projection, None)
+        built = self._build(given, moment, moment.projection, None)
+        sources = list(find_sources(moment.timeline, moment.projection))
+        if len(sources) < len(built.messages):
+            sources.append(MessageSource(None, has_screen=True))
+        elif moment.timeline.screen:
+            sources[-1] = msgspec.structs.replace(sources[-1], has_screen=True)
+        return msgspec.structs.replace(built, sources=tuple(sources))
 
     def compute_context_updates(
         self,
