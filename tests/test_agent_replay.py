@@ -147,7 +147,7 @@ def test_every_result_answers_the_calls_of_the_output_before_it(state: AgentStat
 
 def test_generated_histories_hold_every_kind_of_entry() -> None:
     kinds = {str(entry.kind) for seed in range(24) for entry in histories.random_history(seed, 200).entries}
-    assert len(kinds) == 19
+    assert len(kinds) == 21
 
 
 def test_fewer_steps_are_a_beginning_of_the_same_history() -> None:
