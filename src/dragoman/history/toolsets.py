@@ -107,8 +107,14 @@ class ToolSets:
         """Read what is new of a session's entries: all of them are given each time."""
         for entry in entries[self._read :]:
             if isinstance(entry, ToolSetEntry):
-                self._add(entry)
+                self.add(entry)
         self._read = len(entries)
+
+    def add(self, entry: ToolSetEntry) -> None:
+        """Take in the next tool set of the session."""
+        for spec in entry.specs:
+            self._specs.setdefault(tool_digest(spec), spec)
+        self._newest[entry.invocation] = entry
 
     def newest(self, invocation: ModelInvocationDescriptor) -> ToolSetEntry | None:
         """Return the entry that holds for calls to this model; None if there is none yet."""
@@ -163,11 +169,6 @@ class ToolSets:
             setup.result_limit_bytes,
             setup.policy,
         )
-
-    def _add(self, entry: ToolSetEntry) -> None:
-        for spec in entry.specs:
-            self._specs.setdefault(tool_digest(spec), spec)
-        self._newest[entry.invocation] = entry
 
 
 _COMPARED = ("digests", "offered", "system", "settings", "text_calls", "withheld", "result_limit_bytes", "policy")

@@ -12,12 +12,19 @@ from ..request import CacheConfig, ModelConfig, WireRequest
 from ..wire import PROVIDERS, find_dialect
 from .model import Model, model
 
-__all__ = ["REQUEST_KEY", "check_request", "open_recorded_model", "recorded_settings", "recorded_text_calls"]
+__all__ = [
+    "REQUEST_KEY",
+    "UNKNOWN_PROVIDER",
+    "check_request",
+    "open_recorded_model",
+    "recorded_settings",
+    "recorded_text_calls",
+]
 
 # The metadata key under which a model output keeps the checksum of its request.
 REQUEST_KEY = "request_check"
 # A model of no provider that is known here is written down as one that speaks the most common API.
-_UNKNOWN_PROVIDER = "openai-compatible"
+UNKNOWN_PROVIDER = "openai-compatible"
 _CACHING = CacheConfig()
 
 
@@ -59,7 +66,7 @@ def open_recorded_model(
 
     Raises UnreadableData for settings that are none.
     """
-    provider = invocation.provider if invocation.provider in PROVIDERS else _UNKNOWN_PROVIDER
+    provider = invocation.provider if invocation.provider in PROVIDERS else UNKNOWN_PROVIDER
     given = dict(settings or {})
     caches = given.get("cacheConfig", True) is not None
     try:
