@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "chat": Command("talk to a model, or get one answer for a script", "chat.main"),
     "sessions": Command("list, show, fork, verify, export, import and erase sessions", "sessions"),
     "serve": Command("speak the APIs of vendors to other programs, with any model behind", "serving"),
+    "inspect": Command("see the record in a browser: timeline, contexts, requests, cost, live runs", "inspecting"),
     "worker": Command("carry requested runs on, until it is told to stop", "working"),
     "runs": Command("request runs, list and show them, approve, deny, abort, try again", "runs"),
     "render": Command("print the exact request that a model would get, or compare those of several", "rendering"),

@@ -97,6 +97,11 @@ class ProviderClient:
     def __repr__(self) -> str:
         return f"ProviderClient({self.dialect.provider!r}, {self.dialect.specification!r})"
 
+    @property
+    def host(self) -> str:
+        """Scheme and host of the vendor's address, without a path."""
+        return self._host
+
     def address(self, request: WireRequest) -> WireRequest:
         """Return the request with the whole path and the header fields of this vendor, without secrets.
 

@@ -1,3 +1,3 @@
-"""Servers: the gateway, which other people's clients talk to. Its modules are for `dragoman serve`; none is public."""
+"""Servers over HTTP: the gateway, which other people's clients talk to, and the inspector. None loads the other."""
 
 __all__: list[str] = []

@@ -1,0 +1,227 @@
+"""What a person does in the page: speaks, decides, stops, forks, erases. Each is an entry first, as everywhere else.
+
+Refused as a whole where the inspector is read-only.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from ...errors import DragomanError, IllegalAppend, InvalidValue, StoreError
+from ...history import ApprovalAnsweredEntry
+from ...store import Session, SessionBusy, open_session, start_session
+from .desk import DESK, Desk, answer, read_body, session_of
+from .safety import refuse
+
+__all__ = ["DECIDED_BY", "add_actions"]
+
+DECIDED_BY = "decided_by"  # in the metadata of a decision: who decided, in their own words
+LONGEST_NAME = 80
+
+Action = Callable[[Desk, Session, dict[str, Any]], Awaitable[web.Response]]
+
+
+def add_actions(router: web.UrlDispatcher) -> None:
+    """Add the endpoints that write."""
+    router.add_post("/api/sessions", _start)
+    for name, action in _ACTIONS.items():
+        router.add_post(f"/api/s/{{session}}/{name}", _endpoint(action))
+
+
+def _endpoint(action: Action) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def act(request: web.Request) -> web.Response:
+        desk = request.app[DESK]
+        if desk.is_read_only:
+            return _read_only()
+        body = await read_body(request)
+        session = await open_session(desk.store, session_of(request), live=True)
+        expected = body.get("expectedSerial")
+        if expected is not None and expected != session.state.next_serial:
+            message = f"the session has gone on: its next serial is {session.state.next_serial}, not {expected}"
+            return refuse(409, "conflict", message)
+        return await action(desk, session, body)
+
+    return act
+
+
+def _read_only() -> web.Response:
+    return refuse(403, "read_only", "this inspector is read-only: start it without --read-only to write")
+
+
+async def _start(request: web.Request) -> web.Response:
+    desk = request.app[DESK]
+    if desk.is_read_only:
+        return _read_only()
+    body = await read_body(request)
+    session = await start_session(desk.store, live=True)
+    return await _say(desk, session, body)
+
+
+async def _say(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
+    """Say something to the run under way; if there is none, begin one with the chosen model."""
+    text = _text(body, "text")
+    if not text.strip():
+        raise InvalidValue("there is nothing to say: text is empty")
+    if await _is_running(desk, session):
+        entry = await session.steer(text)
+        return answer({"session": session.session_id, "serial": entry.serial, "steers": True})
+    if desk.make_agent is None:
+        return refuse(409, "no_agent", "this server has no agent: it can show runs and speak to those under way")
+    await _run(desk, session, text, _text(body, "model") or None)
+    return answer({"session": session.session_id, "serial": session.state.next_serial, "steers": False})
+
+
+async def _decide(desk: Desk, session: Session, body: dict[str, Any], *, approved: bool) -> web.Response:
+    call_id, reason, arguments = _text(body, "call"), _text(body, "reason"), body.get("arguments")
+    who = _text(body, "who")[:LONGEST_NAME]
+    if arguments is not None and not isinstance(arguments, dict):
+        raise InvalidValue("arguments must be a JSON object")
+    entry = ApprovalAnsweredEntry(
+        call_id, approved, reason, arguments if approved else None, metadata={DECIDED_BY: who} if who else {}
+    )
+    try:
+        (recorded,) = await session.append(entry)
+    except IllegalAppend:
+        return _decided_before(session, call_id)
+    is_waiting = any(call.awaits_answer for call in session.state.derived.open_calls)
+    if not is_waiting and await _is_left(desk, session):
+        await _run(desk, session, None, _text(body, "model") or None)
+    return answer({"serial": recorded.serial})
+
+
+def _decided_before(session: Session, call_id: str) -> web.Response:
+    """Say who decided about the call and when, if anybody has."""
+    for index in range(len(session.entries) - 1, -1, -1):
+        entry = session.entries[index]
+        if isinstance(entry, ApprovalAnsweredEntry) and entry.tool_call_id == call_id:
+            decision = {
+                "approved": entry.approved,
+                "who": entry.metadata.get(DECIDED_BY) or f"a {entry.by}",
+                "time": entry.timestamp,
+                "reason": entry.reason,
+                "serial": entry.serial,
+            }
+            said = {"code": "decided", "message": "somebody else has decided about this call", "decision": decision}
+            return answer({"error": said}, 409)
+    return refuse(409, "not_waiting", f"no call {call_id!r} waits for a decision")
+
+
+async def _approve(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
+    return await _decide(desk, session, body, approved=True)
+
+
+async def _deny(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
+    return await _decide(desk, session, body, approved=False)
+
+
+async def _stop(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
+    """End the run under way; one of another process is asked to end."""
+    running = desk.runs.get(session.session_id)
+    if running is not None and not running[1].done():
+        await running[0].abort()
+        return answer({"stopped": True})
+    if not session.run_id:
+        return refuse(409, "no_run", "no run is under way")
+    try:
+        entry = await session.request_abort(_text(body, "reason"))
+    except IllegalAppend:
+        return refuse(409, "no_run", "the run has ended meanwhile")
+    if await _is_left(desk, session):
+        await (await _agent(desk, session, None)).abort()  # nobody carries it on: it ends here
+    return answer({"stopped": False, "serial": entry.serial})
+
+
+async def _fork(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
+    serial = body.get("serial")
+    if type(serial) is not int:
+        raise InvalidValue.of("serial", serial, "the last serial to share, -1 for none")
+    info = await desk.store.fork(session.session_id, serial, new_session_id=_text(body, "id") or None)
+    return answer({"session": info.session_id})
+
+
+async def _erase(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
+    """Remove a session for good. The page sends its id once more: a person has typed it."""
+    if body.get("confirm") != session.session_id:
+        raise InvalidValue("confirm must be the id of the session that shall be erased")
+    forks = body.get("forks", [])
+    if not isinstance(forks, list) or not all(isinstance(each, str) for each in forks):
+        raise InvalidValue("forks must be a list of ids")
+    await desk.store.erase(session.session_id, forks=forks)
+    for each in (session.session_id, *forks):
+        desk.records.forget(each)
+        desk.summaries.pop(each, None)
+    return answer({"erased": session.session_id})
+
+
+_ACTIONS: dict[str, Action] = {
+    "input": _say,
+    "approve": _approve,
+    "deny": _deny,
+    "stop": _stop,
+    "fork": _fork,
+    "erase": _erase,
+}
+
+
+# ---------------------------------------------------------------- runs
+
+
+async def _run(desk: Desk, session: Session, prompt: str | None, model: str | None) -> None:
+    """Begin a run in the background, and return when it has begun: what a person does wrong is told at once."""
+    agent = await _agent(desk, session, model)
+    begun = asyncio.Event()
+    failed: list[DragomanError] = []
+
+    async def carry_on() -> None:
+        try:
+            run = agent.stream(prompt)
+            async for _ in run:
+                begun.set()
+        except (InvalidValue, SessionBusy, StoreError) as error:
+            failed.append(error)
+        finally:
+            begun.set()
+
+    task = asyncio.create_task(carry_on())
+    desk.runs[session.session_id] = (agent, task)
+    task.add_done_callback(lambda done: _drop_run(desk, session.session_id, done))
+    await begun.wait()
+    if failed:
+        raise failed[0]
+
+
+def _drop_run(desk: Desk, session_id: str, task: "asyncio.Task[None]") -> None:
+    found = desk.runs.get(session_id)
+    if found is not None and found[1] is task:
+        del desk.runs[session_id]
+
+
+async def _agent(desk: Desk, session: Session, model: str | None) -> Any:
+    assert desk.make_agent is not None
+    made = desk.make_agent(session, model)
+    return await made if inspect.isawaitable(made) else made
+
+
+async def _is_running(desk: Desk, session: Session) -> bool:
+    running = desk.runs.get(session.session_id)
+    if running is not None and not running[1].done():
+        return True
+    return await desk.store.find_lease(session.session_id) is not None
+
+
+async def _is_left(desk: Desk, session: Session) -> bool:
+    """Whether this server carries the run on: no process has it, and no worker will, because it was not requested."""
+    if desk.make_agent is None or await _is_running(desk, session):
+        return False
+    found = await desk.store.list_requests(session_id=session.session_id, open_only=True, limit=1)
+    return not found.requests
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    given = body.get(name, "")
+    if not isinstance(given, str):
+        raise InvalidValue(f"{name} must be text")
+    return given

@@ -1,0 +1,90 @@
+"""What the endpoints share: the store, the records that were read, and how models and agents are made."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from ...agent import Agent
+from ...errors import InvalidValue
+from ...models import Model
+from ...store import Session, SessionStore
+from .records import Record, Records
+
+__all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "read_body", "session_of", "whole"]
+
+# A model by its name, for requests that are written down and never sent: it needs no key.
+OpenModel: TypeAlias = Callable[[str], Model]
+# An agent for a session, with the model of that name; None leaves the choice to it.
+MakeAgent: TypeAlias = Callable[[Session, str | None], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
+
+LARGEST_BODY = 4 << 20
+
+
+class Desk:
+    """The state of one inspector."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        *,
+        is_read_only: bool,
+        open_model: OpenModel,
+        make_agent: MakeAgent | None,
+        place: str,
+    ) -> None:
+        self.store = store
+        self.records = Records(store)
+        self.is_read_only = is_read_only
+        self.open_model = open_model
+        self.make_agent = make_agent
+        self.place = place
+        self.runs: dict[str, tuple[Agent[Any, Any], asyncio.Task[Any]]] = {}  # by session, those of this process
+        self.followers: dict[str, int] = {}  # by session, how many browsers follow
+        self.summaries: dict[str, tuple[int, dict[str, Any]]] = {}  # by session, at which serial
+        self.verified: dict[str, dict[str, Any]] = {}
+
+    async def record_of(self, request: web.Request) -> Record:
+        """Return the record of the session that the address names."""
+        return await self.records.read(session_of(request))
+
+
+DESK: web.AppKey[Desk] = web.AppKey("desk", Desk)
+
+
+def session_of(request: web.Request) -> str:
+    """Return the id in the address."""
+    return request.match_info["session"]
+
+
+def whole(request: web.Request, name: str, default: int | None = None, *, most: int = 1 << 53) -> int:
+    """Return a number of the query; raise InvalidValue for anything else, or where it is missing without a default."""
+    given = request.query.get(name) or request.match_info.get(name)
+    if given is None and default is not None:
+        return default
+    if given is None or not given.isascii() or not given.isdigit() or len(given) > 16 or int(given) > most:
+        raise InvalidValue.of(name, given, f"a whole number from 0 to {most}")
+    return int(given)
+
+
+async def read_body(request: web.Request) -> dict[str, Any]:
+    """Return the JSON object that was sent; raise InvalidValue for anything else."""
+    data = await request.content.read(LARGEST_BODY + 1)
+    while len(data) <= LARGEST_BODY and (more := await request.content.read(LARGEST_BODY)):
+        data += more
+    if len(data) > LARGEST_BODY:
+        raise InvalidValue(f"the request is longer than {LARGEST_BODY} bytes")
+    try:
+        body = msgspec.json.decode(data or b"{}")
+    except msgspec.DecodeError:
+        raise InvalidValue("the request is no JSON") from None
+    if not isinstance(body, dict):
+        raise InvalidValue("the request must be a JSON object")
+    return body
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    """Return a value as JSON."""
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

@@ -1,0 +1,82 @@
+"""A session as server-sent events: entries and the deltas of the answer under way, each with the position after it.
+
+A browser that lost the connection sends the last id back (`Last-Event-ID`) and goes on from there.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+from aiohttp import web
+
+from ...errors import InvalidValue, StoreError
+from ...jsonform import to_json
+from ...store import Followed, FollowedEntry, Position, open_session
+from .desk import DESK, session_of
+from .entrydata import entry_data
+from .safety import SAFE_HEADERS
+
+__all__ = ["follow"]
+
+HEARTBEAT_SECONDS = 10.0  # by which both ends notice a connection that is gone
+RETRY_MILLISECONDS = 1000
+CUT = 6_000
+
+
+async def follow(request: web.Request) -> web.StreamResponse:
+    """Answer with the events of a session from a position on, until the reader goes."""
+    desk = request.app[DESK]
+    session = await open_session(desk.store, session_of(request))
+    position = _begin(request)
+    response = web.StreamResponse(headers={**SAFE_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
+    response.headers["X-Accel-Buffering"] = "no"
+    await response.prepare(request)
+    await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
+    desk.followers[session.session_id] = desk.followers.get(session.session_id, 0) + 1
+    try:
+        await _write_events(session.follow(position, deltas=True), response)
+    except StoreError as error:
+        # The record is damaged, or the session was erased: a reader that comes again would hear the same.
+        said = msgspec.json.encode({"code": str(error.code), "message": str(error)})
+        await response.write(b"event: failed\ndata: " + said + b"\n\n")
+    finally:
+        desk.followers[session.session_id] -= 1
+    return response
+
+
+async def _write_events(followed: AsyncGenerator[Followed, None], response: web.StreamResponse) -> None:
+    """Write events as they come, and a sign of life while none comes."""
+    coming: asyncio.Future[Followed | None] | None = None
+    async with aclosing(followed):
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(followed, None))
+                done, _ = await asyncio.wait((coming,), timeout=HEARTBEAT_SECONDS)
+                if not done:
+                    await response.write(b": still there\n\n")
+                    continue
+                item, coming = coming.result(), None
+                if item is None:  # the store is closed
+                    return
+                await response.write(_event(item))
+        finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.wait((coming,))
+
+
+def _begin(request: web.Request) -> Position:
+    given = request.headers.get("Last-Event-ID") or request.query.get("from") or "0"
+    try:
+        return Position.of(given)
+    except InvalidValue:
+        return Position()
+
+
+def _event(item: Followed) -> bytes:
+    if isinstance(item, FollowedEntry):
+        name, data = b"entry", msgspec.json.encode(entry_data(item.entry, CUT))
+    else:
+        name, data = b"delta", to_json(item.delta)
+    return b"id: " + str(item.position).encode() + b"\nevent: " + name + b"\ndata: " + data + b"\n\n"

@@ -1,0 +1,5 @@
+"""placeholder"""
+
+
+def session_html() -> str:
+    return ""

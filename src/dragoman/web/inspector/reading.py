@@ -1,0 +1,269 @@
+"""The endpoints that read one session: outline, entries, search, calls, contexts, requests, differences, pictures."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from ...catalogue import list_models
+from ...errors import ErrorCode, InvalidValue, StoreError
+from ...history import HistoryEntry, ModelOutputEntry
+from .calls import list_calls, summarise_calls
+from .comparing import compare_requests, side_of
+from .contextparts import describe_entry, describe_parts, levels_of, read_context
+from .desk import DESK, Desk, answer, session_of, whole
+from .entrydata import entry_data, find_picture, find_text
+from .following import follow
+from .records import Record
+from .requests import Rendered, as_curl, model_name_of, render_call
+from .searching import find_hits
+
+__all__ = ["add_reading"]
+
+MOST_ENTRIES = 500  # of one range
+CUT = 6_000  # characters of one text in a range
+IMAGE_POLICY = "default-src 'none'; sandbox"
+
+
+def add_reading(router: web.UrlDispatcher) -> None:
+    """Add the endpoints."""
+    router.add_get("/api/models", _models)
+    for name, handler in {
+        "": _info,
+        "/outline": _outline,
+        "/entries": _entries,
+        "/entries/{serial}/text": _text,
+        "/entries/{serial}/picture": _picture,
+        "/entries/{serial}/checksum": _checksum,
+        "/search": _search,
+        "/calls": _calls,
+        "/calls/{serial}": _call,
+        "/calls/{serial}/entries/{entry}": _folded,
+        "/cache": _cache,
+        "/request": _request,
+        "/differences": _differences,
+        "/events": follow,
+    }.items():
+        router.add_get(f"/api/s/{{session}}{name}", handler)
+
+
+async def _info(request: web.Request) -> web.Response:
+    desk = request.app[DESK]
+    session_id = session_of(request)
+    info = await desk.store.info(session_id)
+    lease = await desk.store.find_lease(session_id)
+    fork = info.forked_from
+    return answer(
+        {
+            "id": info.session_id,
+            "entries": info.head.next_serial,
+            "checksum": info.head.checksum,
+            "createdAt": info.created_at,
+            "updatedAt": info.updated_at,
+            "metadata": dict(info.metadata),
+            "forkedFrom": None if fork is None else {"id": fork.session_id, "serial": fork.serial},
+            "owner": None if lease is None else str(lease.owner),
+            "isRunning": lease is not None or session_id in desk.runs,
+            "followers": desk.followers.get(session_id, 0),
+            "isReadOnly": desk.is_read_only,
+            "hasAgent": desk.make_agent is not None and not desk.is_read_only,
+            "verified": desk.verified.get(session_id),
+        }
+    )
+
+
+async def _outline(request: web.Request) -> web.Response:
+    record = await request.app[DESK].record_of(request)
+    columns = record.outline.columns(whole(request, "from", 0))
+    return answer({**columns, "brokenAt": record.broken_at, "problem": record.problem})
+
+
+async def _entries(request: web.Request) -> web.Response:
+    """A range of entries, read straight from the store if it is not at hand: no other entry is looked at."""
+    desk, session_id = request.app[DESK], session_of(request)
+    first, count = whole(request, "from", 0), whole(request, "count", 100, most=MOST_ENTRIES)
+    cut = whole(request, "cut", CUT, most=1 << 20)
+    entries: Sequence[HistoryEntry] | None = desk.records.kept(session_id, first, count)
+    try:
+        entries = entries or await desk.store.load(session_id, first, until_serial=first + count)
+    except StoreError as error:
+        if error.code not in (ErrorCode.CORRUPT, ErrorCode.TOO_NEW):
+            raise
+        entries = (await desk.records.read(session_id)).entries[first : first + count]  # what is before the damage
+    return answer({"entries": [entry_data(entry, cut) for entry in entries]})
+
+
+async def _entry_of(request: web.Request) -> HistoryEntry:
+    serial = whole(request, "serial")
+    found = await request.app[DESK].store.load(session_of(request), serial, until_serial=serial + 1)
+    if not found:
+        raise StoreError(f"the session has no entry {serial}", code=ErrorCode.NOT_FOUND)
+    return found[0]
+
+
+async def _text(request: web.Request) -> web.Response:
+    entry = await _entry_of(request)
+    return answer(find_text(entry, request.query.get("at", ""), whole(request, "from", 0)))
+
+
+async def _picture(request: web.Request) -> web.Response:
+    data, kind = find_picture(await _entry_of(request), request.query.get("at", ""))
+    return web.Response(body=data, content_type=kind, headers={"Content-Security-Policy": IMAGE_POLICY})
+
+
+async def _checksum(request: web.Request) -> web.Response:
+    record, serial = await request.app[DESK].record_of(request), whole(request, "serial")
+    if serial >= len(record.entries):
+        raise StoreError(f"the session has no entry {serial}", code=ErrorCode.NOT_FOUND)
+    own = await asyncio.to_thread(record.checksum_of, serial)
+    return answer({"serial": serial, "checksum": own.hex(), "previous": record.checksum_of(serial - 1).hex()})
+
+
+async def _search(request: web.Request) -> web.Response:
+    record = await request.app[DESK].record_of(request)
+    return answer(await asyncio.to_thread(find_hits, list(record.entries), request.query.get("q", "")))
+
+
+async def _models(_request: web.Request) -> web.Response:
+    return answer({"models": [f"{info.provider}:{info.model_id}" for info in list_models()]})
+
+
+# ---------------------------------------------------------------- calls and contexts
+
+
+async def _calls(request: web.Request) -> web.Response:
+    record = await request.app[DESK].record_of(request)
+    calls = await asyncio.to_thread(list_calls, list(record.entries))
+    return answer({"calls": calls, "total": summarise_calls(calls)})
+
+
+def _call_in(record: Record, serial: int) -> HistoryEntry | None:
+    """The answer of that serial; None for the call to come, which has the serial after the last."""
+    if serial >= len(record.entries):
+        return None
+    entry = record.entries[serial]
+    if not isinstance(entry, ModelOutputEntry):
+        raise InvalidValue(f"entry {serial} is no answer of a model")
+    return entry
+
+
+async def _call(request: web.Request) -> web.Response:
+    desk = request.app[DESK]
+    record, serial = await desk.record_of(request), whole(request, "serial")
+    entry = _call_in(record, serial)
+    return answer(await asyncio.to_thread(_described, desk, record, serial, entry))
+
+
+def _described(desk: Desk, record: Record, serial: int, entry: HistoryEntry | None) -> dict[str, Any]:
+    """What a call was sent: parts in order, anchors, levels, and what the context says of its size."""
+    invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
+    before = record.entries[:serial]
+    context = read_context(before, invocation)
+    parts = describe_parts(context)
+    anchors: tuple[int, ...] = ()
+    stats: dict[str, Any] | None = None
+    problem = None
+    try:
+        assert entry is not None or before
+        name = model_name_of(entry if entry is not None else _newest_answer(before))
+        rendered = render_call(desk.open_model(name), name, before, session_id=record.session_id, is_past=True)
+        anchors = rendered.context.cache_anchors
+        stats = side_of(rendered)
+    except InvalidValue as error:
+        problem = str(error)
+    place = -1
+    for part in parts:
+        if part.messages:
+            place += 1
+            part.is_anchor = place in anchors
+    usage = entry.usage if isinstance(entry, ModelOutputEntry) else None
+    return {
+        "serial": serial,
+        "parts": parts,
+        "levels": levels_of(context),
+        "usage": None if usage is None else msgspec.to_builtins(usage),
+        "request": stats,
+        "problem": problem,
+        "correction": context.timeline.correction.ratio,
+        "counter": context.timeline.counter.name,
+        "limit": context.projection.limit,
+        "tools": None,  # which tools there were is not recorded
+    }
+
+
+def _newest_answer(entries: Sequence[HistoryEntry]) -> HistoryEntry:
+    found = next((entry for entry in reversed(entries) if isinstance(entry, ModelOutputEntry)), None)
+    if found is None:
+        raise InvalidValue("no model has answered yet: choose one")
+    return found
+
+
+async def _folded(request: web.Request) -> web.Response:
+    record = await request.app[DESK].record_of(request)
+    serial, number = whole(request, "serial"), whole(request, "entry")
+    entry = _call_in(record, serial)
+    invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
+
+    def describe() -> list[dict[str, Any]]:
+        return describe_entry(read_context(record.entries[:serial], invocation), number)
+
+    return answer({"serial": number, "blocks": await asyncio.to_thread(describe)})
+
+
+async def _cache(_request: web.Request) -> web.Response:
+    """Why calls missed the cache. The library value goes here; without it the page leaves the cause out."""
+    return answer({"isKnown": False, "calls": []})
+
+
+# ---------------------------------------------------------------- requests
+
+
+async def _request(request: web.Request) -> web.Response:
+    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
+    at, name = request.query.get("at"), request.query.get("model", "")
+    rendered = await asyncio.to_thread(_rendered, desk, record, at, name)
+    wire = rendered.request
+    return answer(
+        {
+            **side_of(rendered),
+            "headers": dict(sorted(wire.headers.items())),
+            "body": wire.body.decode(),
+            "curl": as_curl(rendered),
+        }
+    )
+
+
+async def _differences(request: web.Request) -> web.Response:
+    """Two requests: `a` and `b` are `serial`, `serial@model` or `@model`; without a serial it is the next call."""
+    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
+    sides = [request.query.get(name, "") for name in ("a", "b")]
+
+    def compare() -> dict[str, Any]:
+        left, right = (_rendered(desk, record, *_split(side)) for side in sides)
+        return compare_requests(left, right)
+
+    return answer(await asyncio.to_thread(compare))
+
+
+def _split(side: str) -> tuple[str | None, str]:
+    serial, _, model = side.partition("@")
+    return serial or None, model
+
+
+def _rendered(desk: Desk, record: Record, at: str | None, name: str) -> Rendered:
+    """The request before the entry `at`: that of the answer there, else of a call that would be made then."""
+    serial = len(record.entries)
+    if at is not None:
+        if not (at.isascii() and at.isdigit() and int(at) <= len(record.entries)):
+            raise InvalidValue.of("at", at, f"a serial from 0 to {len(record.entries)}")
+        serial = int(at)
+    before = record.entries[:serial]
+    entry = record.entries[serial] if serial < len(record.entries) else None
+    is_past = isinstance(entry, ModelOutputEntry)
+    if not name:
+        name = model_name_of(entry if is_past and entry is not None else _newest_answer(before))
+    model = desk.open_model(name)
+    own = model_name_of(entry) if is_past and entry is not None and entry.invocation else None  # type: ignore[attr-defined]  # an answer
+    return render_call(model, name, before, session_id=record.session_id, is_past=own == name)

@@ -1,0 +1,239 @@
+"""Requests written down again: of a call that was made, or of the next one, for any target; as curl, without the key.
+
+A request is cut into units (headers, settings, system, each tool, each block of an entry), so that two of them can be
+laid beside each other by what they say.
+"""
+
+import shlex
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ...context import ContextBuildInput, ContextBuildResult, ContextManager
+from ...errors import InvalidValue
+from ...history import HistoryEntry, ModelOutputEntry
+from ...history.media import describe_unreadable
+from ...message import Message, Text, ToolCall, ToolResult
+from ...models import Model
+from ...request import WireRequest
+from ...toolspec import ToolSpec
+from ...wire import find_dialect
+from .contextparts import describe_parts, read_context
+
+__all__ = ["Rendered", "Unit", "as_curl", "model_name_of", "render_call", "units_of"]
+
+SIGNATURE = 60  # characters by which a block is recognised
+LOOK_AHEAD = 16
+LONGEST_TEXT = 2_000  # characters of one text in a unit
+_CONVERSATION = ("messages", "input", "contents")
+_SYSTEM = ("system", "instructions", "systemInstruction", "system_instruction")
+_TOOLS = ("tools", "toolConfig")
+_KEY_HEADERS = {
+    "bearer": "Authorization: Bearer ",
+    "x-api-key": "x-api-key: ",
+    "api-key": "api-key: ",
+    "x-goog-api-key": "x-goog-api-key: ",
+    "token": "Authorization: Bearer ",
+}
+
+
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, what it was built from, and what could not be said in it."""
+
+    model: Model
+    name: str
+    request: WireRequest
+    context: ContextBuildResult
+    serials: tuple[int | None, ...]  # of the context's messages
+    notes: tuple[str, ...] = ()
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A piece of a request: under which key it is laid beside another one, and its JSON."""
+
+    key: str
+    value: Any
+
+
+def render_call(
+    model: Model,
+    name: str,
+    entries: Sequence[HistoryEntry],
+    *,
+    session_id: str,
+    is_past: bool,
+    tools: tuple[ToolSpec, ...] = (),
+) -> Rendered:
+    """Return the request after these entries: that of a call that was made (`is_past`), else of the next one."""
+    given = ContextBuildInput(
+        entries=entries,
+        now=datetime.now(UTC),
+        tools=tools if model.supports("tools") else (),
+        model_info=model.model_info(),
+        invocation=model.invocation,
+        rules=model.rules,
+        screen_in_result=not model.rules.user_after_tool,
+    )
+    manager = ContextManager()
+    built = manager.rebuild_context(given) if is_past else manager.build_context(given)
+    begun = [msgspec.structs.replace(entry, serial=len(entries)) for entry in built.entries]
+    parts = describe_parts(read_context([*entries, *begun], model.invocation))
+    serials = [part.serial for part in parts if part.messages]
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        request = model.render(
+            [describe_unreadable(message, model.rules) for message in built.messages],
+            built.tool_specs,
+            built.system or "",
+            request_metadata={"session_id": session_id},
+            cache_anchors=built.cache_anchors,
+        )
+    return Rendered(
+        model=model,
+        name=name,
+        request=request,
+        context=built,
+        serials=tuple(serials[: len(built.messages)]),
+        notes=tuple(str(note.message) for note in notes),
+    )
+
+
+def model_name_of(entry: HistoryEntry) -> str:
+    """Return the name of the model that answered; raise InvalidValue where the record does not say it."""
+    invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
+    if invocation is None:
+        raise InvalidValue("the record does not say which model was asked: choose one")
+    return f"{invocation.provider}:{invocation.model}"
+
+
+def as_curl(rendered: Rendered) -> str:
+    """Return the request as a command line, with a variable in the place of the key."""
+    request, client = rendered.request, rendered.model.client
+    provider, _, model_id = rendered.name.partition(":")
+    lines = [f"curl -sS {shlex.quote(f'{client.host}{request.path}')}"]
+    try:
+        dialect = find_dialect(provider, model_id)
+    except InvalidValue:
+        dialect = None
+    if dialect is not None and dialect.auth in _KEY_HEADERS:
+        variable = next(iter(dialect.key_variables), "API_KEY")
+        lines.append(f'-H "{_KEY_HEADERS[dialect.auth]}${variable}"')
+    elif dialect is not None and dialect.auth == "aws":
+        lines.append('--aws-sigv4 "aws:amz:$AWS_REGION:bedrock" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY"')
+    lines += (f"-H {shlex.quote(f'{name}: {value}')}" for name, value in sorted(request.headers.items()))
+    lines.append(f"--data-raw {shlex.quote(request.body.decode())}")
+    return " \\\n  ".join(lines)
+
+
+# ---------------------------------------------------------------- units
+
+
+def units_of(rendered: Rendered) -> list[Unit]:
+    """Return a request in pieces, in its order: headers, settings, system, tools, then the conversation."""
+    request = rendered.request
+    body = msgspec.json.decode(request.body)
+    headers = [f"{request.method} {request.path}", *(f"{name}: {value}" for name, value in request.headers.items())]
+    settings: dict[str, Any] = {}
+    system: list[Any] = []
+    tools: list[Any] = []
+    said: list[Any] = []
+    for name, value in body.items():
+        if name in _CONVERSATION and isinstance(value, list):
+            said = value
+        elif name in _SYSTEM:
+            system = value if isinstance(value, list) else [{name: value}]
+        elif name in _TOOLS:
+            tools = list(_tools(value))
+        else:
+            settings[name] = value
+    units = [Unit("headers", headers), Unit("settings", settings)]
+    units += (Unit("system", each) for each in system)
+    units += (Unit(f"tool {_tool_name(each)}", each) for each in tools)
+    units += _said_units(said, rendered)
+    return [msgspec.structs.replace(unit, value=_shown(unit.value)) for unit in units]
+
+
+def _tools(value: Any) -> Iterator[Any]:
+    """The tools one by one: some APIs wrap them in groups."""
+    if isinstance(value, dict):
+        yield from _tools(value.get("tools", []))
+        return
+    for tool in value if isinstance(value, list) else ():
+        if isinstance(tool, dict) and isinstance(tool.get("functionDeclarations"), list):
+            yield from tool["functionDeclarations"]
+        else:
+            yield tool
+
+
+def _tool_name(tool: Any) -> str:
+    if not isinstance(tool, dict):
+        return "?"
+    for inner in (tool, *(tool.get(name) for name in ("function", "toolSpec"))):
+        if isinstance(inner, dict) and isinstance(inner.get("name"), str):
+            return str(inner["name"])
+    return str(tool.get("type", "?"))
+
+
+def _said_units(said: Sequence[Any], rendered: Rendered) -> Iterator[Unit]:
+    """Blocks of the conversation with the serial of their entry, found by what they say."""
+    signatures = list(_signatures(rendered))
+    place, serial = 0, signatures[0][0] if signatures else None
+    for block in _blocks(said):
+        words = "\n".join(_leaves(block))
+        for ahead in range(place, min(place + LOOK_AHEAD, len(signatures))):
+            if signatures[ahead][1] in words:
+                place, serial = ahead + 1, signatures[ahead][0]
+                break
+        yield Unit("ledger" if serial is None else f"#{serial}", block)
+
+
+def _signatures(rendered: Rendered) -> Iterator[tuple[int | None, str]]:
+    for index, message in enumerate(rendered.context.messages):
+        serial = rendered.serials[index] if index < len(rendered.serials) else None
+        for signature in _message_signatures(message):
+            yield serial, signature
+
+
+def _message_signatures(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        if isinstance(part, Text):
+            yield part.text.strip()[:SIGNATURE]
+        elif isinstance(part, ToolCall):
+            yield part.tool_name
+        elif isinstance(part, ToolResult):
+            yield part.content.strip()[:SIGNATURE] if isinstance(part.content, str) else ""
+
+
+def _blocks(said: Sequence[Any]) -> Iterator[Any]:
+    """The items of a conversation; one with several blocks becomes as many items of one block."""
+    for item in said:
+        name = next((name for name in ("content", "parts") if isinstance(item, dict) and name in item), None)
+        if name is None or not isinstance(item[name], list) or len(item[name]) < 2:
+            yield item
+        else:
+            yield from ({**item, name: [block]} for block in item[name])
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each)
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _leaves(each)
+
+
+def _shown(value: Any) -> Any:
+    """The value with long texts cut: the whole request is to be had beside."""
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return f"{value[:LONGEST_TEXT]}… {len(value):,} characters"
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _shown(each) for name, each in value.items()}
+    return value
