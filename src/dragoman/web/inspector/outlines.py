@@ -40,6 +40,7 @@ __all__ = ["Outline", "entry_line", "entry_texts", "model_of"]
 
 FAILED, CUT, PICTURE, CALLS, INJECTED, THINKS = 1, 2, 4, 8, 16, 32
 LINE_LENGTH = 160
+_MAIN_ARGUMENTS = ("command", "file_path", "path", "pattern", "query", "url", "cmd", "file", "name", "prompt")
 _COUNTER = EstimateCounter()
 
 
@@ -235,5 +236,15 @@ def _output_line(entry: ModelOutputEntry) -> str:
     if said:
         return said
     for call in entry.tool_calls:
-        return f"{call.tool_name} {call.raw_args_text[:LINE_LENGTH]}"
+        return f"{call.tool_name} {_main_argument(call)}"
     return next((part.text for part in entry.message.parts if isinstance(part, Thinking) and part.text), "(nothing)")
+
+
+def _main_argument(call: ToolCall) -> str:
+    """The argument that says most about a call: a command, a path, a question; else the first text."""
+    given = call.arguments
+    if given is None:
+        return call.raw_args_text[:LINE_LENGTH]
+    texts = {name: value for name, value in given.items() if isinstance(value, str)}
+    found = next((texts[name] for name in _MAIN_ARGUMENTS if name in texts), None)
+    return (found if found is not None else next(iter(texts.values()), ""))[: 4 * LINE_LENGTH]

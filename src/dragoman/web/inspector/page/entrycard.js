@@ -1,0 +1,180 @@
+// @ts-check
+// One entry in the reading view.
+import { html, useState } from "./vendor/libraries.js";
+import { headOf, lengthOf, LongText } from "./longtext.js";
+import { Markdown } from "./markdown.js";
+import { Tile } from "./parts.js";
+import { Picture } from "./picture.js";
+import { Safe, safe } from "./safetext.js";
+import { ToolCard } from "./toolcard.js";
+import { clock, modelName, money, percent, provider, short, whole } from "./words.js";
+
+/**
+ * @typedef {import("./record.js").SessionRecord} SessionRecord
+ * @typedef {{record: SessionRecord, serial: number, hit?: string, calls?: Map<number, any>, onOpen?: (serial: number) => void,
+ *   below?: (callId: string) => any}} Given
+ */
+
+/** @param {Given} given */
+export function EntryCard(given) {
+  const { record, serial } = given;
+  const loaded = record.entry(serial);
+  if (!loaded) return html`<div class="entry pending"><div class="skeleton" style=${{ width: "60%" }}></div></div>`;
+  const kind = loaded.entry.kind;
+  const draw = CARDS[kind] ?? Unknown;
+  return draw({ ...given, entry: loaded.entry, payload: loaded.entry.payload });
+}
+
+/** @param {any} value @param {any} given */
+function said(value, { hit, record, serial }) {
+  const text = headOf(value);
+  if (lengthOf(value) > text.length || text.length > 8000) return html`<${LongText} value=${value} path=${record.path} serial=${serial} lines=${40} hit=${hit} />`;
+  return html`<${Markdown} text=${text} hit=${hit} />`;
+}
+
+/** @param {any} given @param {any} parts */
+const mediaOf = (parts, given) =>
+  (parts ?? [])
+    .filter((/** @type {any} */ part) => part.kind === "image" || part.kind === "file_ref")
+    .map((/** @type {any} */ part) => html`<${Picture} part=${part} path=${given.record.path} serial=${given.serial} />`);
+
+/** @param {any} parts @param {any} given */
+const textsOf = (parts, given) =>
+  (parts ?? []).filter((/** @type {any} */ part) => part.kind === "text").map((/** @type {any} */ part) => said(part.payload.text, given));
+
+/** @param {any} given */
+function Input(given) {
+  const { entry, payload } = given;
+  const isInjected = Boolean(entry.metadata?.injected);
+  const name = { steering: "You, to the run", run_requested: `Requested of ${payload.agent}` }[/** @type {string} */ (entry.kind)];
+  return html`<article class="entry input">
+    <header><strong>${name ?? (isInjected ? "Program" : "You")}</strong><time class="dim">${clock(entry.timestamp)}</time></header>
+    <div class="said">${textsOf(payload.parts, given)}${mediaOf(payload.parts, given)}</div>
+  </article>`;
+}
+
+/** @param {{part: any, given: any}} given */
+function Thinking({ part, given }) {
+  const [isOpen, setOpen] = useState(false);
+  const text = part.payload.text;
+  const head = headOf(text);
+  return html`<div class="thinking">
+    <button class="fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> Thinking
+      ${!isOpen && html`<span class="cut grow dim"><${Safe} text=${head.split("\n").find((/** @type {string} */ line) => line.trim())?.slice(0, 160) ?? "(not shown by its provider)"} hit=${given.hit} /></span>`}
+      <span class="dim">${short(lengthOf(text) / 4)}</span></button>
+    ${isOpen && html`<div class="thought"><${LongText} value=${text} path=${given.record.path} serial=${given.serial} lines=${60} hit=${given.hit} open=${true} /></div>`}
+  </div>`;
+}
+
+/** @param {any} given */
+function Output(given) {
+  const { entry, payload, record, serial, hit } = given;
+  const message = payload.message;
+  const meta = message.meta ?? {};
+  const model = meta.invocation ? `${meta.invocation.provider}:${meta.invocation.model}` : meta.modelId;
+  const usage = meta.usage ?? {};
+  const cost = given.calls?.get(serial)?.cost ?? usage.cost;
+  const found = record.resultsOf(serial);
+  const cached = usage.cacheReadTokens;
+  return html`<article class=${`entry output by-${provider(model)}`}>
+    <header><${Tile} model=${model} /><strong class="cut"><${Safe} text=${modelName(model)} /></strong><time class="dim">${clock(entry.timestamp)}</time>
+      <span class="grow"></span><span class="figures dim small">
+        ${usage.inputTokens != null && html`<span>${short(usage.inputTokens)} in</span>`}
+        ${cached != null && html`<span class=${cached === 0 && usage.inputTokens > 2000 ? "miss strong" : ""}>${percent(cached, usage.inputTokens)} cached</span>`}
+        ${usage.outputTokens != null && html`<span>${short(usage.outputTokens)} out</span>`}
+        ${cost != null && html`<span>${money(cost)}</span>`}</span></header>
+    ${message.parts.map((/** @type {any} */ part) => {
+      if (part.kind === "text") return said(part.payload.text, given);
+      if (part.kind === "thinking") return html`<${Thinking} part=${part} given=${given} />`;
+      if (part.kind === "tool_call") return html`<${ToolCard} call=${part.payload} found=${found.get(part.payload.toolCallId)} path=${record.path} hit=${hit}>${given.below?.(part.payload.toolCallId)}</${ToolCard}>`;
+      if (part.kind === "image" || part.kind === "file_ref") return html`<${Picture} part=${part} path=${record.path} serial=${serial} />`;
+      return html`<pre class="fence">${safe(JSON.stringify(part, null, 2).slice(0, 4000), hit)}</pre>`;
+    })}
+    ${!message.parts.length && html`<p class="dim">(nothing)</p>`}
+    ${meta.finishReason && !["stop", "tool_calls"].includes(meta.finishReason) && html`<p class="warn small">Ended by ${meta.finishReason}</p>`}
+  </article>`;
+}
+
+/** @param {any} given */
+function Results(given) {
+  const { payload, record, serial, hit } = given;
+  return html`<article class="entry">${(payload.results ?? []).map((/** @type {any} */ result) =>
+    html`<${ToolCard} call=${{ toolName: result.toolName, arguments: {} }} found=${{ result, serial }} path=${record.path} hit=${hit} />`)}
+    ${payload.executeError && html`<p class="bad"><${Safe} text=${headOf(payload.executeError)} hit=${hit} /></p>`}</article>`;
+}
+
+/** @param {{class?: string, icon: string, title: any, children?: any, end?: any}} given */
+const Band = ({ icon, title, children, end, class: name }) => html`<div class=${`entry band ${name ?? ""}`}>
+  <span class="icon" aria-hidden="true">${icon}</span><strong>${title}</strong><span class="grow">${children}</span>${end}</div>`;
+
+/** @param {any} given */
+function Epoch({ payload, serial, record, calls, onOpen }) {
+  const next = nextCall(record, serial);
+  const sent = next == null ? null : calls?.get(next)?.sent;
+  return html`<${Band} class="epoch" icon="≋" title="Epoch" end=${next != null && html`<button class="link" onClick=${() => onOpen?.(next)}>View</button>`}>
+    <${Safe} text=${payload.reason} /> <span class="dim">${sent ? `${short(sent.fixed + sent.ledger + sent.turns + sent.live)} tokens after it, ${short(sent.ledger)} in the ledger` : ""}</span></${Band}>`;
+}
+
+/** @param {SessionRecord} record @param {number} serial */
+function nextCall(record, serial) {
+  for (let next = serial + 1; next < Math.min(record.length, serial + 12); next += 1) if (record.kindOf(next) === "model_output") return next;
+  return null;
+}
+
+/** @param {any} given */
+function Interruption(given) {
+  const { payload } = given;
+  return html`<div class="entry interruption"><p><span aria-hidden="true">⚡ </span><strong class="warn">Interrupted</strong> <code>${payload.reason}</code> <span class="dim"><${Safe} text=${headOf(payload.message)} /></span></p>
+    ${payload.providerMessage && html`<p class="small">The provider said: <${Safe} text=${headOf(payload.providerMessage)} /></p>`}
+    ${payload.partial && html`<div class="partial">${textsOf(payload.partial.parts, given)}</div><p class="small dim">What had arrived is kept; it is not taken for an answer.</p>`}</div>`;
+}
+
+/** @param {any} given */
+function Approval({ entry, payload, hit }) {
+  if (entry.kind === "approval_asked") {
+    return html`<${Band} icon="?" title="Asked"><code><${Safe} text=${payload.toolName} hit=${hit} /></code> <span class="dim"><${Safe} text=${headOf(payload.reason)} /></span></${Band}>`;
+  }
+  const who = entry.metadata?.decided_by ?? `a ${payload.by ?? "person"}`;
+  return html`<${Band} class=${payload.approved ? "" : "denied"} icon=${payload.approved ? "✓" : "⊘"} title=${payload.approved ? "Approved" : "Denied"}>
+    ${payload.reason && html`“<${Safe} text=${headOf(payload.reason)} hit=${hit} />” `}<span class="dim">by <${Safe} text=${who} />, ${clock(entry.timestamp)}</span></${Band}>`;
+}
+
+/** @param {any} given */
+function Run({ entry, payload }) {
+  const words = { run_started: "Run began", run_finished: `Run ${payload.status ?? ""}`, takeover: "Another process carries on", abort_requested: "Asked to stop", reset: "The conversation begins anew" };
+  return html`<div class="entry runline"><span>${words[/** @type {keyof typeof words} */ (entry.kind)]}${payload.errorCode ? `: ${payload.errorCode}` : ""}
+    ${entry.runId && html` <code class="dim"><${Safe} text=${String(entry.runId).slice(0, 12)} /></code>`} <${Safe} text=${headOf(payload.message ?? payload.reason ?? "")} /> <time class="dim">${clock(entry.timestamp)}</time></span></div>`;
+}
+
+/** @param {any} given */
+function Folded(given) {
+  const { entry, payload, record, serial, hit } = given;
+  const [title, value] = { system_instruction: ["System", payload.instruction], notebook: ["Notebook", payload.content], compaction: [`Summary of #${payload.firstSerial} to #${payload.lastSerial}`, payload.summary] }[/** @type {string} */ (entry.kind)] ?? ["", ""];
+  return html`<article class="entry note-entry"><header><strong>${title}</strong><time class="dim">${clock(entry.timestamp)}</time></header>
+    <${LongText} value=${value || "(none)"} path=${record.path} serial=${serial} lines=${6} hit=${hit} /></article>`;
+}
+
+/** @param {any} given */
+function Unknown({ entry, hit }) {
+  return html`<article class="entry note-entry"><header><strong><${Safe} text=${entry.kind} /></strong><time class="dim">${clock(entry.timestamp)}</time></header>
+    <pre>${safe(JSON.stringify(entry.payload, null, 2).slice(0, 4000), hit)}</pre></article>`;
+}
+
+/** @type {Record<string, (given: any) => any>} */
+const CARDS = {
+  model_input: Input, steering: Input, run_requested: Input, model_output: Output, tool_result: Results,
+  epoch: Epoch, interruption: Interruption, approval_asked: Approval, approval_answered: Approval,
+  run_started: Run, run_finished: Run, takeover: Run, abort_requested: Run, reset: Run,
+  system_instruction: Folded, notebook: Folded, compaction: Folded,
+};
+
+/** About how high a card is before it was measured. @param {SessionRecord} record @param {number} serial */
+export function estimate(record, serial) {
+  const kind = record.kindOf(serial);
+  const tokens = record.tokens[serial] ?? 0;
+  if (kind === "model_output") return 60 + Math.min(tokens / 3, 500) + (record.flags[serial] & 8 ? 180 : 0);
+  if (kind === "model_input") return 80 + Math.min(tokens / 3, 500);
+  return kind === "system_instruction" || kind === "interruption" ? 110 : 48;
+}
+
+export { whole };

@@ -1,0 +1,77 @@
+// @ts-check
+// A session as it grows: server-sent events, the answer under way, and how far behind the page is.
+import { signal } from "./vendor/libraries.js";
+import { address } from "./api.js";
+
+/** @typedef {{kind: string, payload: any}} Delta */
+
+export class Follower {
+  /** @param {import("./record.js").SessionRecord} record */
+  constructor(record) {
+    this.record = record;
+    /** The parts of the answer under way. */
+    this.parts = signal(/** @type {any[]} */ ([]));
+    this.state = signal("connecting");
+    this.lostAt = 0;
+    this.problem = signal("");
+    /** @type {EventSource | null} */ this.source = null;
+    this.timer = 0;
+    this.isOver = false;
+  }
+
+  start() {
+    const source = (this.source = new EventSource(address(`${this.record.path}/events`, { from: this.record.length })));
+    source.addEventListener("open", () => {
+      this.state.value = "following";
+      this.lostAt = 0;
+    });
+    source.addEventListener("error", () => {
+      // The browser tries again by itself and says where it was. Nothing is cleared.
+      this.state.value = "lost";
+      this.lostAt = this.lostAt || Date.now();
+      if (source.readyState === EventSource.CLOSED && !this.isOver) setTimeout(() => this.isOver || (this.stopSource(), this.start()), 2000);
+    });
+    source.addEventListener("entry", (event) => this.take(JSON.parse(/** @type {MessageEvent} */ (event).data)));
+    source.addEventListener("delta", (event) => this.hear(JSON.parse(/** @type {MessageEvent} */ (event).data)));
+    source.addEventListener("failed", (event) => {
+      this.problem.value = JSON.parse(/** @type {MessageEvent} */ (event).data).message;
+      this.stop();
+    });
+  }
+
+  stopSource() {
+    this.source?.close();
+    this.source = null;
+  }
+
+  stop() {
+    this.isOver = true;
+    this.stopSource();
+    this.state.value = "stopped";
+    clearTimeout(this.timer);
+  }
+
+  /** @param {any} loaded */
+  take(loaded) {
+    if (["model_output", "interruption", "run_started", "run_finished", "takeover"].includes(loaded.entry.kind)) this.parts.value = [];
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.record.extend().catch(() => {}), 40);
+  }
+
+  /** @param {Delta} delta */
+  hear(delta) {
+    const { kind, payload } = delta;
+    if (kind === "start") this.parts.value = [];
+    else if (kind === "text" || kind === "thinking") this.add(kind, payload.textDelta ?? "");
+    else if (kind === "tool_call_start") this.parts.value = [...this.parts.value, { kind: "call", name: payload.toolName, text: "" }];
+    else if (kind === "tool_call_args") this.add("call", payload.argsTextDelta ?? "");
+  }
+
+  /** @param {string} kind @param {string} text */
+  add(kind, text) {
+    const parts = this.parts.value;
+    const last = parts[parts.length - 1];
+    if (last?.kind === kind) this.parts.value = [...parts.slice(0, -1), { ...last, text: last.text + text }];
+    else this.parts.value = [...parts, { kind, text }];
+  }
+}

@@ -1,0 +1,66 @@
+// @ts-check
+// Long texts: folded after some lines, long lines cut, and what the server left out fetched piece by piece.
+import { html, useState } from "./vendor/libraries.js";
+import { get } from "./api.js";
+import { safe } from "./safetext.js";
+import { whole } from "./words.js";
+
+const LINE = 2000;
+
+/** The text that is here of a value that may be cut. @param {any} value */
+export const headOf = (value) => (typeof value === "string" ? value : value?.$cut?.head ?? "");
+
+/** @param {any} value */
+export const lengthOf = (value) => (typeof value === "string" ? value.length : value?.$cut?.length ?? 0);
+
+/** @param {any} value */
+export const linesOf = (value) => (typeof value === "string" ? value.split("\n").length : value?.$cut?.lines ?? 0);
+
+/**
+ * @param {{value: any, path: string, serial: number, lines?: number, hit?: string, numbered?: boolean, open?: boolean}} given
+ */
+export function LongText({ value, path, serial, lines = 12, hit, numbered, open = false }) {
+  const [isOpen, setOpen] = useState(open);
+  const [more, setMore] = useState("");
+  const [problem, setProblem] = useState("");
+  const text = headOf(value) + more;
+  const all = text.split("\n");
+  const total = linesOf(value);
+  const rest = lengthOf(value) - text.length;
+  const shown = isOpen ? all : all.slice(0, lines);
+  const fetchMore = async () => {
+    try {
+      const found = await get(`${path}/entries/${serial}/text`, { at: value.$cut.at, from: text.length });
+      setMore(more + found.text);
+    } catch (error) {
+      setProblem(String(/** @type {Error} */ (error).message));
+    }
+  };
+  const isFolded = !isOpen && (all.length > lines || total > all.length);
+  return html`<div class="longtext">
+    ${numbered
+      ? html`<div class="numbered">${shown.map((line, index) => html`<div class="codeline"><span class="number" aria-hidden="true">${index + 1}</span><pre>${cutLine(line, hit, isOpen)}</pre></div>`)}</div>`
+      : html`<pre>${cutLines(shown, hit, isOpen)}</pre>`}
+    ${isFolded && html`<button class="more" aria-expanded="false" onClick=${() => setOpen(true)}>▾ ${whole(total - shown.length)} more lines</button>`}
+    ${isOpen && rest > 0 && html`<button class="more" onClick=${fetchMore}>${whole(rest)} more characters</button>`}
+    ${!isFolded && !isOpen && rest > 0 && html`<button class="more" onClick=${() => (setOpen(true), fetchMore())}>▾ ${whole(rest)} more characters</button>`}
+    ${isOpen && all.length > lines && html`<button class="more" aria-expanded="true" onClick=${() => setOpen(false)}>▴ Fold</button>`}
+    ${problem && html`<p class="bad">${problem}</p>`}
+  </div>`;
+}
+
+/** @param {string[]} lines @param {string | undefined} hit @param {boolean} isOpen */
+function cutLines(lines, hit, isOpen) {
+  const pieces = [];
+  lines.forEach((line, index) => {
+    if (index) pieces.push("\n");
+    pieces.push(...cutLine(line, hit, isOpen));
+  });
+  return pieces;
+}
+
+/** @param {string} line @param {string | undefined} hit @param {boolean} isOpen */
+function cutLine(line, hit, isOpen) {
+  if (line.length <= LINE || isOpen) return safe(line, hit);
+  return [...safe(line.slice(0, LINE), hit), html`<span class="dim">… ${whole(line.length - LINE)} more characters</span>`];
+}

@@ -1,0 +1,90 @@
+// @ts-check
+// The whole session on one canvas, drawn from the outline: provider stripe, tokens as bar length, level as fill, epochs,
+// interruptions, hits, and the part that is on screen. A click goes there.
+import { html, useEffect, useRef } from "./vendor/libraries.js";
+import { provider } from "./words.js";
+
+/**
+ * @param {{record: import("./record.js").SessionRecord, hits: Set<number>, range: [number, number],
+ *   levels: Map<number, string>, theme: string, onGo: (serial: number) => void}} given
+ */
+export function Minimap({ record, hits, range, levels, theme, onGo }) {
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const count = record.length;
+  useEffect(() => {
+    const draw = () => {
+      const element = canvas.current;
+      const around = element?.parentElement;
+      if (!element || !around) return;
+      const width = around.clientWidth;
+      const height = around.clientHeight;
+      const ratio = window.devicePixelRatio || 1;
+      element.width = width * ratio;
+      element.height = height * ratio;
+      const pen = element.getContext("2d");
+      if (!pen) return;
+      pen.scale(ratio, ratio);
+      const style = getComputedStyle(document.documentElement);
+      const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+      const step = height / Math.max(count, 1);
+      const longest = Math.sqrt(Math.max(...sample(record.tokens), 1));
+      const lane = width - 30;
+      let model = "";
+      for (let serial = 0; serial < count; serial += 1) {
+        const y = serial * step;
+        const kind = record.kindOf(serial);
+        const own = record.modelOf(serial);
+        if (own) model = provider(own);
+        if (model) {
+          pen.fillStyle = colour(`--p-${model}`);
+          pen.fillRect(5, y, 3, Math.max(step, 1));
+        }
+        const tokens = record.tokens[serial];
+        if (tokens && !record.isFolded(serial)) {
+          const level = levels.get(serial) ?? "live";
+          pen.fillStyle = colour(level === "folded" ? "--line-2" : `--${level}`);
+          const length = Math.max((Math.sqrt(tokens) / longest) * lane, 2);
+          const thick = Math.min(Math.max(step * 0.7, 1), 4);
+          if (level === "live") pen.fillRect(13, y, length, thick);
+          else for (let x = 0; x < length; x += 3) pen.fillRect(13 + x, y, level === "summary" ? 2 : 1, thick);
+        }
+        if (kind === "epoch") {
+          pen.fillStyle = colour("--ink-3");
+          for (let x = 10; x < width - 12; x += 4) pen.fillRect(x, y, 2, 1);
+        } else if (kind === "interruption") {
+          pen.fillStyle = colour("--warn");
+          pen.beginPath();
+          pen.moveTo(width - 6, y - 4);
+          pen.lineTo(width - 12, y);
+          pen.lineTo(width - 6, y + 4);
+          pen.fill();
+        }
+        if (hits.has(serial)) {
+          pen.fillStyle = colour("--miss");
+          pen.fillRect(width - 9, y - 1, 7, 3);
+        }
+      }
+    };
+    draw();
+    const observer = new ResizeObserver(draw);
+    if (canvas.current?.parentElement) observer.observe(canvas.current.parentElement);
+    return () => observer.disconnect();
+  }, [record, count, hits, levels, theme]);
+  /** @param {MouseEvent} event */
+  const go = (event) => {
+    const area = /** @type {HTMLElement} */ (event.currentTarget).getBoundingClientRect();
+    onGo(Math.min(Math.floor(((event.clientY - area.top) / area.height) * count), count - 1));
+  };
+  const at = (/** @type {number} */ serial) => `${(100 * serial) / Math.max(count, 1)}%`;
+  const size = `max(10px, ${(100 * (range[1] - range[0] + 1)) / Math.max(count, 1)}%)`;
+  return html`<div class="minimap" onClick=${go} ref=${box} role="img" aria-label=${`Map of ${count} entries, shown are #${range[0]} to #${range[1]}`}>
+    <canvas ref=${canvas}></canvas><div class="viewport" style=${{ top: at(range[0]), height: size }}></div>
+  </div>`;
+}
+
+/** Some of the values: enough to find the longest. @param {number[]} values */
+function sample(values) {
+  if (values.length < 50_000) return values;
+  return values.filter((_, index) => index % 16 === 0);
+}

@@ -1,0 +1,67 @@
+// @ts-check
+// Small pieces that all views share.
+import { html, useEffect, useState } from "./vendor/libraries.js";
+import { ApiError } from "./api.js";
+import { Safe, plain } from "./safetext.js";
+import { letter, modelName, provider } from "./words.js";
+
+/** @param {{model: string | null | undefined}} given */
+export function Tile({ model }) {
+  const name = provider(model);
+  return html`<span class=${`tile ${name}`} aria-hidden="true">${plain(letter(model))}</span>`;
+}
+
+/** @param {{model: string | null | undefined}} given */
+export const Model = ({ model }) => html`<span class="row"><${Tile} model=${model} /><span class="cut"><${Safe} text=${modelName(model)} /></span></span>`;
+
+/** @param {{level: string}} given */
+export const Level = ({ level }) => html`<span class=${`level ${level}`} aria-hidden="true"></span>`;
+
+/** @param {{problem: any, retry?: () => void}} given */
+export const Trouble = ({ problem, retry }) => html`<div class="trouble" role="alert">
+  <span><${Safe} text=${problem?.message ?? String(problem)} /></span>
+  ${retry && html` <button class="link" onClick=${retry}>Try again</button>`}
+</div>`;
+
+/** Shown only if loading takes longer than a moment. @param {{lines?: number}} given */
+export function Skeleton({ lines = 6 }) {
+  const [late, setLate] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setLate(true), 150);
+    return () => clearTimeout(timer);
+  }, []);
+  if (!late) return null;
+  return html`<div class="note" aria-busy="true"><span class="hidden">Loading</span>
+    ${Array.from({ length: lines }, (_, index) => html`<div class="skeleton" style=${{ width: `${90 - (index % 4) * 17}%` }}></div>`)}</div>`;
+}
+
+/**
+ * What a request gives, and how far it is. @template T @param {() => Promise<T>} load @param {readonly unknown[]} inputs
+ * @returns {{value: T | null, problem: any, isLoading: boolean, reload: () => void}}
+ */
+export function useLoaded(load, inputs) {
+  const [state, setState] = useState(/** @type {any} */ ({ value: null, problem: null, isLoading: true }));
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    let isOver = false;
+    setState((/** @type {any} */ old) => ({ ...old, isLoading: true }));
+    load().then(
+      (value) => !isOver && setState({ value, problem: null, isLoading: false }),
+      (problem) => !isOver && setState({ value: null, problem, isLoading: false }),
+    );
+    return () => {
+      isOver = true;
+    };
+  }, [...inputs, round]);
+  return { ...state, reload: () => setRound((count) => count + 1) };
+}
+
+/** @param {unknown} problem */
+export const isApiError = (problem) => problem instanceof ApiError;
+
+/** @param {{used: number | null | undefined, cached: number | null | undefined}} given */
+export function UsageBar({ used, cached }) {
+  if (!used) return null;
+  const share = `${(100 * (cached ?? 0)) / used}%`;
+  return html`<div class="usagebar" aria-hidden="true"><span class="fromcache" style=${{ width: share }}></span><span class="fresh"></span></div>`;
+}

@@ -1,0 +1,144 @@
+// @ts-check
+// One session as the page holds it: the outline of all entries, and the entries themselves by pages, as they are needed.
+import { signal } from "./vendor/libraries.js";
+import { get, sessionPath } from "./api.js";
+
+const PAGE = 60;
+const MOST_PAGES = 60;
+export const FLAGS = { failed: 1, cut: 2, picture: 4, calls: 8, injected: 16, thinks: 32 };
+/** Facts that their result, or their answer, tells too. */
+const FOLDED = new Set(["tool_started", "tool_finished"]);
+
+/** @typedef {{line: string, size: number, entry: any}} Loaded */
+
+export class SessionRecord {
+  /** @param {string} id */
+  constructor(id) {
+    this.id = id;
+    this.path = sessionPath(id);
+    /** @type {string[]} */ this.kinds = [];
+    /** @type {string[]} */ this.models = [];
+    /** @type {number[]} */ this.kind = [];
+    /** @type {number[]} */ this.time = [];
+    /** @type {number[]} */ this.tokens = [];
+    /** @type {number[]} */ this.model = [];
+    /** @type {number[]} */ this.flags = [];
+    /** @type {number | null} */ this.brokenAt = null;
+    this.problem = "";
+    /** Grows with every page and every new entry. */
+    this.version = signal(0);
+    /** @type {Map<number, Loaded[] | Promise<void>>} */ this.pages = new Map();
+    /** @type {any} */ this.info = null;
+    /** @type {number[]} */ this.owner = []; // for each entry, the serial of the card that shows it
+  }
+
+  get length() {
+    return this.kind.length;
+  }
+
+  async load() {
+    this.info = await get(this.path);
+    await this.extend();
+  }
+
+  /** Take in what is new in the outline. */
+  async extend() {
+    const from = this.length;
+    const found = await get(`${this.path}/outline`, { from });
+    if (found.first !== this.length) return; // two at once
+    this.kinds = found.kinds;
+    this.models = found.models;
+    for (const name of /** @type {const} */ (["kind", "time", "tokens", "model", "flags"])) {
+      const column = this[name];
+      for (const value of found[name]) column.push(value);
+    }
+    this.brokenAt = found.brokenAt;
+    this.problem = found.problem;
+    if (from < this.length && from % PAGE) this.pages.delete(Math.floor(from / PAGE));
+    this.place(from);
+    this.version.value += 1;
+  }
+
+  /** Say which card shows each entry: results stand in the card of their answer. @param {number} from */
+  place(from) {
+    let answer = -1;
+    for (let serial = from - 1; serial >= 0 && answer < 0; serial -= 1) {
+      const kind = this.kindOf(serial);
+      if (kind === "model_output" && this.flags[serial] & FLAGS.calls) answer = serial;
+      else if (["tool_result", "model_input", "model_output", "reset"].includes(kind)) break;
+    }
+    for (let serial = from; serial < this.length; serial += 1) {
+      const kind = this.kindOf(serial);
+      if (kind === "model_output" && this.flags[serial] & FLAGS.calls) answer = serial;
+      else if (kind === "model_input" || kind === "model_output" || kind === "reset") answer = -1;
+      const isInside = answer >= 0 && (FOLDED.has(kind) || kind === "tool_result");
+      this.owner[serial] = isInside ? answer : serial;
+      if (kind === "tool_result") answer = -1;
+    }
+  }
+
+  /** @param {number} serial */
+  kindOf(serial) {
+    return this.kinds[this.kind[serial]] ?? "";
+  }
+
+  /** @param {number} serial @returns {string | null} */
+  modelOf(serial) {
+    return this.model[serial] >= 0 ? this.models[this.model[serial]] : null;
+  }
+
+  /** @param {number} serial @returns {boolean} whether the list leaves it out */
+  isFolded(serial) {
+    return FOLDED.has(this.kindOf(serial));
+  }
+
+  /** The entry if it is here; it is fetched if not. @param {number} serial @returns {Loaded | undefined} */
+  entry(serial) {
+    if (serial < 0 || serial >= this.length) return undefined;
+    const number = Math.floor(serial / PAGE);
+    const page = this.pages.get(number);
+    if (Array.isArray(page)) {
+      return page[serial - number * PAGE] ?? (void this.fetch(number), undefined);
+    }
+    if (!page) void this.fetch(number);
+    return undefined;
+  }
+
+  /** @param {number} number */
+  fetch(number) {
+    const going = this.pages.get(number);
+    if (going instanceof Promise) return going;
+    const count = Math.min(PAGE, this.length - number * PAGE);
+    const fetching = get(`${this.path}/entries`, { from: number * PAGE, count })
+      .then((found) => {
+        this.pages.delete(number);
+        this.pages.set(number, found.entries);
+        for (const key of this.pages.keys()) {
+          if (this.pages.size <= MOST_PAGES) break;
+          if (Array.isArray(this.pages.get(key)) && key !== number) this.pages.delete(key);
+        }
+        this.version.value += 1;
+      })
+      .catch(() => {
+        this.pages.delete(number);
+      });
+    this.pages.set(number, fetching);
+    return fetching;
+  }
+
+  /** The results of an answer's calls, by their ids. @param {number} serial */
+  resultsOf(serial) {
+    /** @type {Map<string, {result: any, serial: number}>} */
+    const found = new Map();
+    for (let next = serial + 1; next < Math.min(this.length, serial + 400); next += 1) {
+      const kind = this.kindOf(next);
+      if (kind === "model_output" || kind === "model_input" || kind === "reset") break;
+      if (kind !== "tool_result" && kind !== "tool_finished") continue;
+      const loaded = this.entry(next);
+      const results = kind === "tool_result" ? loaded?.entry.payload.results : [loaded?.entry.payload.result];
+      for (const result of results ?? []) if (result) found.set(result.toolCallId, { result, serial: next });
+      if (kind === "tool_result") break;
+    }
+    return found;
+  }
+}

@@ -1,0 +1,131 @@
+// @ts-check
+// What one model call was sent: by category in the order of the request, by level, with the epochs around it.
+import { html, useEffect, useState } from "../vendor/libraries.js";
+import { get } from "../api.js";
+import { Kept, previous } from "../entrypanel.js";
+import { bindings, tell } from "../keys.js";
+import { Level, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
+import { go, link, route } from "../router.js";
+import { Safe } from "../safetext.js";
+import { clock, modelName, percent, short, whole } from "../words.js";
+import { Epochs } from "../epochs.js";
+
+/** @typedef {import("../record.js").SessionRecord} SessionRecord */
+
+const CATEGORIES = /** @type {Record<string, string>} */ ({ system: "System", tools: "Tools", ledger: "Ledger", user: "User", assistant: "Assistant", results: "Tool results", screen: "Live screen" });
+
+/** @param {any[]} parts */
+function byCategory(parts) {
+  /** @type {Map<string, number>} */
+  const sums = new Map();
+  for (const part of parts) sums.set(part.category, (sums.get(part.category) ?? 0) + part.tokens);
+  return sums;
+}
+
+/** The parts of a request as pieces of a bar, neighbours of one category together. @param {any[]} parts */
+function pieces(parts) {
+  const made = /** @type {{category: string, tokens: number, anchors: number}[]} */ ([]);
+  for (const part of parts) {
+    const last = made[made.length - 1];
+    if (last && last.category === part.category && !last.anchors) last.tokens += part.tokens;
+    else made.push({ category: part.category, tokens: part.tokens, anchors: 0 });
+    if (part.isAnchor) made[made.length - 1].anchors = 1;
+  }
+  return made;
+}
+
+/** @param {{found: any, call: any}} given */
+function SentBar({ found, call }) {
+  const total = found.parts.reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.tokens, 0);
+  const usage = found.usage ?? {};
+  const sums = byCategory(found.parts);
+  const cached = usage.cacheReadTokens;
+  const share = usage.inputTokens ? Math.min((cached ?? 0) / usage.inputTokens, 1) : 0;
+  let anchor = 0;
+  return html`<div class="sentbar" role="img" aria-label=${`${whole(total)} tokens: ${[...sums].map(([name, tokens]) => `${CATEGORIES[name]} ${whole(tokens)}`).join(", ")}`}>
+      ${pieces(found.parts).map((piece) => html`<span class=${`piece cat-${piece.category}`} style=${{ flexGrow: Math.max(piece.tokens, 1) }}>${piece.tokens / total > 0.12 ? html`<span>${CATEGORIES[piece.category]}</span>` : ""}${piece.anchors ? html`<i class="anchor" title="cache anchor"><b>⚓${(anchor += 1)}</b></i>` : ""}</span>`)}</div>
+    <div class="cachestrip" aria-hidden="true"><span class="fromcache" style=${{ width: `${100 * share}%` }}></span><span class="fresh"></span></div>
+    <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong></div>
+    <div class="legend">${[...sums].map(([name, tokens]) => html`<span><span class=${`swatch cat-${name}`} aria-hidden="true"></span>${CATEGORIES[name]} <strong>${whole(tokens)}</strong> <span class="dim">${percent(tokens, total)}</span></span>`)}
+      ${!sums.has("tools") && html`<span class="dim">tools not recorded</span>`}</div>`;
+}
+
+/** @param {{record: SessionRecord}} given */
+export function ContextView({ record }) {
+  void record.version.value;
+  const listed = useLoaded(() => get(`${record.path}/calls`), [record, record.length]);
+  const calls = listed.value?.calls ?? [];
+  const wanted = route.value.serial;
+  const place = wanted === null ? calls.length - 1 : Math.max(calls.findIndex((/** @type {any} */ call) => call.serial >= wanted), 0);
+  const call = calls[place];
+  const found = useLoaded(() => (call ? get(`${record.path}/calls/${call.serial}`) : Promise.resolve(null)), [record, call?.serial]);
+  const [part, setPart] = useState(/** @type {number | null} */ (null));
+  const choose = (/** @type {number} */ next) => calls[next] && go(link(record.id, "context", calls[next].serial), true);
+  const step = (/** @type {number} */ by, /** @type {(call: any) => boolean} */ fits) => {
+    for (let next = place + by; next >= 0 && next < calls.length; next += by) if (fits(calls[next])) return choose(next);
+  };
+  const isMiss = (/** @type {any} */ each) => each.usage?.cacheReadTokens === 0 && each.number > 1;
+  useEffect(() => {
+    bindings.value = [
+      { keys: ["]", "ArrowRight"], words: "next call", short: "call", run: () => choose(place + 1) },
+      { keys: ["[", "ArrowLeft"], words: "call before", run: () => choose(place - 1) },
+      { keys: ["}"], words: "next epoch", short: "epoch", run: () => step(1, (each) => each.epoch) },
+      { keys: ["{"], words: "epoch before", run: () => step(-1, (each) => each.epoch) },
+      { keys: ["m"], words: "next call that read nothing from the cache", short: "next miss", run: () => step(1, isMiss) },
+      { keys: ["o", "Enter"], words: "open the call in the timeline", short: "open", run: () => call && go(link(record.id, "timeline", call.serial)) },
+      { keys: ["d"], words: "compare with the request before", short: "compare requests", run: () => call && go(link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })) },
+    ];
+  });
+  if (listed.problem) return html`<${Trouble} problem=${listed.problem} retry=${listed.reload} />`;
+  if (!listed.value) return html`<${Skeleton} />`;
+  if (!call) return html`<div class="note"><p>No model was called in this session yet.</p></div>`;
+  const sent = found.value;
+  const counts = sent ? Object.fromEntries(Object.entries(sent.levels).map(([level, serials]) => [level, /** @type {number[]} */ (serials).length])) : {};
+  return html`<div class="contextview scroll" tabindex="0" role="region" aria-label="Context of a model call">
+    <section class="card pad" aria-label="The call">
+      <div class="row wrap"><button aria-label="Call before" disabled=${place === 0} onClick=${() => choose(place - 1)}>‹</button><button aria-label="Next call" disabled=${place === calls.length - 1} onClick=${() => choose(place + 1)}>›</button>
+        <h2>Call ${place + 1} of ${calls.length}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
+        ${sent && html`<span class="dim small">${counts.live} live, ${counts.summary} summary, ${counts.gist} gist, ${counts.folded} folded; counted by ${sent.counter}${sent.correction !== 1 ? `, corrected × ${sent.correction.toFixed(2)}` : ""}</span>`}
+        <a class="button" href=${link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })}>Compare with #${previous(record, call.serial)}</a></div>
+      ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${sent} call=${call} />` : html`<${Skeleton} lines=${3} />`}
+    </section>
+    <section class="card pad" aria-label="Epochs"><${Epochs} calls=${calls} place=${place} onChoose=${choose} /></section>
+    <div class="split">
+      <section class="card parts" aria-label="What was sent"><div class="row pad"><h2>What was sent</h2><span class="dim small">${sent?.parts.length ?? 0} parts in order</span><span class="grow"></span><span class="dim small">⚓ cache anchor</span></div>
+        <div class="scroll rows" tabindex="0" role="region" aria-label="Parts in order">${sent && html`<table><caption class="hidden">Parts of the request, in order</caption><thead class="hidden"><tr><th>Level</th><th>Category</th><th>Entry</th><th>Begins with</th><th>Tokens</th><th>Anchor</th></tr></thead><tbody>${sent.parts.slice(0, 3000).map((/** @type {any} */ each) => html`<tr class=${part !== null && part === each.serial ? "chosen" : ""}>
+          <td class="nowrap"><${Level} level=${each.level} /> ${each.level}</td><td class="nowrap"><span class=${`swatch thin cat-${each.category}`} aria-hidden="true"></span>${CATEGORIES[each.category]}</td>
+          <td>${each.serial !== null && html`<button class="link mono" onClick=${() => setPart(each.serial)}>#${each.serial}</button>`}</td><td class="cutcell"><div class="cut dim"><${Safe} text=${each.text} /></div></td><td class="right">${whole(each.tokens)}</td><td>${each.isAnchor ? html`<span title="cache anchor">⚓<span class="hidden"> anchor</span></span>` : ""}</td></tr>`)}</tbody></table>`}</div></section>
+      <section class="card parts" aria-label="Cache, kept and folded">${part === null ? html`<${Cache} record=${record} call=${call} before=${calls[place - 1]} sent=${sent} onPick=${setPart} />` : html`<${Folding} record=${record} call=${call} serial=${part} onClose=${() => setPart(null)} />`}</section>
+    </div></div>`;
+}
+
+/** @param {{record: SessionRecord, call: any, serial: number, onClose: () => void}} given */
+function Folding({ record, call, serial, onClose }) {
+  const found = useLoaded(() => get(`${record.path}/calls/${call.serial}/entries/${serial}`), [record, call.serial, serial]);
+  const [all, setAll] = useState(false);
+  return html`<div class="row pad"><h2>Kept and folded</h2><a class="mono small" href=${link(record.id, "timeline", serial)}>#${serial}</a><span class="grow"></span>
+      <div class="tabs"><button aria-pressed=${!all} onClick=${() => setAll(false)}>Kept</button><button aria-pressed=${all} onClick=${() => setAll(true)}>All lines</button></div><button class="plain" aria-label="Close" onClick=${onClose}>✕</button></div>
+    <div class="scroll rows pad" tabindex="0" role="region" aria-label="Lines of the entry">${found.problem ? html`<${Trouble} problem=${found.problem} />` : !found.value ? html`<${Skeleton} />` : found.value.blocks.length ? found.value.blocks.map((/** @type {any} */ block) => html`<${Kept} block=${block} all=${all} />`) : html`<p class="dim">The call was shown nothing of this entry.</p>`}</div>`;
+}
+
+/** Why the cache missed, where the server can say it; else what the record says. @param {{record: SessionRecord, call: any, before: any, sent: any, onPick: (serial: number) => void}} given */
+function Cache({ record, call, before, sent, onPick }) {
+  const causes = useLoaded(() => get(`${record.path}/cache`), [record]);
+  const cause = causes.value?.calls?.find((/** @type {any} */ each) => each.serial === call.serial);
+  const usage = call.usage ?? {};
+  const isMiss = usage.cacheReadTokens === 0 && call.number > 1;
+  const folded = sent?.levels ? [...sent.levels.summary, ...sent.levels.gist] : [];
+  return html`<div class="row pad"><h2>${cause && isMiss ? "Why did the cache miss here?" : "Cache"}</h2><span class="grow"></span>${isMiss && html`<span class="chip warn">nothing read</span>`}</div>
+    <div class="scroll rows pad" tabindex="0" role="region" aria-label="Cache of this call">
+      ${cause?.sentence && html`<p><${Safe} text=${cause.sentence} /></p>`}
+      <dl class="facts"><dt>Read</dt><dd>${whole(usage.cacheReadTokens)} of ${whole(usage.inputTokens)} tokens (${percent(usage.cacheReadTokens, usage.inputTokens)})</dd>
+        ${cause?.expectedTokens != null && html`<dt>Expected</dt><dd>${whole(cause.expectedTokens)}</dd>`}
+        <dt>Model</dt><dd>${!before ? "the first call" : before.model === call.model ? "the same as before" : html`another: <${Safe} text=${modelName(before.model)} /> before`}</dd>
+        <dt>Epoch</dt><dd>${call.epoch ? html`#${call.epoch.serial}, <${Safe} text=${call.epoch.reason} />` : "none since the call before"}</dd>
+        <dt>Anchors</dt><dd>${sent ? sent.parts.filter((/** @type {any} */ each) => each.isAnchor).length : ""}</dd></dl>
+      ${sent?.problem && html`<p class="warn small"><${Safe} text=${sent.problem} /></p>`}
+      <h3>Shortened or folded entries</h3>${folded.length ? html`<p class="pickers">${folded.slice(0, 400).map((serial) => html`<button class="link mono" onClick=${() => onPick(serial)}>#${serial}</button> `)}</p>` : html`<p class="dim">Everything was sent whole.</p>`}
+    </div>`;
+}
+
+export { short, tell };

@@ -1,0 +1,166 @@
+// @ts-check
+// Two requests beside each other, by entry: of two providers at one serial, or of two turns of one.
+import { diffLines, html, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
+import { get } from "../api.js";
+import { previous } from "../entrypanel.js";
+import { bindings, tell } from "../keys.js";
+import { Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
+import { go, link, route } from "../router.js";
+import { plain, Safe, safe } from "../safetext.js";
+import { bytes, modelName, money, whole } from "../words.js";
+
+/** @typedef {import("../record.js").SessionRecord} SessionRecord */
+
+const STATES = /** @type {Record<string, [string, string, string]>} */ ({
+  equal: ["=", "equal", "dim"], words: ["≈", "same words", "accent"], different: ["≠", "differs", "miss"], left: ["◂", "only left", "bad"], right: ["▸", "only right", "ok"],
+});
+const LONG = 110;
+
+/** JSON in lines, long texts in one line each. @param {any} value */
+function lines(value) {
+  if (Array.isArray(value) && value.every((each) => typeof each === "string")) return value;
+  return JSON.stringify(value, (_, each) => (typeof each === "string" && each.length > LONG ? `${each.slice(0, LONG)}… ${each.length}` : each), 2).split("\n");
+}
+
+/** @param {{row: any}} given */
+function Row({ row }) {
+  const [sign, words, tone] = STATES[row.state];
+  const left = row.left === null ? null : lines(row.left);
+  const right = row.right === null ? null : lines(row.right);
+  const [leftMarks, rightMarks] = useMemo(() => {
+    const marks = [new Set(), new Set()];
+    if (!left || !right || row.state === "equal") return marks;
+    let [a, b] = [0, 0];
+    for (const piece of diffLines(left.map((line) => line.replace(/,$/, "")).join("\n") + "\n", right.map((line) => line.replace(/,$/, "")).join("\n") + "\n")) {
+      const count = piece.count ?? 0;
+      for (let index = 0; index < count; index += 1) {
+        if (piece.added) marks[1].add(b + index);
+        else if (piece.removed) marks[0].add(a + index);
+      }
+      if (!piece.added) a += count;
+      if (!piece.removed) b += count;
+    }
+    return marks;
+  }, [row]);
+  const side = (/** @type {string[] | null} */ shown, /** @type {Set<any>} */ marks, /** @type {string} */ name) =>
+    shown === null ? html`<div class="side-cell missing"><span class="hidden">nothing</span></div>` : html`<div class=${`side-cell ${row.state === name ? "onlyhere" : ""}`}>${shown.slice(0, 400).map((line, index) => html`<div class=${marks.has(index) ? "changedline" : ""}><pre>${safe(line)}</pre></div>`)}${shown.length > 400 ? html`<p class="dim small">${shown.length - 400} more lines</p>` : ""}</div>`;
+  return html`<div class="diffrow" data-state=${row.state} data-unit=${row.key}>${side(left, leftMarks, "left")}<div class="between"><span class="mono small cut">${plain(row.key)}</span><span class=${`small ${tone}`}>${sign} ${words}</span></div>${side(right, rightMarks, "right")}</div>`;
+}
+
+/** @param {{record: SessionRecord}} given */
+export function RequestsView({ record }) {
+  const { query } = route.value;
+  const calls = useMemo(() => {
+    const made = [];
+    for (let serial = 0; serial < record.length; serial += 1) if (record.kindOf(serial) === "model_output") made.push(serial);
+    return made;
+  }, [record, record.length]);
+  const newest = calls[calls.length - 1];
+  const own = record.models[record.models.length - 1] ?? "anthropic:claude-opus-4-5";
+  const other = record.models.find((name) => name !== own) ?? (own.startsWith("anthropic") ? "openai:gpt-5.1" : "anthropic:claude-opus-4-5");
+  const a = query.get("a") ?? `@${own}`;
+  const b = query.get("b") ?? `@${other}`;
+  const isTurns = !a.includes("@") && !b.includes("@");
+  const found = useLoaded(() => get(`${record.path}/differences`, { a, b }), [record, a, b]);
+  const models = useLoaded(() => get("api/models"), []);
+  const [changesOnly, setChangesOnly] = useState(false);
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const show = (/** @type {string} */ left, /** @type {string} */ right) => go(link(record.id, "diff", null, { a: left, b: right }), true);
+  const turns = () => newest !== undefined && show(previous(record, newest), String(newest));
+  const providers = () => show(`@${own}`, `@${other}`);
+  const rows = found.value?.rows ?? [];
+  const shown = folded(rows, changesOnly);
+  const jump = (/** @type {number} */ by) => {
+    const all = [...(box.current?.querySelectorAll('.diffrow:not([data-state="equal"]):not([data-state="words"])') ?? [])];
+    const top = box.current?.getBoundingClientRect().top ?? 0;
+    const places = all.map((each) => each.getBoundingClientRect().top - top);
+    const next = by > 0 ? all[places.findIndex((place) => place > 4)] : all[places.findLastIndex((place) => place < -4)];
+    next?.scrollIntoView({ block: "start" });
+  };
+  const copy = async (/** @type {string} */ side) => {
+    try {
+      const [at, model] = side.includes("@") ? side.split(/@(.*)/s) : [side, ""];
+      const request = await get(`${record.path}/request`, { at, model });
+      await navigator.clipboard.writeText(request.curl);
+      tell("The request is copied as curl. The key is a variable.");
+    } catch (error) {
+      tell(/** @type {Error} */ (error).message);
+    }
+  };
+  const shift = (/** @type {number} */ by) => {
+    if (!isTurns) return;
+    const place = calls.indexOf(Number(b)) + by;
+    if (calls[place] !== undefined) show(previous(record, calls[place]), String(calls[place]));
+  };
+  useEffect(() => {
+    bindings.value = [
+      { keys: ["n"], words: "next change", short: "change", run: () => jump(1) },
+      { keys: ["N"], words: "change before", run: () => jump(-1) },
+      { keys: ["="], words: "show or fold what is equal", short: "unfold", run: () => setChangesOnly(!changesOnly) },
+      { keys: ["s"], words: "swap sides", short: "swap sides", run: () => show(b, a) },
+      { keys: ["t"], words: "turns or providers", short: "turns or providers", run: () => (isTurns ? providers() : turns()) },
+      { keys: ["]"], words: "next call", run: () => shift(1) },
+      { keys: ["["], words: "call before", run: () => shift(-1) },
+      { keys: ["y"], words: "copy the right request as curl", short: "copy curl", run: () => copy(b) },
+    ];
+  });
+  const pick = (/** @type {"a" | "b"} */ name, /** @type {string} */ model) => {
+    const at = (name === "a" ? a : b).split("@")[0];
+    const made = `${at}@${model}`;
+    name === "a" ? show(made, b) : show(a, made);
+  };
+  const value = found.value;
+  return html`<div class="requests">
+    <aside class="rail scroll" aria-label="Parts of the requests"><div class="pad"><div class="tabs" role="group" aria-label="What to compare"><button aria-pressed=${!isTurns} onClick=${providers}>Providers</button><button aria-pressed=${isTurns} onClick=${turns}>Turns</button></div>
+        <p class="small dim">${isTurns ? `Call #${a} beside #${b}: what was sent, tools not recorded` : "The next call: what would be sent"}</p>
+        ${isTurns && html`<div class="row"><button onClick=${() => shift(-1)} aria-label="Call before">‹</button><button onClick=${() => shift(1)} aria-label="Next call">›</button></div>`}</div>
+      <ul class="units">${grouped(rows).map((each) => html`<li><button class="plain" onClick=${() => box.current?.querySelector(`[data-unit="${CSS.escape(each.key)}"]`)?.scrollIntoView({ block: "start" })}><span class=${STATES[each.state][2]} aria-hidden="true">${STATES[each.state][0]}</span><span class="hidden">${STATES[each.state][1]}</span><span class="cut grow">${plain(each.key)}</span><span class="dim">${each.count}</span></button></li>`)}</ul></aside>
+    <div class="diffmain">
+      ${found.problem && html`<${Trouble} problem=${found.problem} retry=${found.reload} />`}
+      ${value && html`<div class="diffhead row wrap"><span class="dim small">Size</span><strong>${bytes(value.left.bytes)} / ${bytes(value.right.bytes)}</strong><span class="dim small">Tokens, about</span><strong>${whole(value.left.tokens)} / ${whole(value.right.tokens)}</strong><span class="dim small">Price, cold</span><strong>${money(value.left.coldPrice)} / ${money(value.right.coldPrice)}</strong><span class="grow"></span>
+        <label class="row small"><input type="checkbox" checked=${changesOnly} onChange=${() => setChangesOnly(!changesOnly)} /> only changes</label></div>
+        <div class="sides">${["left", "right"].map((name) => html`<${SideHead} side=${value[name]} spec=${name === "left" ? a : b} models=${models.value?.models ?? []} onPick=${(/** @type {string} */ model) => pick(name === "left" ? "a" : "b", model)} onCopy=${() => copy(name === "left" ? a : b)} />`)}</div>`}
+      <div class="scroll diffrows" ref=${box} tabindex="0" role="region" aria-label="Requests beside each other">
+        ${!value && !found.problem ? html`<${Skeleton} />` : ""}
+        ${value && isTurns && html`<div class="byteline">${value.isSame ? "Both requests are the same, byte for byte." : html`<strong>Byte ${whole(value.commonBytes)}</strong>: up to here both are equal, ${((100 * value.commonBytes) / Math.max(value.right.bytes, 1)).toFixed(1)}% of ${whole(value.right.bytes)}. <code>${safe(value.around[0].after.slice(0, 60))}</code> became <code>${safe(value.around[1].after.slice(0, 60))}</code>`}</div>`}
+        ${shown.map((each) => (each.fold ? html`<div class="foldrow">${each.fold}</div>` : html`<${Row} key=${each.index} row=${each.row} />`))}
+      </div></div></div>`;
+}
+
+/** @param {{side: any, spec: string, models: string[], onPick: (model: string) => void, onCopy: () => void}} given */
+function SideHead({ side, spec, models, onPick, onCopy }) {
+  const at = spec.split("@")[0];
+  return html`<div class="sidehead row wrap"><${Tile} model=${side.model} /><strong class="cut"><${Safe} text=${modelName(side.model)} /></strong><span class="dim small">${side.specification}${at ? ` #${at}` : ""}</span><span class="grow"></span>
+    <select aria-label="Another model" value=${side.model} onChange=${(/** @type {any} */ event) => onPick(event.target.value)}>${[...new Set([side.model, ...models])].map((name) => html`<option value=${name}>${plain(name)}</option>`)}</select><button onClick=${onCopy}>Copy curl</button></div>`;
+}
+
+/** Rows with runs of equal ones folded. @param {any[]} rows @param {boolean} changesOnly */
+function folded(rows, changesOnly) {
+  /** @type {any[]} */
+  const made = [];
+  const isQuiet = (/** @type {any} */ row) => row.state === "equal" || (changesOnly && row.state === "words");
+  for (let index = 0; index < rows.length; index += 1) {
+    let end = index;
+    while (end < rows.length && isQuiet(rows[end])) end += 1;
+    if (end - index > (changesOnly ? 0 : 2)) {
+      made.push({ fold: `${end - index} parts ${changesOnly ? "equal or of the same words" : "equal"}: ${plain(rows[index].key)} to ${plain(rows[end - 1].key)}` });
+      index = end - 1;
+    } else made.push({ row: rows[index], index });
+  }
+  return made.slice(0, 800);
+}
+
+/** @param {any[]} rows */
+function grouped(rows) {
+  /** @type {{key: string, state: string, count: number}[]} */
+  const made = [];
+  for (const row of rows) {
+    const key = row.key.startsWith("tool ") ? row.key : row.key;
+    const last = made[made.length - 1];
+    if (last && last.key === key) {
+      last.count += 1;
+      if (last.state !== row.state) last.state = "different";
+    } else made.push({ key, state: row.state, count: 1 });
+  }
+  return made.slice(0, 600);
+}

@@ -1,0 +1,157 @@
+// @ts-check
+// Which sessions there are: when, by whom, at what cost, forked from what, and whether the record is sound.
+import { html, useEffect, useRef, useState } from "../vendor/libraries.js";
+import { get, post, sessionPath } from "../api.js";
+import { bindings, tell } from "../keys.js";
+import { Skeleton, Tile, Trouble } from "../parts.js";
+import { go, link } from "../router.js";
+import { plain, Safe } from "../safetext.js";
+import { modelName, money, short, since, whole } from "../words.js";
+
+/** Sessions in the order of the table: forks below the session that they left. @param {any[]} sessions @param {boolean} asTree */
+function ordered(sessions, asTree) {
+  if (!asTree) return sessions.map((session) => ({ session, depth: 0 }));
+  const known = new Set(sessions.map((each) => each.id));
+  /** @type {Map<string, any[]>} */
+  const children = new Map();
+  for (const each of sessions) {
+    const parent = each.forkedFrom && known.has(each.forkedFrom.id) ? each.forkedFrom.id : "";
+    children.set(parent, [...(children.get(parent) ?? []), each]);
+  }
+  /** @type {{session: any, depth: number}[]} */
+  const rows = [];
+  const add = (/** @type {string} */ parent, /** @type {number} */ depth) => {
+    for (const session of children.get(parent) ?? []) {
+      rows.push({ session, depth: Math.min(depth, 6) });
+      add(session.id, depth + 1);
+    }
+  };
+  add("", 0);
+  return rows;
+}
+
+/** @param {{sizes: number[]}} given */
+function Sizes({ sizes }) {
+  if (!sizes?.length) return null;
+  const most = Math.max(...sizes, 1);
+  return html`<svg class="sizes" viewBox="0 0 96 18" role="img" aria-label=${`Context from ${short(sizes[0])} to ${short(sizes[sizes.length - 1])} tokens, at most ${short(most)}`}>
+    ${sizes.map((size, index) => html`<rect x=${index * 4} y=${18 - Math.max((18 * size) / most, 1)} width="3" height=${Math.max((18 * size) / most, 1)} />`)}</svg>`;
+}
+
+/** @param {{session: any}} given */
+function useSummary({ session }) {
+  const [summary, setSummary] = useState(/** @type {any} */ (null));
+  const row = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    const element = row.current;
+    if (!element || session.isDamaged) return undefined;
+    const observer = new IntersectionObserver((seen) => {
+      if (!seen.some((each) => each.isIntersecting)) return;
+      observer.disconnect();
+      get(`${sessionPath(session.id)}/summary`).then(setSummary, () => setSummary({}));
+    });
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [session.id, session.entries]);
+  return { row, summary };
+}
+
+/** @param {{session: any, depth: number, isChosen: boolean, onChoose: () => void, verified: any}} given */
+function Row({ session, depth, isChosen, onChoose, verified }) {
+  const { row, summary } = useSummary({ session });
+  const models = summary?.models ?? [];
+  const found = verified ?? session.verified;
+  return html`<tr ref=${row} aria-current=${isChosen ? "true" : undefined} class=${isChosen ? "chosen" : ""} onClick=${onChoose} id=${`row-${session.id}`}>
+    <td><div class="indent" style=${{ paddingLeft: `${depth * 20}px` }}><a class="strong" href=${link(session.id)} tabindex=${isChosen ? 0 : -1}>${depth ? html`<span class="dim" aria-hidden="true">└ </span>` : ""}<${Safe} text=${session.id} /></a>
+      ${session.isRunning && html` <span class="ok small"><span aria-hidden="true">● </span>running</span>`}
+      ${session.forkedFrom && html` <span class="dim small">fork at #${session.forkedFrom.serial}</span>`}${session.importedFrom && html` <span class="dim small">from <${Safe} text=${session.importedFrom} /></span>`}
+      <div class="cut dim"><${Safe} text=${session.title ?? (session.isDamaged ? "its own record is damaged" : "")} /></div></div></td>
+    <td class="nowrap">${since(session.updatedAt)}</td>
+    <td><span class="row">${models.slice(0, 3).map((/** @type {string} */ model) => html`<${Tile} model=${model} />`)}<span class="cut"><${Safe} text=${models.length === 1 ? modelName(models[0]) : models.length ? `${models.length} models` : ""} /></span></span></td>
+    <td class="wide"><${Sizes} sizes=${summary?.sizes} /></td>
+    <td class="right">${whole(session.entries)}</td>
+    <td class="right wide">${summary ? short(summary.inputTokens == null && summary.outputTokens == null ? null : (summary.inputTokens ?? 0) + (summary.outputTokens ?? 0)) : ""}</td>
+    <td class="right">${summary ? money(summary.cost) : ""}</td>
+    <td class="nowrap">${session.isDamaged ? html`<span class="bad strong">✕ damaged</span>` : found == null ? html`<span class="warn">◷ not checked</span>` : found.isSound ? html`<span class="ok">✓ sound</span>` : html`<span class="bad strong">✕ broken at #${found.badSerial}</span>`}</td>
+  </tr>`;
+}
+
+/** @param {{setWords: (words: string) => void}} given */
+export function SessionsView({ setWords }) {
+  const [words, setSearch] = useState("");
+  const [found, setFound] = useState(/** @type {any} */ (null));
+  const [problem, setProblem] = useState(/** @type {any} */ (null));
+  const [asTree, setTree] = useState(true);
+  const [place, setPlace] = useState(0);
+  const [verified, setVerified] = useState(/** @type {Record<string, any>} */ ({}));
+  const search = useRef(/** @type {HTMLInputElement | null} */ (null));
+  useEffect(() => {
+    let isOver = false;
+    const load = () =>
+      get("api/sessions", { q: words }).then(
+        (value) => {
+          if (isOver) return;
+          setFound(value);
+          setProblem(null);
+          setWords(`${value.place ? `${plain(value.place)}, ` : ""}${value.isReadOnly ? "read only" : "read and write"}`);
+        },
+        (error) => !isOver && setProblem(error),
+      );
+    const timer = setTimeout(load, words ? 250 : 0);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [words]);
+  const rows = found ? ordered(found.sessions, asTree && !words) : [];
+  const chosen = rows[Math.min(place, rows.length - 1)]?.session;
+  const verify = async (/** @type {any[]} */ sessions) => {
+    for (const each of sessions) {
+      if (each.isDamaged) continue;
+      try {
+        const report = await get(`${sessionPath(each.id)}/verify`);
+        setVerified((old) => ({ ...old, [each.id]: report }));
+      } catch (error) {
+        setVerified((old) => ({ ...old, [each.id]: { isSound: false, badSerial: "?", problem: String(error) } }));
+      }
+    }
+    tell(`${sessions.length} checked`);
+  };
+  const fork = async () => {
+    if (!chosen || found.isReadOnly) return;
+    try {
+      const made = await post(`${sessionPath(chosen.id)}/fork`, { serial: chosen.entries - 1 });
+      go(link(made.session));
+    } catch (error) {
+      tell(/** @type {Error} */ (error).message);
+    }
+  };
+  const move = (/** @type {number} */ by) => {
+    const next = Math.max(0, Math.min(place + by, rows.length - 1));
+    setPlace(next);
+    document.getElementById(`row-${rows[next]?.session.id}`)?.scrollIntoView({ block: "nearest" });
+  };
+  useEffect(() => {
+    bindings.value = [
+      { keys: ["j", "ArrowDown"], words: "next session", short: "move", run: () => move(1) },
+      { keys: ["k", "ArrowUp"], words: "session before", run: () => move(-1) },
+      { keys: ["Enter"], words: "open", short: "open", run: () => chosen && go(link(chosen.id)) },
+      { keys: ["/"], words: "search", short: "search", run: () => search.current?.focus() },
+      { keys: ["v"], words: "check the record", short: "verify", run: () => chosen && verify([chosen]) },
+      ...(found && !found.isReadOnly ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }] : []),
+    ];
+  });
+  if (problem) return html`<${Trouble} problem=${problem} />`;
+  if (!found) return html`<${Skeleton} />`;
+  return html`<div class="sessions scroll" tabindex="0" role="region" aria-label="Sessions">
+    <div class="row head"><h1>Sessions</h1><span class="dim">${whole(found.total)} in <${Safe} text=${found.place || "this store"} /></span><span class="grow"></span>
+      <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button></div>
+    <div class="row filters"><div class="search"><input ref=${search} type="search" aria-label="Search all sessions" placeholder="Text, tool, path, model or id" value=${words} onInput=${(/** @type {any} */ event) => (setSearch(event.target.value), setPlace(0))} /><span class="count"><kbd>/</kbd></span></div>
+      <button aria-pressed=${asTree} onClick=${() => setTree(!asTree)}>${asTree ? "Forks as tree" : "Newest first"}</button><span class="grow"></span>
+      <span class="dim">${words ? `${rows.length} of ${found.total}${found.searched < found.total ? `, ${found.searched} searched` : ""}` : ""}</span></div>
+    ${rows.length === 0
+      ? html`<div class="note card"><p>${words ? "No session says that." : "There is no session yet."}</p>${!words && html`<code>dragoman chat</code>`}</div>`
+      : html`<div class="card"><table class="list"><caption class="hidden">Sessions</caption><thead><tr><th>Session</th><th>Last used</th><th>Models</th><th class="wide">Context over time</th><th class="right">Entries</th><th class="right wide">Tokens</th><th class="right">Cost</th><th>Record</th></tr></thead>
+        <tbody>${rows.map(({ session, depth }, index) => html`<${Row} key=${session.id} session=${session} depth=${depth} isChosen=${index === place} verified=${verified[session.id]} onChoose=${() => setPlace(index)} />`)}</tbody></table></div>`}
+  </div>`;
+}
