@@ -2,8 +2,8 @@
 
 import copy
 import json
-import zlib
 import pickle
+import zlib
 from typing import Any
 
 import pytest
@@ -157,10 +157,12 @@ FORMS: list[tuple[HistoryEntry, str]] = [
         ToolSetEntry(
             INVOCATION, (tool_digest(SPEC),), (SPEC,), system="Be.", settings={"topP": 0.5, "apiKey": "k"}, **PLACE
         ),
-        '{"invocation":{"provider":"p","specification":"s","model":"m"},'
-        f'"digests":["{tool_digest(SPEC)}"],"specs":[{{"name":"look","description":"Look.","parameterSchema":'
-        '{"type":"object","properties":{}}}],'
-        '"system":"Be.","settings":{"topP":0.5,"apiKey":"[redacted]"},"withheld":[],"resultLimitBytes":256000}',
+        (
+            '{"invocation":{"provider":"p","specification":"s","model":"m"},'
+            f'"digests":["{tool_digest(SPEC)}"],"specs":[{{"name":"look","description":"Look.","parameterSchema":'
+            '{"type":"object","properties":{}}}],'
+            '"system":"Be.","settings":{"topP":0.5,"apiKey":"[redacted]"},"withheld":[],"resultLimitBytes":256000}'
+        ),
     ),
     (ResetEntry(**PLACE), "{}"),
     (UnknownEntry("later", {"z": None}, **PLACE), '{"z":null}'),

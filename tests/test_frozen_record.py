@@ -173,7 +173,9 @@ HOLDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "answered.arguments": lambda given: ApprovalAnsweredEntry("c", True, arguments=given).arguments,
     "epoch.choices": lambda given: EpochEntry(1, "r", given).choices,
     "tool set.settings": lambda given: ToolSetEntry(INVOCATION, settings=given).settings,
-    "tool set.specs": lambda given: ToolSetEntry(INVOCATION, (), (ToolSpec("f", None, given),)).specs[0].parameter_schema,
+    "tool set.specs": lambda given: (
+        ToolSetEntry(INVOCATION, (), (ToolSpec("f", None, given),)).specs[0].parameter_schema
+    ),
     "unknown entry": lambda given: UnknownEntry("later", given).payload,
     "entry.extra": lambda given: EpochEntry(1, "r", extra=given).extra,
     "text delta": lambda given: TextDelta("r", 0, NOW, "t", provider_data=given).provider_data,

@@ -157,10 +157,8 @@ def _facts(entry: AnyEntry) -> list[str]:
             return [entry.reason]
         case CompactionEntry():
             return [f"for #{entry.first_serial} to #{entry.last_serial}", usage_words(entry.usage)]
-        case EpochEntry():
-            return [f"because of {entry.reason}"]
-        case ToolSetEntry():
-            return [f"{len(entry.digests)} tools", f"for {entry.invocation.provider}:{entry.invocation.model}"]
+        case EpochEntry() | ToolSetEntry():
+            return _call_facts(entry)
         case NotebookEntry():
             return [entry.operation]
         case (
@@ -208,6 +206,14 @@ def _run_facts(entry: RunRequestedEntry | RunFinishedEntry | TakeoverEntry) -> l
             return [entry.status, entry.error_code or ""]
         case TakeoverEntry():
             return [f"{entry.owner} takes over from {entry.previous}"]
+
+
+def _call_facts(entry: EpochEntry | ToolSetEntry) -> list[str]:
+    match entry:
+        case EpochEntry():
+            return [f"because of {entry.reason}"]
+        case ToolSetEntry():
+            return [f"{len(entry.digests)} tools", f"for {entry.invocation.provider}:{entry.invocation.model}"]
 
 
 def _exchange_facts(entry: ClientRequestEntry | ClientAnswerEntry) -> list[str]:

@@ -101,7 +101,6 @@ class ClientAnswerEntry(HistoryEntry, frozen=True):
         _repair_headers(self, self.headers)
         _repair_marks(self, self.marks)
 
-
     @classmethod
     def of(cls, request_serial: int, status: int, body: bytes, **fields: Any) -> "ClientAnswerEntry":
         """Return the answer with this body; `fields` are those of the entry. Raises InvalidValue for a longer one."""

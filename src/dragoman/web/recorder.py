@@ -178,9 +178,7 @@ class Recorder:
             return await self._append(said, found.kept, place.rest, said.mark)
         # The turn is there. Its answer goes where the first one went, or should have gone.
         (recorded,) = await found.kept.session.append(said.request_entry(found.kept.entries))
-        return Turn(
-            said, self, found.kept, serial=found.serial, request_serial=recorded.serial, is_joined=is_joined
-        )
+        return Turn(said, self, found.kept, serial=found.serial, request_serial=recorded.serial, is_joined=is_joined)
 
     async def _append(
         self, said: Said, kept: KeptSession, rest: Sequence["Message"], *marks: str, is_joined: bool = False
@@ -191,9 +189,7 @@ class Recorder:
         planned: Sequence[HistoryEntry] = plan_turn(state, said.system, rest) if said.is_readable else ()
         recorded = await kept.session.append(*planned, said.request_entry(kept.entries, marks=marks))
         serial = recorded[-1].serial
-        return Turn(
-            said, self, kept, serial=serial, request_serial=serial, first_serial=first, is_joined=is_joined
-        )
+        return Turn(said, self, kept, serial=serial, request_serial=serial, first_serial=first, is_joined=is_joined)
 
     # ------------------------------------------------------------ answers
 
