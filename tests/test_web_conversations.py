@@ -230,10 +230,10 @@ def test_digests_are_linear_in_the_body() -> None:
     def seconds(count: int) -> float:
         messages = [Message.assistant("word " * 10) for _ in range(count)]
         best = 10.0
-        for _ in range(3):
-            started = time.perf_counter()
+        for _ in range(7):
+            started = time.process_time()
             digest_prefixes(Chain(""), messages)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.process_time() - started)
         return best
 
     assert seconds(8_000) < 30 * seconds(1_000)
