@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_export", "add_import"]
 
-EXPORTS = ("jsonl", "openai", "openai-responses", "anthropic", "vercel", "langchain", "pydantic-ai", "markdown")
+EXPORTS = ("jsonl", "openai", "openai-responses", "anthropic", "vercel", "langchain", "pydantic-ai", "markdown", "html")
 _NAMED = 5  # paths that a warning has room for
 _EXPORTERS = {"openai": "openai_chat", "vercel": "vercel_ui"}
 # The names of `conversations.FORMATS`, which is loaded only when something is read.
@@ -33,6 +33,9 @@ def add_export(tasks: Tasks) -> argparse.ArgumentParser:
     parser = add_task(tasks, "export", "write a session to a file or to standard output", export_session)
     parser.add_argument("session", help=SESSION_HELP)
     parser.add_argument("--format", choices=EXPORTS, default="jsonl", help="how (%(default)s)")
+    parser.add_argument(
+        "--html", action="store_const", const="html", dest="format", help="one page that needs nothing else, to read"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to; it must not be there yet")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     return parser
@@ -70,7 +73,7 @@ async def _export(store: "SessionStore", session_id: str, chosen: argparse.Names
     if chosen.output is None:
         output = Output()
         for piece in pieces:
-            if chosen.format == "markdown":
+            if chosen.format in ("markdown", "html"):
                 output.write(piece)
             else:
                 output.json_piece(piece, is_exact=True)
@@ -94,6 +97,11 @@ def written(form: str, session_id: str, entries: "tuple[HistoryEntry, ...]") -> 
 
         for line in write_jsonl(entries):
             yield line.decode()
+        return
+    if form == "html":
+        from ..web.inspector import session_html
+
+        yield from session_html(session_id, entries)
         return
     if form == "markdown":
         from .entrytext import markdown_of

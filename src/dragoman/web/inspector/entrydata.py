@@ -14,9 +14,9 @@ from ...errors import InvalidValue
 from ...history import HistoryEntry, entry_to_json
 from .outlines import entry_line
 
-__all__ = ["entry_data", "find_picture", "find_text"]
+__all__ = ["entry_data", "find_picture", "find_text", "picture_type"]
 
-PIECE = 256 * 1024  # characters of a long text that are sent at once
+PIECE = 64 * 1024  # characters of a long text that are sent at once
 # What a browser may draw. An SVG is a document with scripts: it is shown as text alone.
 PICTURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -75,11 +75,16 @@ def find_picture(entry: HistoryEntry, at: str) -> tuple[bytes, str]:
         picture = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidValue("the bytes of the picture cannot be read") from None
+    return picture, picture_type(picture)
+
+
+def picture_type(picture: bytes) -> str:
+    """Return the media type by the picture's own bytes; raise InvalidValue for what no browser may draw."""
     for beginning, kind in PICTURES:
         if picture.startswith(beginning):
-            return picture, kind
+            return kind
     if picture[:4] == b"RIFF" and picture[8:12] == b"WEBP":
-        return picture, "image/webp"
+        return "image/webp"
     raise InvalidValue("this is no PNG, JPEG, GIF or WebP: it is not drawn")
 
 

@@ -1,5 +1,221 @@
-"""placeholder"""
+"""A session as one HTML file that needs nothing else: no script, no network, every text escaped, pictures inside.
+
+Folds are `<details>`, both themes are in the style sheet. The file's own policy forbids everything but that style
+sheet and the pictures. Pure: entries in, text out.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from html import escape as escape_html
+from importlib.resources import files
+from typing import Any
+
+from ...errors import InvalidValue
+from ...history import (
+    ApprovalAnsweredEntry,
+    ApprovalAskedEntry,
+    CompactionEntry,
+    EpochEntry,
+    HistoryEntry,
+    HistoryToolCallResult,
+    InterruptionEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    NotebookEntry,
+    RunFinishedEntry,
+    RunStartedEntry,
+    SteeringEntry,
+    SystemInstructionEntry,
+    ToolFinishedEntry,
+    ToolResultsEntry,
+    ToolStartedEntry,
+)
+from ...message import Image, Message, Part, Text, Thinking, ToolCall
+from .calls import list_calls, summarise_calls
+from .entrydata import picture_type
+from .outlines import entry_line, model_of
+
+__all__ = ["session_html"]
+
+FOLD_LINES = 12
+LONGEST_TEXT = 1 << 20  # characters of one text; a browser must be able to open the file
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
 
 
-def session_html() -> str:
-    return ""
+def session_html(session_id: str, entries: Sequence[HistoryEntry]) -> Iterator[str]:
+    """Yield the file piece by piece."""
+    style = files(__package__).joinpath("page", "export.css").read_text("utf-8")
+    digest = base64.b64encode(sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    title = _safe(session_id)
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape_html(policy)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+    )
+    yield _head(title, entries)
+    results = _results(entries)
+    inside = {serial for serial, _ in results.values()}
+    yield "<main>\n"
+    for entry in entries:
+        if isinstance(entry, (ToolStartedEntry, ToolFinishedEntry)) or entry.serial in inside:
+            continue
+        yield f'<section id="e{entry.serial}"><a class="serial" href="#e{entry.serial}">#{entry.serial}</a>'
+        yield "".join(_entry(entry, results))
+        yield "</section>\n"
+    yield "</main>\n</body>\n</html>\n"
+
+
+def _head(title: str, entries: Sequence[HistoryEntry]) -> str:
+    calls = list_calls(entries)
+    total = summarise_calls(calls)
+    figures = {
+        "Entries": f"{len(entries):,}",
+        "Model calls": f"{total['calls']:,}",
+        "Models": ", ".join(map(_safe, total["models"])) or "unknown",
+        "Input tokens": _number(total["inputTokens"]),
+        "From cache": _number(total["cacheReadTokens"]),
+        "Output tokens": _number(total["outputTokens"]),
+        "Cost": "unknown" if total["cost"] is None else f"${total['cost']:.4f}",
+    }
+    listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures.items())
+    turns = "".join(
+        f'<li><a href="#e{entry.serial}">{_safe(entry_line(entry)) or "(no text)"}</a></li>'
+        for entry in entries
+        if isinstance(entry, ModelInputEntry) and not entry.metadata.get("injected")
+    )
+    contents = f"<details><summary>Turns</summary><ol>{turns}</ol></details>" if turns else ""
+    return f"<header><h1>{title}</h1><dl>{listed}</dl>{contents}</header>\n"
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+Results = Mapping[str, tuple[int, HistoryToolCallResult]]
+
+
+def _results(entries: Sequence[HistoryEntry]) -> Results:
+    """The result of each call, and the serial of the entry that has it."""
+    made = {call.tool_call_id for entry in entries if isinstance(entry, ModelOutputEntry) for call in entry.tool_calls}
+    return {
+        result.tool_call_id: (entry.serial, result)
+        for entry in entries
+        if isinstance(entry, ToolResultsEntry)
+        for result in entry.results
+        if result.tool_call_id in made
+    }
+
+
+def _entry(entry: HistoryEntry, results: Results) -> Iterator[str]:
+    match entry:
+        case ModelInputEntry() | SteeringEntry():
+            yield f'<article class="said"><h2>You {_time(entry.timestamp)}</h2>'
+            yield from (_part(part) for part in entry.parts)
+            yield "</article>"
+        case ModelOutputEntry():
+            yield f'<article class="answer"><h2>{_safe(model_of(entry) or "unknown model")} {_time(entry.timestamp)}'
+            yield f"<small>{_usage(entry)}</small></h2>"
+            yield from _message(entry.message, results)
+            yield "</article>"
+        case ToolResultsEntry():
+            yield '<article class="answer">'
+            yield from (_result(result) for result in entry.results)
+            yield f"{_safe(entry.execute_error or '')}</article>"
+        case InterruptionEntry():
+            yield f'<article class="band warn"><b>Interrupted</b> {_safe(entry.reason)} {_safe(entry.message)}'
+            yield from _message(entry.partial, {}) if entry.partial is not None else ()
+            yield "</article>"
+        case SystemInstructionEntry(instruction=text) | NotebookEntry(content=text) | CompactionEntry(summary=text):
+            yield f'<article class="band"><b>{_safe(str(entry.kind).replace("_", " "))}</b>{_folded(text)}</article>'
+        case EpochEntry(reason=text) | ApprovalAskedEntry(reason=text) | ApprovalAnsweredEntry(reason=text):
+            yield f'<article class="band">{_safe(entry_line(entry))} {_safe(text)} {_time(entry.timestamp)}</article>'
+        case RunStartedEntry() | RunFinishedEntry():
+            yield f'<p class="run">{_safe(entry_line(entry))} {_time(entry.timestamp)}</p>'
+        case _:
+            yield f'<article class="band">{_safe(entry_line(entry))}</article>'
+
+
+def _message(message: Message, results: Results) -> Iterator[str]:
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            found = results.get(part.tool_call_id)
+            yield _call(part, found[1] if found is not None else None)
+        else:
+            yield _part(part)
+
+
+def _call(call: ToolCall, result: HistoryToolCallResult | None) -> str:
+    given = call.raw_args_text if call.arguments is None else json.dumps(call.arguments, indent=2, ensure_ascii=False)
+    shown = _result(result, with_name=False) if result is not None else ""
+    return f'<div class="tool"><b>{_safe(call.tool_name)}</b>{_folded(given)}{shown}</div>'
+
+
+def _result(result: HistoryToolCallResult, *, with_name: bool = True) -> str:
+    name = f"<b>{_safe(result.tool_name)}</b> " if with_name else ""
+    ended = "" if result.error_code is None else f'<b class="bad">{_safe(result.error_code)}</b>'
+    attached = "".join(_part(part) for part in result.attachments)
+    return f'<div class="result">{name}{ended}{_folded(result.text())}{attached}</div>'
+
+
+def _part(part: Part) -> str:
+    match part:
+        case Text():
+            return f"<pre>{_safe(part.text)}</pre>"
+        case Thinking():
+            return f"<details><summary>Thinking</summary><pre>{_safe(part.text)}</pre></details>"
+        case Image():
+            return _picture(part)
+        case _:
+            return f"<p>[{_safe(part.kind)}]</p>"
+
+
+def _picture(part: Image) -> str:
+    if part.data is None:
+        return f"<p>[picture, not in the record: {_safe((part.url or '')[:200])}]</p>"
+    try:
+        kind = picture_type(part.data)
+    except InvalidValue:
+        return "<p>[a picture that is not drawn]</p>"
+    data = base64.b64encode(part.data).decode()
+    return f'<img alt="A picture of {len(part.data):,} bytes" src="data:{kind};base64,{data}">'
+
+
+def _folded(text: str) -> str:
+    lines = text.split("\n")
+    if len(lines) <= FOLD_LINES and len(text) < 4_000:
+        return f"<pre>{_safe(text)}</pre>"
+    head = "\n".join(lines[:FOLD_LINES])[:1_000]
+    return (
+        f'<pre class="short">{_safe(head)}</pre>'
+        f"<details><summary>all {len(lines):,} lines</summary><pre>{_safe(text)}</pre></details>"
+    )
+
+
+def _usage(entry: ModelOutputEntry) -> str:
+    usage: Any = entry.usage
+    if usage is None:
+        return ""
+    cached = "" if usage.cache_read_tokens is None else f", {usage.cache_read_tokens:,} cached"
+    return f"{_number(usage.input_tokens)} in{cached}, {_number(usage.output_tokens)} out"
+
+
+def _time(time: datetime | None) -> str:
+    return "" if time is None else f"<time>{time:%Y-%m-%d %H:%M:%S} UTC</time>"
+
+
+def _safe(text: str) -> str:
+    """The text as HTML: nothing in it is markup, and what cannot be seen is written out."""
+    text = str(text)
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}… ({len(text):,} characters)"
+    return _UNSAFE.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", escape_html(text))

@@ -75,7 +75,7 @@ function Usage({ entry, call }) {
   if (entry.kind !== "model_output") return null;
   if (!usage) return html`<div class="section"><span class="label">Usage</span> <span class="dim">unknown: the provider reported none</span></div>`;
   const fresh = usage.inputTokens == null ? null : usage.inputTokens - (usage.cacheReadTokens ?? 0);
-  return html`<div class="section"><div class="row"><span class="label grow">Usage</span><span>${money(call?.cost ?? usage.cost)}</span></div>
+  return html`<div class="section"><div class="row"><span class="label grow">Usage</span><span>${call || usage.cost != null ? money(call?.cost ?? usage.cost) : ""}</span></div>
     <${UsageBar} used=${usage.inputTokens} cached=${usage.cacheReadTokens} />
     <dl class="facts"><dt>Input</dt><dd>${whole(usage.inputTokens)}</dd><dt><span class="key fromcache" aria-hidden="true"></span>from cache</dt><dd>${whole(usage.cacheReadTokens)} <span class="dim">${usage.cacheReadTokens != null ? percent(usage.cacheReadTokens, usage.inputTokens) : ""}</span></dd>
       <dt><span class="key fresh" aria-hidden="true"></span>new</dt><dd>${whole(fresh)}</dd><dt>Output</dt><dd>${whole(usage.outputTokens)}</dd>

@@ -23,12 +23,12 @@ export function Epochs({ calls, place, onChoose }) {
     else spans.push({ from: index, to: index + 1, model: call.model });
   });
   const epochs = calls.map((call, index) => ({ call, index })).filter(({ call }) => call.epoch);
-  const bars = (/** @type {(call: any, index: number) => [number, number]} */ of, /** @type {string} */ name) => {
+  const bars = (/** @type {(call: any, index: number) => [number, number]} */ of, /** @type {string} */ name, fill = "") => {
     const path = calls.map((call, index) => {
       const [from, size] = of(call, index);
       return size > 0 ? `M${index * step} ${HEIGHT - y(from + size)}h${Math.max(step - gap, 0.5)}v${y(size)}h${-Math.max(step - gap, 0.5)}z` : "";
     });
-    return html`<path class=${name} d=${path.join("")} />`;
+    return html`<path class=${name} fill=${fill || undefined} d=${path.join("")} />`;
   };
   const click = (/** @type {MouseEvent} */ event) => {
     const area = /** @type {Element} */ (event.currentTarget).getBoundingClientRect();
@@ -42,14 +42,14 @@ export function Epochs({ calls, place, onChoose }) {
     : html`<div class="epochs"><div class="axis" aria-hidden="true"><span>${short(most)}</span><span>${short(most / 2)}</span><span>0</span></div>
       <div class="plotbox" onClick=${click}><div class="labels" aria-hidden="true">${epochs.map(({ call, index }) => {
         const at = (100 * index) / calls.length;
-        if (at - lastLabel < 9) return null;
+        if (at - lastLabel < 12.5) return null;
         lastLabel = at;
         const before = index ? totals[index - 1] - totals[index] : 0;
         return html`<span style=${{ left: `${at}%` }}>${plain(call.epoch.reason)}${before > 0 ? html` <span class="dim">−${short(before)}</span>` : ""}</span>`;
       })}</div>
       <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Tokens at ${calls.length} calls, at most ${whole(most)}; ${epochs.length} epochs`}>
-        <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="6" height="6" class="s-ledger" /><rect width="2" height="6" class="hatchline" /></pattern></defs>
-        ${bars((call) => [0, call.sent.fixed], "s-fixed")}${bars((call) => [call.sent.fixed, call.sent.ledger], "s-ledger")}${bars((call) => [call.sent.fixed + call.sent.ledger, call.sent.turns], "s-turns")}${bars((call) => [call.sent.fixed + call.sent.ledger + call.sent.turns, call.sent.live], "s-live")}
+        <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="6" height="6" class="hatchback" /><rect width="2.5" height="6" class="hatchline" /></pattern></defs>
+        ${bars((call) => [0, call.sent.fixed], "s-fixed")}${bars((call) => [call.sent.fixed, call.sent.ledger], "s-ledger")}${bars((call) => [call.sent.fixed + call.sent.ledger, call.sent.turns], "", "url(#hatch)")}${bars((call) => [call.sent.fixed + call.sent.ledger + call.sent.turns, call.sent.live], "s-live")}
         ${epochs.map(({ index }) => html`<line class="epochline" x1=${index * step} x2=${index * step} y1="0" y2=${HEIGHT} />`)}
         <rect class="here" x=${place * step} y="0" width=${Math.max(step, 2)} height=${HEIGHT} /></svg>
       <div class="spans" aria-hidden="true">${spans.map((span) => html`<span class=${`span by-${provider(span.model)}`} style=${{ width: `${(100 * (span.to - span.from)) / calls.length}%` }}><span class="cut">${plain(modelName(span.model))}</span></span>`)}</div></div></div>`}`;

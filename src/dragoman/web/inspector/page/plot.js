@@ -72,6 +72,7 @@ export function Plot({ title, height, series, epochs, misses = [], chosen, theme
         height,
         plugins: [drawn],
         legend: { show: false },
+        padding: [10, 10, axis ? 0 : 4, 0],
         cursor: { sync: { key: "calls" }, drag: { x: false, y: false }, points: { show: false } },
         scales: { x: { time: false, range: [0.4, count + 0.6] }, y: { range: (/** @type {any} */ _own, /** @type {number} */ _low, /** @type {number} */ high) => [0, (high || 1) * 1.15] } },
         axes: [

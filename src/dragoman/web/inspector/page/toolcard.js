@@ -91,7 +91,7 @@ export function ToolCard({ call, found, path, hit, children }) {
     ${call.parseError && html`<p class="warn pad">Arguments cannot be read: <${Safe} text=${call.parseError} /></p>`}
     ${call.parseError && html`<pre class="pad">${safe(headOf(call.rawArgsText).slice(0, 4000), hit)}</pre>`}
     ${main.includes("\n") && html`<pre class="pad args">${safe(main.slice(0, 4000), hit)}</pre>`}
-    ${hasOthers && html`<button class="more" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "▾" : "▸"} ${Object.keys(others).length} more arguments</button>`}
+    ${hasOthers && html`<button class="more" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "▾" : "▸"} ${Object.keys(others).length === 1 ? "1 more argument" : `${Object.keys(others).length} more arguments`}</button>`}
     ${hasOthers && isOpen && html`<pre class="pad args">${safe(JSON.stringify(others, null, 2).slice(0, 20000), hit)}</pre>`}
     ${change && html`<${Diff} ...${change} />`}
     ${result && !(change && result.status === "success") && html`<div class="result"><${LongText} value=${resultText(result)} path=${path} serial=${found?.serial} hit=${hit} numbered=${isRead} /></div>`}

@@ -111,7 +111,7 @@ export function LiveView({ record }) {
     follower.start();
     reading.current?.toEnd();
     get("api/models").then((found) => setModels(found.models), () => {});
-    const timer = setInterval(() => setBehind(follower.lostAt ? Math.round((Date.now() - follower.lostAt) / 1000) : 0), 1000);
+    const timer = setInterval(() => (void (Date.now() % 5000 < 1000 && get(record.path).then(setInfo, () => {})), setBehind(follower.lostAt ? Math.round((Date.now() - follower.lostAt) / 1000) : 0)), 1000);
     return () => {
       follower.stop();
       clearInterval(timer);
