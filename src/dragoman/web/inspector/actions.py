@@ -177,9 +177,13 @@ async def _run(desk: Desk, session: Session, prompt: str | None, model: str | No
 
     async def carry_on() -> None:
         try:
-            run = agent.stream(prompt)
-            async for _ in run:
-                begun.set()
+            said = prompt
+            while True:
+                async for _ in agent.stream(said):
+                    begun.set()
+                if not await _is_decided(session):
+                    return
+                said = None  # somebody decided before the run had stopped to wait
         except (InvalidValue, SessionBusy, StoreError) as error:
             failed.append(error)
         finally:
@@ -191,6 +195,16 @@ async def _run(desk: Desk, session: Session, prompt: str | None, model: str | No
     await begun.wait()
     if failed:
         raise failed[0]
+
+
+async def _is_decided(session: Session) -> bool:
+    """Whether the run stopped for a decision that has come meanwhile."""
+    await session.refresh()
+    derived = session.state.derived
+    if not session.run_id or derived.abort_request is not None:
+        return False
+    answered = [call for call in derived.open_calls if call.answered is not None and call.result is None]
+    return bool(answered) and not any(call.awaits_answer for call in derived.open_calls)
 
 
 def _drop_run(desk: Desk, session_id: str, task: "asyncio.Task[None]") -> None:

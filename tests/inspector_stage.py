@@ -1,0 +1,97 @@
+"""An inspector that answers on a loopback port, and a client that has its token. Chromium, where it is here."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from dragoman.store import SessionStore
+from dragoman.web.inspector import inspector
+
+TOKEN = "a-token-of-a-test"
+WRITES = {"X-Dragoman-Inspector": "1"}
+
+
+class Stage(NamedTuple):
+    """Where the inspector is, and a client that may read it."""
+
+    address: str
+    client: aiohttp.ClientSession
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """Return the JSON of an endpoint; fail for any other answer than 200."""
+        async with self.client.get(f"{self.address}{path}", params={"token": TOKEN, **query}) as answer:
+            body = await answer.json()
+            assert answer.status == 200, body
+            return body
+
+    async def status(self, path: str, **query: Any) -> tuple[int, Any]:
+        """Return the status of an endpoint, and its JSON."""
+        async with self.client.get(f"{self.address}{path}", params={"token": TOKEN, **query}) as answer:
+            return answer.status, await answer.json()
+
+    async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+        """Return the status of an action, and its JSON."""
+        address = f"{self.address}{path}"
+        given = {**WRITES, **headers}
+        async with self.client.post(address, params={"token": TOKEN}, json=body, headers=given) as answer:
+            return answer.status, await answer.json()
+
+
+@asynccontextmanager
+async def staged(store: SessionStore, *, mount: str = "", port: int = 0, **options: Any) -> AsyncIterator[Stage]:
+    """Serve the inspector of a store, alone or under a path of another application."""
+    application = inspector(store, token=TOKEN, path=mount, **options)
+    if mount:
+        parent = web.Application()
+        parent.add_subapp(mount, application)
+        application = parent
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    address = f"http://127.0.0.1:{runner.addresses[0][1]}{mount}"
+    try:
+        async with aiohttp.ClientSession() as client:
+            yield Stage(address, client)
+    finally:
+        await runner.cleanup()
+
+
+def find_chromium() -> str | None:
+    """Return where a Chromium is, None if none is here."""
+    named = os.environ.get("DRAGOMAN_CHROMIUM")
+    return named or next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    )
+
+
+def need_browser() -> str:
+    """Return the browser's path; skip the test with the reason where there is none, or no Playwright."""
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    path = find_chromium()
+    if path is None:
+        pytest.skip("there is no Chromium here")
+    return path
+
+
+@contextmanager
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Give a loop in a thread of its own, for a server beside a browser that blocks."""
+    import threading
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()

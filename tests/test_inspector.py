@@ -1,0 +1,505 @@
+"""The endpoints of the inspector over real stores: what they give, whom they refuse, what they write."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dragoman import Agent, MemoryStore, SQLiteStore, start_session, tool
+from dragoman.history import ModelInputEntry, ModelOutputEntry
+from dragoman.message import Image, Message, Text
+from dragoman.store import Session
+from dragoman.testing import Call, ScriptedModel, Turn
+from dragoman.web.inspector import session_html
+
+from .conversations import PNG, needs_conversations
+from .inspector_cases import HOSTILE, hostile, invocation_of, recorded, replay
+from .inspector_stage import TOKEN, Stage, staged
+
+OPUS = invocation_of("anthropic:claude-opus-4-5")
+
+
+def played(test: Callable[[Stage, MemoryStore], Awaitable[None]], **options: Any) -> None:
+    """Run a test with an inspector of an empty store."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        async with staged(store, **options) as stage:
+            await asyncio.wait_for(test(stage, store), 60)
+
+    asyncio.run(run())
+
+
+async def two_turns(store: MemoryStore, session_id: str = "talk") -> Session:
+    session = await start_session(store, session_id, system_instruction="Be short.")
+    for number in range(2):
+        await session.append_model_input(f"question {number}")
+        await session.append_model_output(Message.assistant(f"answer {number}", invocation=OPUS))
+    return session
+
+
+# ---------------------------------------------------------------- who may
+
+
+def test_nothing_of_the_record_is_read_without_the_token() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        for path in ("/api/sessions", "/api/s/talk/entries", "/api/s/talk/events", "/api/models", "/api/nothing"):
+            async with stage.client.get(f"{stage.address}{path}") as answer:
+                assert answer.status == 401, path
+        async with stage.client.get(f"{stage.address}/api/sessions", params={"token": "wrong"}) as answer:
+            assert answer.status == 403
+
+    played(test)
+
+
+def test_the_token_in_the_address_becomes_a_cookie_of_this_site_alone() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        async with stage.client.get(f"{stage.address}/", params={"token": TOKEN}) as answer:
+            cookie = answer.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie
+            assert "SameSite=Strict" in cookie
+            assert answer.status == 200
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(cookie_jar=jar) as client:
+            async with client.get(f"{stage.address}/", params={"token": TOKEN}):
+                pass
+            async with client.get(f"{stage.address}/api/sessions") as answer:
+                assert answer.status == 200
+
+    played(test)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({}, 200),
+    ],
+)
+def test_other_hosts_and_sites_are_refused(headers: dict[str, str], status: int) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        address = f"{stage.address}/api/sessions"
+        async with stage.client.get(address, params={"token": TOKEN}, headers=headers) as answer:
+            assert answer.status == status
+
+    played(test)
+
+
+def test_an_action_needs_the_header_that_no_other_site_can_send() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        address = f"{stage.address}/api/s/talk/fork"
+        async with stage.client.post(address, params={"token": TOKEN}, json={"serial": 1}) as answer:
+            assert answer.status == 403
+        assert (await stage.post("/api/s/talk/fork", {"serial": 1}))[0] == 200
+
+    played(test)
+
+
+def test_every_answer_has_a_policy_that_allows_this_server_alone() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        for path in ("/", "/static/app.js", "/static/vendor/libraries.js", "/api/sessions", "/static/../desk.py"):
+            async with stage.client.get(f"{stage.address}{path}") as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'; script-src 'self'" in policy
+                assert "unsafe" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+    played(test)
+
+
+def test_no_file_but_those_of_the_page_is_served() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        for path in ("..%2fdesk.py", "vendor%2f..%2f..%2fdesk.py", "manifest.json", "app.py", "%2fetc%2fpasswd"):
+            async with stage.client.get(f"{stage.address}/static/{path}") as answer:
+                assert answer.status in (401, 404), path
+
+    played(test)
+
+
+def test_a_read_only_inspector_writes_nothing() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await two_turns(store)
+        for name in ("input", "approve", "deny", "stop", "fork", "erase"):
+            status, body = await stage.post(f"/api/s/talk/{name}", {"serial": 1, "confirm": "talk", "text": "x"})
+            assert (status, body["error"]["code"]) == (403, "read_only"), name
+        assert (await stage.post("/api/sessions", {"text": "x"}))[0] == 403
+        assert (await store.head("talk")).next_serial == len(session.entries)
+
+    played(test, read_only=True)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_sessions_are_listed_with_their_forks_and_found_by_what_was_said() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        await two_turns(store, "other")
+        await store.fork("talk", 2, new_session_id="branch")
+        listed = {each["id"]: each for each in (await stage.get("/api/sessions"))["sessions"]}
+        assert listed["branch"]["forkedFrom"] == {"id": "talk", "serial": 2}
+        assert listed["talk"]["title"] == "question 0"
+        found = await stage.get("/api/sessions", q="ANSWER 1")
+        assert {each["id"] for each in found["sessions"]} == {"talk", "other"}
+
+    played(test)
+
+
+def test_a_range_of_entries_has_cut_texts_whose_rest_is_fetched_by_its_place() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "long")
+        await session.append_model_input("x" * 10_000 + "end")
+        (found,) = (await stage.get("/api/s/long/entries", **{"from": 0, "count": 5}))["entries"]
+        cut = found["entry"]["payload"]["parts"][0]["payload"]["text"]["$cut"]
+        assert (cut["length"], len(cut["head"])) == (10_003, 6_000)
+        rest = await stage.get("/api/s/long/entries/0/text", at=cut["at"], **{"from": 9_999})
+        assert rest["text"] == "xend"
+
+    played(test)
+
+
+def test_pictures_of_the_record_are_served_and_scripts_in_them_never() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "pictures")
+        await session.append(
+            ModelInputEntry((Text("see"), Image("image/png", PNG), Image("image/svg+xml", HOSTILE[1].encode())))
+        )
+        (found,) = (await stage.get("/api/s/pictures/entries"))["entries"]
+        places = [part["payload"]["data"]["$picture"]["at"] for part in found["entry"]["payload"]["parts"][1:]]
+        address = f"{stage.address}/api/s/pictures/entries/0/picture"
+        async with stage.client.get(address, params={"token": TOKEN, "at": places[0]}) as answer:
+            assert (await answer.read(), answer.content_type) == (PNG, "image/png")
+            assert "sandbox" in answer.headers["Content-Security-Policy"]
+        async with stage.client.get(address, params={"token": TOKEN, "at": places[1]}) as answer:
+            assert answer.status == 400
+
+    played(test)
+
+
+def test_the_outline_grows_by_what_is_new() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await two_turns(store)
+        outline = await stage.get("/api/s/talk/outline")
+        kinds = [outline["kinds"][number] for number in outline["kind"]]
+        assert kinds == [str(entry.kind) for entry in session.entries]
+        await session.append_model_input("more")
+        grown = await stage.get("/api/s/talk/outline", **{"from": len(kinds)})
+        assert (grown["first"], len(grown["kind"])) == (len(kinds), 1)
+
+    played(test)
+
+
+def test_checksums_are_those_of_the_store() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        head = await store.head("talk")
+        found = await stage.get(f"/api/s/talk/entries/{head.serial}/checksum")
+        assert found["checksum"] == head.checksum
+
+    played(test)
+
+
+def test_a_broken_record_shows_everything_before_the_break(tmp_path: Path) -> None:
+    import sqlite3
+
+    async def run() -> None:
+        path = tmp_path / "sessions.db"
+        async with SQLiteStore(path) as store:
+            session = await start_session(store, "torn")
+            for number in range(20):
+                await session.append_model_input(f"say {number}")
+        with sqlite3.connect(path) as connection:
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+                connection.execute(f'DROP TRIGGER "{name}"')
+            column = next(row[1] for row in connection.execute("PRAGMA table_info(entries)") if row[2] == "BLOB")
+            connection.execute(f"UPDATE entries SET {column} = x'00' WHERE serial = 12")
+        connection.close()
+        async with SQLiteStore(path) as store, staged(store) as stage:
+            outline = await stage.get("/api/s/torn/outline")
+            assert (outline["brokenAt"], len(outline["kind"])) == (12, 12)
+            entries = (await stage.get("/api/s/torn/entries", count=60))["entries"]
+            assert len(entries) == 12
+
+    asyncio.run(run())
+
+
+def test_a_request_is_shown_for_any_provider_and_as_curl_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-planted-1234567890")
+
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        for name in ("anthropic:claude-opus-4-5", "openai:gpt-5.1", "google:gemini-2.5-pro", "openai-chat:gpt-4.1"):
+            request = await stage.get("/api/s/talk/request", model=name)
+            assert "answer 1" in request["body"]
+            assert request["curl"].startswith("curl ")
+            assert "planted" not in json.dumps(request)
+        own = await stage.get("/api/s/talk/request", at="2")
+        assert "answer 0" not in own["body"]
+        assert "$ANTHROPIC_API_KEY" in own["curl"]
+
+    played(test)
+
+
+def test_differences_are_laid_out_by_entry() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        turns = await stage.get("/api/s/talk/differences", a="2", b="4")
+        states = {row["key"]: row["state"] for row in turns["rows"]}
+        assert states["headers"] == "equal"
+        assert states["#3"] == "right"
+        assert 0 < turns["commonBytes"] < turns["left"]["bytes"]
+        providers = await stage.get("/api/s/talk/differences", a="@anthropic:claude-opus-4-5", b="@openai:gpt-5.1")
+        states = {row["key"]: row["state"] for row in providers["rows"]}
+        assert (states["#1"], states["settings"]) == ("words", "different")
+
+    played(test)
+
+
+@needs_conversations
+def test_a_context_says_parts_levels_and_what_was_folded() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        talk = next(each for each in recorded("claude_code") if len(each["messages"]) > 300)
+        session = await replay(store, "talk", talk, models=("anthropic:claude-opus-4-5", "openai:gpt-5.1"))
+        async with staged(store) as stage:
+            calls = (await stage.get("/api/s/talk/calls"))["calls"]
+            outputs = [entry for entry in session.entries if isinstance(entry, ModelOutputEntry)]
+            assert [call["serial"] for call in calls] == [entry.serial for entry in outputs]
+            call = next(each for each in calls if each["epoch"] and each["sent"]["ledger"])
+            found = await stage.get(f"/api/s/talk/calls/{call['serial']}")
+            counted = sum(part["tokens"] for part in found["parts"])
+            sent = sum(call["sent"].values())
+            assert abs(counted - sent) <= sent * 0.02
+            assert {"ledger", "user", "assistant", "results"} <= {part["category"] for part in found["parts"]}
+            assert sum(part["isAnchor"] for part in found["parts"]) in (1, 2, 3)
+            serial = found["levels"]["summary"][0]
+            folded = await stage.get(f"/api/s/talk/calls/{call['serial']}/entries/{serial}")
+            assert all(len(block["kept"]) <= len(block["lines"]) for block in folded["blocks"])
+
+    asyncio.run(run())
+
+
+def test_search_finds_the_words_of_calls_and_results() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        model = ScriptedModel(Turn(calls=(Call("look", {"where": "attic"}),)), "Nothing.")
+        agent = Agent(model, tools=[look], session=await start_session(store, "talk"))
+        await agent.run("look")
+        found = await stage.get("/api/s/talk/search", q="ATTIC")
+        assert found["total"] >= 2
+
+    played(test)
+
+
+@tool
+def look(where: str) -> str:
+    """Look somewhere."""
+    return f"the {where} is empty"
+
+
+def test_what_is_asked_wrongly_is_refused_with_words() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        for path, status in {
+            "/api/s/none/outline": 404,
+            "/api/s/talk/entries?from=-1": 400,
+            "/api/s/talk/entries?count=99999": 400,
+            "/api/s/talk/calls/1": 400,
+            "/api/s/talk/request?model=nobody:x": 400,
+            "/api/s/talk/request?at=99": 400,
+            "/api/s/talk/entries/99/text": 404,
+            "/api/s/talk/entries/1/text?at=/payload/nothing": 400,
+        }.items():
+            given, _, query = path.partition("?")
+            found = await stage.status(given, **dict(each.split("=", 1) for each in query.split("&") if each))
+            assert found[0] == status, (path, found)
+            assert found[1]["error"]["message"]
+
+    played(test)
+
+
+# ---------------------------------------------------------------- live
+
+
+async def events(
+    stage: Stage, path: str, last: str = "", *, until: Callable[[dict[str, Any]], bool]
+) -> list[dict[str, Any]]:
+    """Return the events of a session up to the one that is wanted."""
+    headers = {"Last-Event-ID": last} if last else {}
+    found: list[dict[str, Any]] = []
+    async with stage.client.get(f"{stage.address}{path}", params={"token": TOKEN}, headers=headers) as answer:
+        event: dict[str, Any] = {}
+        async for raw in answer.content:
+            line = raw.decode().rstrip("\n")
+            if line.startswith(("id: ", "event: ", "data: ")):
+                name, _, value = line.partition(": ")
+                event[name] = json.loads(value) if name == "data" else value
+            elif not line and "event" in event:
+                found.append(event)
+                if until(event):
+                    return found
+                event = {}
+    return found
+
+
+def is_end(event: dict[str, Any]) -> bool:
+    return event["event"] == "entry" and event["data"]["entry"]["kind"] == "run_finished"
+
+
+def test_a_run_is_followed_to_its_end_through_a_lost_connection() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        halfway, lost = asyncio.Event(), asyncio.Event()
+
+        async def wait(number: int) -> None:
+            if number == 6:
+                halfway.set()
+                await lost.wait()
+
+        model = ScriptedModel("one two three four five six seven eight", between=wait)
+        session = await start_session(store, "talk", live=True)
+        run = asyncio.ensure_future(Agent(model, session=session).run("count"))
+        await halfway.wait()
+        first = await events(stage, "/api/s/talk/events", until=lambda event: event["event"] == "delta")
+        first += await events(
+            stage, "/api/s/talk/events", first[-1]["id"], until=lambda event: event["data"].get("kind") == "text"
+        )
+        lost.set()
+        rest = await events(stage, "/api/s/talk/events", first[-1]["id"], until=is_end)
+        serials = [event["data"]["entry"]["serial"] for event in first + rest if event["event"] == "entry"]
+        assert serials == list(range(len(session.entries)))
+        said = [event["data"]["payload"]["textDelta"] for event in first + rest if event["data"].get("kind") == "text"]
+        assert "one two three four five six seven eight".startswith("".join(said))
+        await run
+
+    played(test)
+
+
+@tool(requires_approval=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    return f"{euros} paid"
+
+
+def payer(script: list[ScriptedModel]) -> Callable[[Session, str | None], Agent[Any, Any]]:
+    return lambda session, _model: Agent(script[0], tools=[pay], session=session)
+
+
+def test_a_prompt_starts_a_run_that_an_approval_carries_on() -> None:
+    script = [ScriptedModel(Turn(calls=(Call("pay", {"euros": 5}, "c1"),)), "Done.")]
+
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await start_session(store, "talk")
+        status, _ = await stage.post("/api/s/talk/input", {"text": "pay"})
+        assert status == 200
+        await events(
+            stage,
+            "/api/s/talk/events",
+            until=lambda each: each["data"].get("entry", {}).get("kind") == "approval_asked",
+        )
+        while (await stage.get("/api/s/talk"))["isRunning"]:
+            await asyncio.sleep(0)
+        status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann", "arguments": {"euros": 4}})
+        assert status == 200, body
+        await events(stage, "/api/s/talk/events", until=is_end)
+        entries = await store.load("talk")
+        assert any("4 paid" in str(entry) for entry in entries)
+        status, body = await stage.post("/api/s/talk/deny", {"call": "c1", "who": "bob"})
+        assert status == 409
+        decision = body["error"]["decision"]
+        assert (decision["approved"], decision["who"]) == (True, "ann")
+        assert decision["time"]
+
+    played(test, make_agent=payer(script))
+
+
+def test_two_decisions_at_once_have_one_winner_whom_the_other_sees() -> None:
+    script = [ScriptedModel(Turn(calls=(Call("pay", {"euros": 5}, "c1"),)), "Done.")]
+
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "talk")
+        await Agent(script[0], tools=[pay], session=session).run("pay")
+        answers = await asyncio.gather(
+            *(stage.post("/api/s/talk/deny", {"call": "c1", "who": who}) for who in ("ann", "bob", "eve"))
+        )
+        statuses = sorted(status for status, _ in answers)
+        assert statuses == [200, 409, 409]
+        winner = ("ann", "bob", "eve")[next(place for place, (status, _) in enumerate(answers) if status == 200)]
+        losers = [body["error"]["decision"]["who"] for status, body in answers if status == 409]
+        assert losers == [winner, winner]
+
+    played(test)
+
+
+def test_a_run_is_stopped_and_a_session_forked_and_erased() -> None:
+    held = asyncio.Event()
+
+    async def wait(number: int) -> None:
+        if number == 2:
+            await held.wait()
+
+    script = [ScriptedModel("a b c d e f", between=wait)]
+
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await start_session(store, "talk")
+        await stage.post("/api/s/talk/input", {"text": "go"})
+        assert (await stage.post("/api/s/talk/stop", {}))[0] == 200
+        found = await events(stage, "/api/s/talk/events", until=is_end)
+        assert found[-1]["data"]["entry"]["payload"]["status"] == "aborted"
+        assert (await stage.post("/api/s/talk/stop", {}))[0] == 409
+        assert (await stage.post("/api/s/talk/fork", {"serial": 1, "id": "branch"}))[1] == {"session": "branch"}
+        assert (await stage.post("/api/s/talk/erase", {"confirm": "other"}))[0] == 400
+        assert (await stage.post("/api/s/talk/erase", {"confirm": "talk", "forks": ["branch"]}))[0] == 200
+        assert (await stage.status("/api/s/talk"))[0] == 404
+
+    played(test, make_agent=lambda session, _model: Agent(script[0], session=session))
+
+
+def test_an_action_with_an_outdated_serial_is_refused() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        status, body = await stage.post("/api/s/talk/fork", {"serial": 1, "expectedSerial": 3})
+        assert (status, body["error"]["code"]) == (409, "conflict")
+
+    played(test)
+
+
+def test_it_can_be_mounted_under_a_path_of_another_application() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        assert stage.address.endswith("/inspect")
+        assert (await stage.get("/api/sessions"))["total"] == 1
+        async with stage.client.get(f"{stage.address}/s/talk/2", params={"token": TOKEN}) as answer:
+            text = await answer.text()
+            assert '<base href="/inspect/">' in text
+            assert "Path=/inspect" in answer.headers["Set-Cookie"]
+        async with stage.client.get(f"{stage.address}/static/app.js") as answer:
+            assert answer.status == 200
+
+    played(test, mount="/inspect")
+
+
+# ---------------------------------------------------------------- export
+
+
+def test_an_exported_page_holds_no_script_and_every_text_escaped() -> None:
+    async def run() -> str:
+        store = MemoryStore()
+        session = await hostile(store, megabytes=2, entries=50)
+        return "".join(session_html(session.session_id, list(session.entries)))
+
+    page = asyncio.run(run())
+    assert "<script" not in page
+    assert "onerror='" not in page
+    assert "default-src 'none'; style-src" in page.replace("&#x27;", "'")
+    assert "\u202e" not in page
+    assert "http://example.com" in page  # as text
+    assert 'src="http' not in page
