@@ -66,10 +66,8 @@ async def staged(store: SessionStore, *, mount: str = "", port: int = 0, **optio
 
 def find_chromium() -> str | None:
     """Return where a Chromium is, None if none is here."""
-    named = os.environ.get("DRAGOMAN_CHROMIUM")
-    return named or next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
+    found = [os.environ.get("DRAGOMAN_CHROMIUM"), *map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))]
+    return next(filter(None, found), None)
 
 
 def need_browser() -> str:

@@ -329,10 +329,10 @@ def test_what_is_asked_wrongly_is_refused_with_words() -> None:
 
 # ---------------------------------------------------------------- live
 
+Event = dict[str, Any]
 
-async def events(
-    stage: Stage, path: str, last: str = "", *, until: Callable[[dict[str, Any]], bool]
-) -> list[dict[str, Any]]:
+
+async def events(stage: Stage, path: str, last: str = "", *, until: Callable[[Event], bool]) -> list[Event]:
     """Return the events of a session up to the one that is wanted."""
     headers = {"Last-Event-ID": last} if last else {}
     found: list[dict[str, Any]] = []
@@ -351,8 +351,16 @@ async def events(
     return found
 
 
-def is_end(event: dict[str, Any]) -> bool:
-    return event["event"] == "entry" and event["data"]["entry"]["kind"] == "run_finished"
+def is_entry(event: Event, kind: str) -> bool:
+    return event["event"] == "entry" and bool(event["data"]["entry"]["kind"] == kind)
+
+
+def is_asked(event: Event) -> bool:
+    return is_entry(event, "approval_asked")
+
+
+def is_end(event: Event) -> bool:
+    return is_entry(event, "run_finished")
 
 
 def test_a_run_is_followed_to_its_end_through_a_lost_connection() -> None:
@@ -400,13 +408,7 @@ def test_a_prompt_starts_a_run_that_an_approval_carries_on() -> None:
         await start_session(store, "talk")
         status, _ = await stage.post("/api/s/talk/input", {"text": "pay"})
         assert status == 200
-        await events(
-            stage,
-            "/api/s/talk/events",
-            until=lambda each: each["data"].get("entry", {}).get("kind") == "approval_asked",
-        )
-        while (await stage.get("/api/s/talk"))["isRunning"]:
-            await asyncio.sleep(0)
+        await events(stage, "/api/s/talk/events", until=is_asked)
         status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann", "arguments": {"euros": 4}})
         assert status == 200, body
         await events(stage, "/api/s/talk/events", until=is_end)
