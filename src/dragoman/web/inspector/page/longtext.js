@@ -51,7 +51,7 @@ export function LongText({ value, path, serial, lines = 12, hit, numbered, open 
 
 /** @param {string[]} lines @param {string | undefined} hit @param {boolean} isOpen */
 function cutLines(lines, hit, isOpen) {
-  const pieces = [];
+  const pieces = /** @type {any[]} */ ([]);
   lines.forEach((line, index) => {
     if (index) pieces.push("\n");
     pieces.push(...cutLine(line, hit, isOpen));
