@@ -45,14 +45,24 @@ OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
 
+METHOD = "http.request.method"
+ROUTE = "http.route"
+STATUS = "http.response.status_code"
+
 RUN_ID = "dragoman.run.id"
 RUN_STATUS = "dragoman.run.status"
 CALL_INDEX = "dragoman.call.index"
 CALL_ATTEMPT = "dragoman.call.attempt"
 CACHE_USE = "dragoman.token.cache"
+FRONT = "dragoman.gateway.front"
+CLIENT = "dragoman.gateway.client"
+KEY_NAME = "dragoman.gateway.key"
+WAY = "dragoman.gateway.way"
 
 CANCELLED = ErrorCode.CANCELLED.value
 UNKNOWN_ERROR = "_OTHER"  # the conventions' word for an error without a name
+UNKNOWN_METHOD = "_OTHER"
+METHODS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"})
 
 # Providers that the conventions know under another name; the others keep ours.
 PROVIDER_NAMES = {

@@ -1,10 +1,11 @@
 """One operation each: a run, a model call, a tool. Its span from begin to end, and what is measured when it ends.
+`requests` has that of a server.
 
 The caller gives each span its parent, so that tasks and threads cannot change it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Counter, Histogram
     from opentelemetry.trace import Span, Tracer
 
-__all__ = ["ChatOperation", "Recorder", "RunOperation", "ToolOperation"]
+__all__ = ["Around", "ChatOperation", "Operation", "Recorder", "RunOperation", "ToolOperation"]
 
 
 class Recorder(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,15 +46,23 @@ class Recorder(msgspec.Struct, frozen=True, kw_only=True):
     first_chunk_seconds: "Histogram"
     run_seconds: "Histogram"
     tool_seconds: "Histogram"
+    request_seconds: "Histogram"
     cached_tokens: "Counter"
     cost: "Counter"
 
 
-class _Operation:
+class Operation:
     """What all operations share. The first end counts; a second end changes nothing."""
 
     def __init__(
-        self, recorder: Recorder, name: str, attributes: Attributes, *, around: "_Operation | None", is_call: bool
+        self,
+        recorder: Recorder,
+        name: str,
+        attributes: Attributes,
+        *,
+        around: "Operation | None" = None,
+        inside: "Context | None" = None,
+        kind: Literal["CLIENT", "INTERNAL", "SERVER"] = "INTERNAL",
     ) -> None:
         from opentelemetry import trace
 
@@ -63,8 +72,8 @@ class _Operation:
         self._token: Token[Context] | None = None
         self._span: Span = recorder.tracer.start_span(
             name,
-            context=None if around is None else trace.set_span_in_context(around._span),
-            kind=trace.SpanKind.CLIENT if is_call else trace.SpanKind.INTERNAL,
+            context=inside if around is None else trace.set_span_in_context(around._span),
+            kind=trace.SpanKind[kind],
             attributes=attributes,
         )
 
@@ -109,7 +118,24 @@ class _Operation:
         raise NotImplementedError
 
 
-class RunOperation(_Operation):
+class Around(Operation):
+    """An operation that asks models: a run, or a client's request to a server. It learns what they said and used."""
+
+    session_id: str
+    agent: Attributes
+    texts: MessageTexts
+
+    def note_call(self, invocation: ModelInvocationDescriptor) -> None:
+        """Learn which model is asked."""
+
+    def note_input(self, system: str, messages: Sequence[Message]) -> None:
+        """Learn what a model is asked."""
+
+    def note_answer(self, usage: TokenUsage | None, said: str | None) -> None:
+        """Learn what a model said, and what it used."""
+
+
+class RunOperation(Around):
     """`invoke_agent`: a run. What its model calls used is added up."""
 
     def __init__(self, recorder: Recorder, *, session_id: str, run_id: str, agent_name: str) -> None:
@@ -122,7 +148,7 @@ class RunOperation(_Operation):
         self._asked: Attributes = {}
         attributes: Attributes = {names.OPERATION: "invoke_agent", names.CONVERSATION: session_id, names.RUN_ID: run_id}
         name = f"invoke_agent {agent_name}".strip()
-        super().__init__(recorder, name, attributes | self.agent, around=None, is_call=False)
+        super().__init__(recorder, name, attributes | self.agent)
 
     def note_call(self, invocation: ModelInvocationDescriptor) -> None:
         """Take the model that is asked first as the run's own."""
@@ -160,13 +186,13 @@ class RunOperation(_Operation):
         self._recorder.run_seconds.record(seconds, self.agent | error)
 
 
-class ChatOperation(_Operation):
+class ChatOperation(Operation):
     """`chat`: one attempt to get an answer of a model."""
 
     def __init__(
         self,
         recorder: Recorder,
-        run: RunOperation,
+        run: Around,
         *,
         invocation: ModelInvocationDescriptor,
         params: Mapping[str, Any],
@@ -180,13 +206,13 @@ class ChatOperation(_Operation):
             **self._measured,
             **request_attributes(params),
             **run.agent,
+            **({names.CONVERSATION: run.session_id} if run.session_id else {}),
             "gen_ai.request.stream": True,
-            names.CONVERSATION: run.session_id,
             names.CALL_INDEX: call_index,
             names.CALL_ATTEMPT: attempt,
         }
         run.note_call(invocation)
-        super().__init__(recorder, f"chat {invocation.model}", attributes, around=run, is_call=True)
+        super().__init__(recorder, f"chat {invocation.model}", attributes, around=run, kind="CLIENT")
 
     def note_first_chunk(self) -> None:
         """Note that the first piece of the answer has come."""
@@ -245,7 +271,7 @@ class ChatOperation(_Operation):
         self._recorder.call_seconds.record(seconds, self._measured | error)
 
 
-class ToolOperation(_Operation):
+class ToolOperation(Operation):
     """`execute_tool`: one call of a tool."""
 
     def __init__(self, recorder: Recorder, run: RunOperation, call: ToolCall) -> None:
@@ -257,7 +283,7 @@ class ToolOperation(_Operation):
             names.TOOL_CALL_ID: call.tool_call_id,
             names.CONVERSATION: run.session_id,
         }
-        super().__init__(recorder, f"execute_tool {call.tool_name}", attributes, around=run, is_call=False)
+        super().__init__(recorder, f"execute_tool {call.tool_name}", attributes, around=run)
         if self._writes_content:
             arguments = write_arguments(call.raw_args_text, call.arguments)
             self._span.set_attribute(names.TOOL_ARGUMENTS, arguments)

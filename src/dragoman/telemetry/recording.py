@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidValue, MissingExtra
 from ..message import ModelInvocationDescriptor, ToolCall
 from ..request import ObservabilityConfig
-from .operations import ChatOperation, Recorder, RunOperation, ToolOperation
+from .operations import Around, ChatOperation, Recorder, RunOperation, ToolOperation
+from .requests import RequestOperation
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter, MeterProvider
@@ -53,16 +54,22 @@ class Telemetry:
         """Begin `invoke_agent`: a run, inside the span that is current here."""
         return RunOperation(self._recorder, session_id=session_id, run_id=run_id, agent_name=agent_name)
 
+    def begin_request(
+        self, *, method: str, route: str, front: str, client: str, headers: Mapping[str, str]
+    ) -> RequestOperation:
+        """Begin a client's request to a server. The client's own trace is around it, if the headers name one."""
+        return RequestOperation(self._recorder, method=method, route=route, front=front, client=client, headers=headers)
+
     def begin_chat(
         self,
-        run: RunOperation,
+        run: Around,
         invocation: ModelInvocationDescriptor,
         *,
         params: Mapping[str, Any],
         call_index: int,
         attempt: int = 0,
     ) -> ChatOperation:
-        """Begin `chat`: a model call of the run, each attempt its own."""
+        """Begin `chat`: a model call of the run or request, each attempt its own."""
         return ChatOperation(
             self._recorder, run, invocation=invocation, params=params, call_index=call_index, attempt=attempt
         )
@@ -87,6 +94,9 @@ def _recorder(tracer: Any, meter: "Meter", *, with_content: bool, clock: Callabl
         ),
         run_seconds=histogram("gen_ai.invoke_agent.duration", "s", "How long a run took.", _RUN_SECONDS),
         tool_seconds=histogram("gen_ai.execute_tool.duration", "s", "How long a tool took.", _SECONDS),
+        request_seconds=histogram(
+            "http.server.request.duration", "s", "How long a request of a client took, its answer included.", _SECONDS
+        ),
         cached_tokens=meter.create_counter(
             "dragoman.client.cached_tokens", "{token}", "Input tokens that a provider's cache gave or took."
         ),
