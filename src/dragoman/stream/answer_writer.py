@@ -188,6 +188,15 @@ class AnswerWriter:
         events, self._events = self._events, []
         return events
 
+    def break_off(self, error: ErrorDelta, sent: bytes) -> list[WireEvent]:
+        """Return the events that end a stream with an error. `sent` is what the client has of it, whoever wrote it."""
+        if sent:
+            self.has_begun = True
+            self.take_up(sent)
+        else:
+            self._begin()
+        return self.write([error])
+
     def body(self) -> bytes:
         """Return the whole answer; raise ModelError where it ended in an error or has not ended."""
         if self.done is None:
@@ -200,6 +209,9 @@ class AnswerWriter:
 
     def begin(self) -> None:
         """Write the events before the first part."""
+
+    def take_up(self, sent: bytes) -> None:
+        """Learn what the last events need from those that were sent."""
 
     def open_part(self, part: AnswerPart) -> None:
         """Write the events that open a text, a thinking or a call."""

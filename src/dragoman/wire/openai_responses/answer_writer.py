@@ -7,6 +7,8 @@ lists it as incomplete.
 import re
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..._jsontext import encode_json
 from ...delta import ErrorDelta, ImageDelta, ProviderItemDelta
 from ...errors import ErrorCode
@@ -49,6 +51,8 @@ ERROR_FORMS: dict[ErrorCode, tuple[str, str]] = {
 }
 _OTHER_ERROR = ("server_error", "server_error")
 
+_SENT_ID = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,128})"')
+_SENT_NUMBER = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,18})')
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CUSTOM = "custom_tool_call"
 _ITEM_IDS = {"message": "msg_", "function_call": "fc_", _CUSTOM: "ctc_"}  # type of an item -> how its id begins
@@ -75,6 +79,13 @@ class Writer(AnswerWriter):
         """Write the two events that show the response without content."""
         for kind in ("response.created", "response.in_progress"):
             self._emit(kind, response=self._response("in_progress", []))
+
+    def take_up(self, sent: bytes) -> None:
+        """Go on with the id and the numbers of the events that were sent: clients refuse others."""
+        if found := _SENT_ID.search(sent):
+            self.form = replace(self.form, answer_id=found[1].decode())
+        numbers = _SENT_NUMBER.findall(sent)
+        self._sequence = int(numbers[-1]) + 1 if numbers else 0
 
     def open_part(self, part: AnswerPart) -> None:
         """Write the item as it begins, and the beginning of its text."""
