@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import wraps
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
 import aiohttp
 from aiohttp import web
@@ -25,6 +27,7 @@ from dragoman.web.routes import Routes
 from dragoman.web.serving import serving
 
 KEY = "key-of-the-upstream-4711"
+SECONDS = 120.0  # after which a test has hung
 FRONTS = ("anthropic-messages", "openai-responses", "openai-chat", "gemini")
 PROVIDERS = {
     "anthropic-messages": "anthropic",
@@ -38,6 +41,19 @@ _PATHS = {
     "openai-responses": "/v1/responses",
     "openai-chat": "/v1/chat/completions",
 }
+
+
+_Given = ParamSpec("_Given")
+
+
+def on_a_loop(test: Callable[_Given, Coroutine[Any, Any, None]]) -> Callable[_Given, None]:
+    """Run a test on an event loop of its own."""
+
+    @wraps(test)
+    def run(*arguments: _Given.args, **options: _Given.kwargs) -> None:
+        asyncio.run(asyncio.wait_for(test(*arguments, **options), SECONDS))
+
+    return run
 
 
 class Answer(NamedTuple):
@@ -208,7 +224,7 @@ class Stage(NamedTuple):
     async def ask(self, api: str, *, stream: bool = True, **more: Any) -> "Told":
         """Ask, and return the whole answer."""
         async with self.client.post(
-            self.url + path_of(api, stream=stream), data=body_of(api, stream=stream, **more)
+            self.url + path_of(api, stream=stream), data=BytesIO(body_of(api, stream=stream, **more))
         ) as it:
             return Told(it.status, {name.lower(): value for name, value in it.headers.items()}, await it.read())
 

@@ -13,8 +13,7 @@ from .refusals import RefusedRequest
 __all__ = ["Bodies", "expect_nothing"]
 
 SMALL = 1 << 20  # a body of this size is taken however much the others hold
-PATIENCE_SECONDS = 60.0  # what a client may take longer than SLOWEST
-SLOWEST = 8 << 10  # bytes a second
+SLOWEST = 8 << 10  # bytes a second, beside the patience
 PIECE = 256 << 10
 _WINDOW = 47  # of zlib: gzip or deflate, whichever the body begins with
 
@@ -22,7 +21,7 @@ _WINDOW = 47  # of zlib: gzip or deflate, whichever the body begins with
 class Bodies:
     """Reads bodies of at most `limit` bytes each, and holds at most `limit_in_all` at once, small ones apart."""
 
-    def __init__(self, limit: int, limit_in_all: int, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, limit: int, limit_in_all: int, *, patience: float) -> None:
         self._limit = limit
         self._limit_in_all = max(limit, limit_in_all)
         self._patience = patience

@@ -37,14 +37,23 @@ class Delivery:
         """Whether the head has gone out."""
         return self._response is not None
 
+    async def settle(self) -> bool:
+        """Keep the stream alive no longer, and return whether the head has gone out."""
+        self.stop()
+        async with self._beginning:  # it may just be going out
+            return self.has_begun
+
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Send the head, once."""
         async with self._beginning:
             if self._response is None:
-                self.status, self.headers = status, dict(headers)
-                response = web.StreamResponse(status=status, headers=dict(headers))
-                await response.prepare(self._request)
-                self._response = response
+                await self._send_head(status, headers)
+
+    async def _send_head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status, self.headers = status, dict(headers)
+        response = web.StreamResponse(status=status, headers=dict(headers))
+        await response.prepare(self._request)
+        self._response = response
 
     async def write(self, piece: bytes) -> None:
         """Send bytes of the answer; wait while the client does not read."""
@@ -83,6 +92,8 @@ class Delivery:
 
     async def _tell(self) -> None:
         with suppress(ConnectionError):  # the client has gone: the handler learns of it too
-            await self.begin(200, {"content-type": "text/event-stream; charset=utf-8"})
+            async with self._beginning:
+                if self._response is None and self._timer is not None:
+                    await self._send_head(200, {"content-type": "text/event-stream; charset=utf-8"})
             if self._response is not None and self._timer is not None:
                 await self._response.write(self._keep_alive)

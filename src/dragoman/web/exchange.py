@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from ..wire import find_codec
 from .asked import Given
 from .folding import fold_context
 from .fronts import GEMINI
-from .passing import PassedAnswer, passed_request
+from .passing import WHOLE_LIMIT, PassedAnswer, passed_request
 from .responses import response_marks
 from .seals import is_sealed, unseal
 from .translating import TranslatedAnswer
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     from .asked import Asked
     from .delivery import Delivery
     from .fronts import Front
+    from .observing import Observed, ObservedCall
     from .recorder import Turn
     from .upstream import UpstreamAnswer
 
-__all__ = ["Exchange"]
+__all__ = ["STOPPED", "Exchange", "can_pass"]
 
 _LEFT = "the client closed the connection"
-_STOPPED = "the gateway is being stopped: ask again"
+STOPPED = "the gateway is being stopped: ask again"
+STOP_SECONDS = 2.0  # for a client to take the end of its answer, and again for its record
 
 
 class Exchange:
@@ -46,9 +49,10 @@ class Exchange:
         asked: "Asked",
         front: "Front",
         headers: Mapping[str, str],
+        *,
         turn: "Turn",
         delivery: "Delivery",
-        *,
+        seen: "Observed",
         fold: int | None = None,
         translates: bool = True,
     ) -> None:
@@ -56,24 +60,29 @@ class Exchange:
         self.model = ""
         self.way = "translated"
         self.cause: ErrorCode | None = None  # why the answer ended early
+        self.is_ending = False  # the whole answer has come, and is being recorded
         self.is_stopping = False
         self._asked = asked
         self.front = front
         self._headers = headers
         self._turn = turn
         self._delivery = delivery
+        self._seen = seen
         self._fold = fold
         self._translates = translates
         self._codec = find_codec(front.api)
 
     async def run(self, models: "Sequence[Callable[[], Model]]") -> "web.StreamResponse":
         """Return the response, delivered; raise CancelledError where the client leaves before its end."""
-        error: ErrorDelta | None = None
         for number, open_model in enumerate(models, 1):
             answer: UpstreamAnswer | None = None
+            call: ObservedCall | None = None
             try:
-                answer = await self._open(open_model())
+                model = open_model()
+                answer = await self._open(model)
+                call = self._seen.begin_call(model, self._asked.read, number - 1)
                 error = await answer.open()
+                call.note_first_bytes()
                 if error is None or number == len(models) or not error.retryable:
                     return await self._deliver(answer, error)
             except DragomanError as refused:
@@ -85,6 +94,8 @@ class Exchange:
             finally:
                 if answer is not None:
                     await answer.close()
+                if call is not None and answer is not None:
+                    call.end(answer.assembly)
         raise AssertionError("a route has a model")
 
     async def _open(self, model: "Model") -> "UpstreamAnswer":
@@ -123,9 +134,10 @@ class Exchange:
         headers = {**answer.headers, **self._told()}
         if not self._asked.is_stream or "text/event-stream" not in headers.get("content-type", ""):
             body = b"".join([piece async for piece in answer.pieces()])
-            if delivery.has_begun:  # the client was kept waiting, and wants a stream
+            if await delivery.settle():  # the client was kept waiting, and wants a stream
                 error = as_error(ModelError("the model's answer is no stream", code=ErrorCode.PROTOCOL_VIOLATION))
                 return await self._fail(error, answer)
+            self.is_ending = True
             await self._record(answer, answer.status, headers, body, is_whole=answer.is_whole)
             return delivery.whole(answer.status, {**headers, **self._told()}, body)
         await delivery.begin(answer.status, headers)
@@ -135,6 +147,10 @@ class Exchange:
                 held += piece
             else:
                 await delivery.write(piece)
+            if len(delivery.body) + len(held) > WHOLE_LIMIT:
+                limit = ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
+                return await self._fail(as_error(limit), answer)
+        self.is_ending = True
         await self._record(answer, delivery.status, headers, bytes(delivery.body) + held, is_whole=answer.is_whole)
         if held:
             await delivery.write(held)
@@ -143,34 +159,56 @@ class Exchange:
     async def _fail(self, error: ErrorDelta, answer: "UpstreamAnswer | None") -> "web.StreamResponse":
         """Tell the client that no model answers: by a status, or, once the head has gone out, by an event."""
         delivery, self.cause = self._delivery, error.error_code
-        if delivery.has_begun:
+        if await delivery.settle():
             event = self._error_event(error)
             body = bytes(delivery.body) + event
             await self._record(answer, delivery.status, delivery.headers, body, is_whole=False, error=error)
             await delivery.write(event)
             return await delivery.finish()
-        refusal = answer.refusal() if answer is not None else None
-        if answer is not None and refusal is not None:
-            status, headers, body = answer.status, answer.headers, refusal
-        else:
-            assert self._codec.write_error is not None
-            written = self._codec.write_error(error)
-            status, headers, body = written.status, written.headers, written.body
+        status, headers, body = self._written(error, answer)
         await self._record(answer, status, headers, body, is_whole=True, error=error)
         return delivery.whole(status, {**headers, **self._told()}, body)
+
+    def _written(self, error: ErrorDelta, answer: "UpstreamAnswer | None") -> tuple[int, dict[str, str], bytes]:
+        """Status, fields and body of a failure before the head: the upstream's own where it speaks the same API."""
+        refusal = answer.refusal() if answer is not None else None
+        if answer is not None and refusal is not None:
+            return answer.status, answer.headers, refusal
+        assert self._codec.write_error is not None
+        written = self._codec.write_error(error)
+        return written.status, written.headers, written.body
 
     async def _broken_off(self, answer: "UpstreamAnswer | None") -> "web.StreamResponse":
         """The client left, or the gateway stops: record what had come, and end the stream if there is who reads it."""
         if answer is not None:
             await answer.close()
-        code, message = (ErrorCode.OVERLOADED, _STOPPED) if self.is_stopping else (ErrorCode.CANCELLED, _LEFT)
-        error, delivery = ErrorDelta("", 0, None, code, message), self._delivery
+        delivery = self._delivery
         if self.is_stopping:
-            return await self._fail(error, answer)
-        self.cause = code
+            return await self._stop(ErrorDelta("", 0, None, ErrorCode.OVERLOADED, STOPPED), answer)
+        error = ErrorDelta("", 0, None, ErrorCode.CANCELLED, _LEFT)
+        self.cause = error.error_code
         delivery.stop()
         await self._record(answer, delivery.status, delivery.headers, bytes(delivery.body), is_whole=False, error=error)
         raise asyncio.CancelledError
+
+    async def _stop(self, error: ErrorDelta, answer: "UpstreamAnswer | None") -> "web.StreamResponse":
+        """End a stream because the gateway stops. The client is told first: the store may take longer than there is."""
+        delivery, self.cause, response = self._delivery, error.error_code, None
+        if await delivery.settle():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await delivery.write(self._error_event(error))
+                    response = await delivery.finish()
+            status, headers, body = delivery.status, delivery.headers, bytes(delivery.body)
+        else:
+            status, headers, body = self._written(error, answer)
+            response = delivery.whole(status, {**headers, **self._told()}, body)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._record(answer, status, headers, body, is_whole=False, error=error)
+        if response is None:
+            raise ConnectionError("the client does not read its answer")
+        return response
 
     async def _record(
         self,
@@ -200,8 +238,7 @@ class Exchange:
     def _error_event(self, error: ErrorDelta) -> bytes:
         assert self._codec.open_writer is not None
         writer = self._codec.open_writer(AnswerForm(answer_id="failed", model=self._asked.model))
-        writer.has_begun = True
-        return frame_events(writer.write([error]))
+        return frame_events(writer.break_off(error, bytes(self._delivery.body)))
 
     def _told(self) -> dict[str, str]:
         """What the client is told of the record."""

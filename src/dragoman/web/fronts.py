@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-__all__ = ["FRONTS", "Action", "Front", "Wanted", "find_wanted", "name_client", "name_conversation"]
+__all__ = ["FRONTS", "Action", "Front", "Wanted", "find_wanted", "name_client", "name_conversation", "route_of"]
 
 Action: TypeAlias = Literal["answer", "count", "models", "model", "stored", "delete", "health", "metrics", "other"]
 
@@ -108,6 +108,20 @@ def _find(method: str, path: str, headers: Mapping[str, str]) -> Wanted:
     if method == "GET" and (named := _MODEL.fullmatch(path)):
         return Wanted(action="model", api=api, path=path, target=unquote(named[1]))
     return Wanted(action="other", api=api, path=path)
+
+
+def route_of(wanted: Wanted) -> str:
+    """Return the path of a request with names and ids left out, as routes are written; empty for an unknown one."""
+    match wanted.action:
+        case "other":
+            return ""
+        case "stored" | "delete":
+            return "/v1/responses/{id}"
+        case "model":
+            return "/v1beta/models/{model}" if wanted.path.startswith("/v1beta") else "/v1/models/{model}"
+        case _ if asked := _GEMINI.fullmatch(wanted.path):
+            return f"{wanted.path.partition('models/')[0]}models/{{model}}:{asked[2]}"
+    return wanted.path
 
 
 def _api_of(path: str, headers: Mapping[str, str]) -> str:

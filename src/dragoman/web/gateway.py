@@ -5,9 +5,8 @@ becomes of a request for an answer.
 """
 
 import asyncio
-import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
@@ -21,11 +20,12 @@ from .access import Access
 from .asked import Asked
 from .bodies import Bodies, expect_nothing
 from .delivery import Delivery
-from .exchange import Exchange, can_pass
+from .exchange import STOPPED, Exchange, can_pass
 from .fronts import FRONTS, GEMINI, Wanted, find_wanted, name_client, name_conversation
 from .keys import DailyUse, Keys, ServeKey
 from .listing import counted, listed
-from .metrics import Metrics
+from .metrics import CONTENT_TYPE, Metrics
+from .observing import Observed, Observer
 from .passing import PassedAnswer, fetch_whole, other_request, passed_request
 from .reading import read_conversation, read_head
 from .recorder import Recorder
@@ -35,15 +35,15 @@ from .responses import with_previous
 if TYPE_CHECKING:
     from ..models import Model
     from ..store import SessionStore
+    from ..telemetry import Telemetry
     from .replay import Replay
     from .routes import Routes
 
 __all__ = ["Gateway", "GatewaySettings"]
 
-log = logging.getLogger("dragoman.serve")
-STOP_SECONDS = 5.0
+STOP_SECONDS = 4.0  # for the ends of the answers under way
+SETTLE_SECONDS = 1.5  # for what is still being recorded then
 BODIES = 4  # of the largest size, held at once
-_STOPPED = "the gateway is being stopped: ask again"
 SESSION_HEADER = "x-dragoman-session"
 
 
@@ -51,14 +51,15 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a gateway works. `fold` is the budget of tokens that contexts are kept in.
 
     Without `translates` requests are forwarded and recorded, and none goes to another API. With `passes_others` what
-    has no front goes to the vendor of its API, unrecorded. `hosts` are names that requests may be addressed to, beside
-    those of loopback.
+    has no front goes to the vendor of its API, unrecorded. `body_seconds` is what the body of a request may take longer
+    than a slow line. `hosts` are names that requests may be addressed to, beside those of loopback.
     """
 
     fold: int | None = None
     translates: bool = True
     passes_others: bool = False
     body_limit: int = 64 << 20
+    body_seconds: float = 60.0
     answers_at_once: int = 200
     hosts: frozenset[str] = frozenset()
     silence_seconds: float | None = None
@@ -76,8 +77,10 @@ class Gateway:
         keys: Keys | None = None,
         settings: GatewaySettings | None = None,
         replay: "Replay | None" = None,
+        telemetry: "Telemetry | None" = None,
     ) -> None:
         self.metrics = Metrics()
+        self._observer = Observer(self.metrics, telemetry)
         self._store = store
         self._recorder = Recorder(store)
         self._routes = routes
@@ -86,8 +89,11 @@ class Gateway:
         self._settings = settings or GatewaySettings()
         self._access = Access(keys or Keys([]), self._settings.hosts)
         self._use = DailyUse()
-        self._bodies = Bodies(self._settings.body_limit, BODIES * self._settings.body_limit)
+        limit = self._settings.body_limit
+        self._bodies = Bodies(limit, BODIES * limit, patience=self._settings.body_seconds)
+        self.metrics.held = lambda: self._bodies.held
         self._replay = replay
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._under_way: dict[asyncio.Task[Any], Exchange] = {}
         self._is_stopping = False
 
@@ -100,12 +106,18 @@ class Gateway:
     async def stop(self) -> None:
         """Take no more requests, and end the answers under way with an error of their API."""
         self._is_stopping = True
-        tasks = tuple(self._under_way)
-        for task, exchange in tuple(self._under_way.items()):
-            exchange.is_stopping = True
-            task.cancel()
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            exchange = self._under_way.get(task)
+            if exchange is not None:
+                exchange.is_stopping = True
+            if exchange is None or not exchange.is_ending:
+                task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self._recorder.settle()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request. Every failure has the form of the client's API."""
@@ -113,62 +125,51 @@ class Gateway:
         wanted = find_wanted(request.method, request.rel_url.raw_path, headers)
         if joined := headers.get(SESSION_HEADER):
             wanted = msgspec.structs.replace(wanted, session_id=joined)
-        started = time.monotonic()
-        key: ServeKey | None = None
+        seen, status, task = self._observer.begin(request.method, wanted, headers), None, asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            response = await self._respond(request, wanted, headers, seen)
+            status = response.status
+            return response
+        finally:
+            self._tasks.discard(task)
+            if wanted.action != "health" or status != 200:
+                seen.end(status)
+
+    async def _respond(
+        self, request: web.Request, wanted: Wanted, headers: dict[str, str], seen: Observed
+    ) -> web.StreamResponse:
         try:
             # Without the field, aiohttp would ask the system for the name of this machine, which may take seconds.
             self._access.require_host(request.host if "host" in headers else "", headers.get("origin"))
             if wanted.action == "health":
                 return web.json_response({"status": "stopping" if self._is_stopping else "ok"})
             key = self._access.require_key(headers, request.query)
-            response = await self._dispatch(request, wanted, headers, key)
+            seen.key_name = key.name
+            return await self._dispatch(request, wanted, headers, key, seen)
         except ConnectionError:
             raise  # the client has gone
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
-            response = self._refused(wanted.api, ModelError(_STOPPED, code=ErrorCode.OVERLOADED))
+            return refuse(wanted.api, ModelError(STOPPED, code=ErrorCode.OVERLOADED))
         except (UnreadableData, InvalidValue) as error:
-            response = self._refused(wanted.api, ModelError(str(error), code=ErrorCode.INVALID_REQUEST))
+            return refuse(wanted.api, ModelError(str(error), code=ErrorCode.INVALID_REQUEST))
         except DragomanError as error:
-            response = self._refused(wanted.api, error)
+            return refuse(wanted.api, error)
         except Exception as error:  # noqa: BLE001  # a bug of ours is an answer too
             report_raised(error, "the gateway")
-            response = self._refused(wanted.api, ModelError("the gateway failed", code=ErrorCode.INTERNAL))
-        self._note(request, response, wanted, key, time.monotonic() - started)
-        return response
-
-    def _note(
-        self, request: web.Request, response: web.StreamResponse, wanted: Wanted, key: ServeKey | None, seconds: float
-    ) -> None:
-        """Log a request in one line of JSON, without its content."""
-        facts = {
-            "action": wanted.action,
-            "front": wanted.api,
-            "status": response.status,
-            "seconds": round(seconds, 3),
-            "key": key.name if key is not None else None,
-            "model": response.headers.get("x-dragoman-model"),
-            "session": response.headers.get(SESSION_HEADER),
-            "record": response.headers.get("x-dragoman-record"),
-            **request.get("dragoman_facts", {}),
-        }
-        self.metrics.add("dragoman_answer_seconds_total", seconds, front=wanted.api)
-        log.info("%s", msgspec.json.encode({name: fact for name, fact in facts.items() if fact}).decode())
-
-    def _refused(self, api: str, error: DragomanError) -> web.Response:
-        response = refuse(api, error)
-        self.metrics.add("dragoman_requests_total", front=api, way="refused", status=str(response.status))
-        return response
+            return refuse(wanted.api, ModelError("the gateway failed", code=ErrorCode.INTERNAL))
 
     # ------------------------------------------------------------ what is wanted
 
     async def _dispatch(
-        self, request: web.Request, wanted: Wanted, headers: dict[str, str], key: ServeKey
+        self, request: web.Request, wanted: Wanted, headers: dict[str, str], key: ServeKey, seen: Observed
     ) -> web.StreamResponse:
         match wanted.action:
             case "metrics":
-                return web.Response(text=self.metrics.page())
+                return web.Response(body=self.metrics.page().encode(), headers={"content-type": CONTENT_TYPE})
             case "models" | "model":
                 return web.json_response(listed(self._routes, wanted))
             case "stored" | "delete":
@@ -178,9 +179,13 @@ class Gateway:
                     asked = await self._asked(wanted, headers, request, body, key)
                     if wanted.action == "count":
                         return await self._count(asked, headers)
-                    return await self._answer(request, asked, headers, key)
+                    if self._replay is not None:
+                        seen.way = "replayed"
+                        return await self._replayed(asked)
+                    with self._place_for(key):
+                        return await self._answer(request, asked, headers, key, seen)
             case _:
-                return await self._other(request, wanted, headers)
+                return await self._other(request, wanted, headers, key)
 
     async def _asked(
         self, wanted: Wanted, headers: Mapping[str, str], request: web.Request, body: bytes, key: ServeKey
@@ -210,19 +215,26 @@ class Gateway:
             previous=head.previous_response_id or "",
         )
 
-    async def _answer(
-        self, request: web.Request, asked: Asked, headers: dict[str, str], key: ServeKey
-    ) -> web.StreamResponse:
-        if self._replay is not None:
-            return await self._replayed(asked)
+    @contextmanager
+    def _place_for(self, key: ServeKey) -> Iterator[None]:
+        """Count an answer, as long as it takes, and a request of the key; raise ModelError where it is one too many."""
         if self._is_stopping:
-            raise ModelError(_STOPPED, code=ErrorCode.OVERLOADED)
+            raise ModelError(STOPPED, code=ErrorCode.OVERLOADED)
         limit = self._settings.answers_at_once
-        if len(self._under_way) >= limit:
+        if self.metrics.under_way >= limit:
             message = f"{limit} answers are under way, and this gateway takes no more at once"
             raise ModelError(message, code=ErrorCode.OVERLOADED, retry_after=1.0)
-        models = [partial(self._model, name) for name in self._routes.find(asked.model, asked.api)]
         self._use.admit(key)
+        self.metrics.under_way += 1
+        try:
+            yield
+        finally:
+            self.metrics.under_way -= 1
+
+    async def _answer(
+        self, request: web.Request, asked: Asked, headers: dict[str, str], key: ServeKey, seen: Observed
+    ) -> web.StreamResponse:
+        models = [partial(self._model, name) for name in self._routes.find(asked.model, asked.api)]
         front, task = FRONTS[asked.api], asyncio.current_task()
         assert task is not None
         if asked.read is None and not any(can_pass(asked, each(), front) for each in models):
@@ -230,37 +242,26 @@ class Gateway:
             raise asked.problem
         asked = await with_previous(self._store, asked)
         turn = await self._recorder.begin(asked)
+        seen.session_id = turn.session_id
         delivery = Delivery(request, front, is_stream=asked.is_stream, silence=self._settings.silence_seconds)
         exchange = Exchange(
-            asked, front, headers, turn, delivery, fold=self._settings.fold, translates=self._settings.translates
+            asked,
+            front,
+            headers,
+            turn=turn,
+            delivery=delivery,
+            seen=seen,
+            fold=self._settings.fold,
+            translates=self._settings.translates,
         )
         self._under_way[task] = exchange
-        self.metrics.under_way += 1
         try:
             return await exchange.run(models)
         finally:
             del self._under_way[task]
             delivery.stop()
-            self.metrics.under_way -= 1
-            self._measure(request, exchange, delivery, key)
-            if turn.fault:
-                self.metrics.add("dragoman_store_faults_total")
-                log.warning("an answer is not recorded: %s", turn.fault)
-
-    def _measure(self, request: web.Request, exchange: Exchange, delivery: Delivery, key: ServeKey) -> None:
-        usage, front = exchange.assembly.usage, exchange.front
-        self._use.add(key, usage)
-        status = str(delivery.status)
-        self.metrics.add("dragoman_requests_total", front=front.api, way=exchange.way, status=status)
-        if exchange.cause is not None:
-            self.metrics.add("dragoman_cut_answers_total", front=front.api, cause=str(exchange.cause))
-        facts: dict[str, Any] = {"way": exchange.way, "cause": exchange.cause and str(exchange.cause)}
-        if usage is not None:
-            facts |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cost": usage.cost}
-            for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-                self.metrics.add("dragoman_tokens_total", tokens or 0, model=exchange.model, kind=kind)
-            self.metrics.add("dragoman_cost_dollars_total", usage.cost or 0.0, model=exchange.model)
-        request["dragoman_facts"] = facts
+            seen.note(exchange, turn, delivery)
+            self._use.add(key, exchange.assembly.usage)
 
     async def _count(self, asked: Asked, headers: Mapping[str, str]) -> web.Response:
         """Count tokens: the vendor does, where it speaks the client's API; else they are estimated."""
@@ -295,16 +296,18 @@ class Gateway:
     async def _replayed(self, asked: Asked) -> web.Response:
         assert self._replay is not None
         found = await self._replay.find(asked)
-        self.metrics.add("dragoman_requests_total", front=asked.api, way="replayed", status=str(found.status))
         return web.Response(status=found.status, headers=found.headers, body=found.body)
 
-    async def _other(self, request: web.Request, wanted: Wanted, headers: Mapping[str, str]) -> web.Response:
+    async def _other(
+        self, request: web.Request, wanted: Wanted, headers: Mapping[str, str], key: ServeKey
+    ) -> web.Response:
         """Pass what has no front to the vendor of its API, where that is asked for."""
         if not self._settings.passes_others or self._replay is not None:
             message = f"this gateway has nothing at {request.method} {wanted.path[:200]}"
             raise ModelError(message, code=ErrorCode.NOT_FOUND)
         model = self._model(f"{WIRE_APIS[wanted.api].providers[0]}:any")
         query = urlencode([(name, value) for name, value in request.query.items() if name != "key"])
+        self._use.admit(key)
         async with self._bodies.of(request) as body:
             wire = other_request(model, request.method, wanted.path, headers, body, query=query)
             status, told, answer = await fetch_whole(model, wire)

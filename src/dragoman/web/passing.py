@@ -31,6 +31,7 @@ __all__ = ["PassedAnswer", "fetch_whole", "forwarded_headers", "other_request", 
 
 ERROR_LIMIT = 1 << 20
 WHOLE_LIMIT = 256 << 20
+EVENT_LIMIT = 64 << 20
 READ_OUT_SECONDS = 5.0
 _TRUNCATED = "the model's answer broke off"
 # Fields of a request that are about its connection, its credentials or this gateway.
@@ -150,6 +151,7 @@ class PassedAnswer:
         self._chunks: AsyncIterator[bytes] | None = None
         self._rest = b""  # of an event that has not come whole
         self._first = b""
+        self._last = b""  # events that were passed on
         self._refusal: bytes | None = None
         self._cause: DragomanError | None = None  # why the body broke off
 
@@ -206,7 +208,11 @@ class PassedAnswer:
                 self._read(self._reader.feed(chunk, datetime.now(UTC)))
             whole, self._rest = _whole_events(self._rest, chunk)
             if whole:
-                return self._told(whole)
+                self._last = self._told(whole)
+                return self._last
+            if len(self._rest) > EVENT_LIMIT:
+                too_large = f"an event of the model's answer is larger than {EVENT_LIMIT:,} bytes"
+                await self._end_chunks(ModelError(too_large, code=ErrorCode.PROTOCOL_VIOLATION))
         if not self._reader.finished:
             self._read(self._reader.end(datetime.now(UTC), self._cause))
             self.is_whole = self.assembly.message is not None
@@ -231,9 +237,13 @@ class PassedAnswer:
             pass
         except DragomanError as error:
             self._cause = error
+        await self._end_chunks(self._cause)
+        return None
+
+    async def _end_chunks(self, cause: DragomanError | None) -> None:
+        self._cause = cause
         await close_quietly(getattr(self._chunks, "aclose", None))
         self._chunks = None
-        return None
 
     async def _read_whole(self) -> ErrorDelta | None:
         """Read a body that is no stream. It is passed on if it is whole."""
@@ -282,10 +292,8 @@ class PassedAnswer:
         """The error event that ends a stream which broke off."""
         assert self._client.codec.open_writer is not None
         writer = self._client.codec.open_writer(self._form)
-        writer.has_begun = True
-        error = self.assembly.error
-        events = writer.write([error]) if error is not None else writer.end()
-        return frame_events(events)
+        error = self.assembly.error or as_error(ModelError(_TRUNCATED, code=ErrorCode.STREAM_TRUNCATED))
+        return frame_events(writer.break_off(error, self._first + self._last))
 
 
 # Errors that our reader finds. The vendor's own come with other codes.
