@@ -133,7 +133,7 @@ def with_recorded(messages: Sequence[Message], find: Callable[[bytes], Message |
     told = list(messages)
     index = 0
     while index < len(told):
-        said = _answer_in(messages[index:]) if told[index].role is Role.ASSISTANT else ()
+        said = _answer_in(messages, index)
         if said and (key := answer_key(_parts(said))) and (recorded := find(key)) is not None:
             told[index] = _with_ids_of(recorded, said)
             told[index + 1 : index + len(said)] = [replace(each, parts=()) for each in said[1:]]
@@ -179,10 +179,12 @@ def _arrived(entries: Sequence[HistoryEntry], serial: int, said: tuple[Message, 
     return said
 
 
-def _answer_in(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The assistant messages at the beginning."""
-    count = next((index for index, each in enumerate(messages) if each.role is not Role.ASSISTANT), len(messages))
-    return tuple(messages[:count])
+def _answer_in(messages: Sequence[Message], begin: int = 0) -> tuple[Message, ...]:
+    """The assistant messages in a row from an index on."""
+    end = begin
+    while end < len(messages) and messages[end].role is Role.ASSISTANT:
+        end += 1
+    return tuple(messages[begin:end])
 
 
 def _answer_before(messages: Sequence[Message], index: int) -> Sequence[Message]:
@@ -202,16 +204,24 @@ def _parts(messages: Sequence[Message]) -> tuple[Part, ...]:
 
 def _with_ids_of(recorded: Message, said: Sequence[Message]) -> Message:
     """The recorded answer with the ids that the client has for its calls."""
-    theirs = iter([call.tool_call_id for message in said for call in message.tool_calls])
-    if all(call.tool_call_id == next(theirs, "") for call in recorded.tool_calls):
+    theirs = [call.tool_call_id for message in said for call in message.tool_calls]
+    if theirs == [call.tool_call_id for call in recorded.tool_calls]:
         return recorded
-    ids = iter([call.tool_call_id for message in said for call in message.tool_calls])
+    ids = iter(theirs)
     parts: list[Part] = []
     for part in recorded.parts:
         known = next(ids, "") if isinstance(part, ToolCall) else ""
-        parts.append(replace(part, tool_call_id=known) if known and isinstance(part, ToolCall) else part)
+        parts.append(_with_id(part, known) if known and isinstance(part, ToolCall) else part)
     meta = None if recorded.meta is None else replace(recorded.meta, parse_failures=None)
     return replace(recorded, parts=tuple(parts), meta=meta)
+
+
+def _with_id(call: ToolCall, known: str) -> ToolCall:
+    """The call with another id. The record notes a repeated id of the wire with the call: that note must go."""
+    data = call.provider_data
+    if data is not None and call.tool_call_id.startswith(f"{data.get('id')}~"):
+        data = {name: value for name, value in data.items() if name != "id"} or None
+    return replace(call, tool_call_id=known, provider_data=data)
 
 
 def _renamed(
