@@ -33,7 +33,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     `program` is where it lies in the folder of the installation, as a pattern; one that ends in `js` is run by Node.
     `configure` writes its files and returns its environment. `command` are its arguments, for a new conversation or for
-    the next turn of the last one.
+    the next turn of the last one. `known_as` is what the gateway calls its sessions; the user agents of some are those of
+    an SDK.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = {}
     requirement: str = ""
     has_tools: bool = True
+    known_as: str = ""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -253,6 +255,7 @@ CLIENTS: dict[str, Client] = {
             name="pi",
             api="openai-chat",
             model="some-model",
+            known_as="chat",
             packages={"@earendil-works/pi-coding-agent": "0.74.2"},
             program="node_modules/@earendil-works/pi-coding-agent/dist/cli.js",
             configure=_pi,
@@ -264,6 +267,7 @@ CLIENTS: dict[str, Client] = {
             name="aider",
             api="openai-chat",
             model="some-model",
+            known_as="chat",
             requirement="aider-chat==0.86.2",
             program="bin/aider",
             configure=_aider,

@@ -26,7 +26,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_side(self) -> bool:
         """Whether its requests are beside a conversation."""
-        return bool(self.metadata.get("gateway", {}).get("side"))
+        return bool(self.metadata.get("side"))
 
     @property
     def roles(self) -> str:

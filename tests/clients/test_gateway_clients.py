@@ -45,7 +45,7 @@ def test_a_client_runs_its_tools_whatever_is_behind(name: str, behind: str, tmp_
         (conversation,), _ = recorded(stage)
         assert conversation.has_tool_loop
         assert re.fullmatch("[us]+a[us]+ata", conversation.roles), conversation.roles
-        assert conversation.session_id.startswith(f"{name}-")
+        assert conversation.session_id.startswith(f"{seat.client.known_as or name}-")
         assert conversation.kinds.count("client_answer") == conversation.kinds.count("client_request") == 3
 
 
