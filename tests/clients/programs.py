@@ -33,8 +33,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     `program` is where it lies in the folder of the installation, as a pattern; one that ends in `js` is run by Node.
     `configure` writes its files and returns its environment. `command` are its arguments, for a new conversation or for
-    the next turn of the last one. `known_as` is what the gateway calls its sessions; the user agents of some are those of
-    an SDK.
+    the next turn of the last one. `known_as` is what the gateway calls its sessions where its user agent names an SDK.
     """
 
     name: str
