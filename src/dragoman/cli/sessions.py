@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, ErrorCode, InvalidValue
 from .arguments import SESSION_HELP, add_store, add_task, add_tasks, natural
+from .cachecauses import add_cache
 from .config import configured, is_address
 from .migrating import add_migrate
 from .output import Output, confirm, write_table
@@ -42,10 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     erasing.add_argument("--yes", action="store_true", help="do not ask")
     erasing.add_argument("--forks", action="store_true", help="erase the sessions that were forked from it, too")
     erasing.add_argument("--force", action="store_true", help="also if a process runs it now")
-    storing = [listing, showing, forking, verifying, add_export(tasks), add_import(tasks), erasing]
+    caching = add_cache(tasks)
+    storing = [listing, showing, forking, verifying, add_export(tasks), add_import(tasks), caching, erasing]
     for each in storing:
         add_store(each)
-    for each in (listing, showing, verifying):
+    for each in (listing, showing, verifying, caching):
         each.add_argument("--json", action="store_true", help="as JSON")
     add_migrate(tasks)
 

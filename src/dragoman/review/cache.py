@@ -203,7 +203,11 @@ class _Reviewer:
 
     def _rules(self, call: PastCall) -> CacheRules:
         rules = find_cache_rules(call.invocation)
-        return rules if self._cache_seconds is None else msgspec.structs.replace(rules, seconds=self._cache_seconds)
+        return (
+            rules
+            if self._cache_seconds is None
+            else msgspec.structs.replace(rules, seconds=self._cache_seconds, most_seconds=self._cache_seconds)
+        )
 
 
 def _entry_at(entries: Sequence[HistoryEntry], serial: int) -> HistoryEntry | None:

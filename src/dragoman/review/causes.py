@@ -15,6 +15,8 @@ from .pairs import CacheCause, Pair, Seen, Verdict
 
 __all__ = ["find_cause"]
 
+# Tokens are estimated: up to so many times a provider's minimum, a prefix that it does not cache may be too short.
+NEARLY_SHORT = 1.2
 # Fields of a request that no cache looks at.
 _NEUTRAL = frozenset(
     {
@@ -38,7 +40,8 @@ def _find_loss(pair: Pair) -> Verdict | None:
     if () in (pair.old_request.marks, pair.new_request.marks):
         which = "This request" if pair.new_request.marks == () else "The request before"
         return Verdict(cause=CacheCause.OFF, sentence=f"{which} marks nothing for the cache.")
-    life = LONG_LIFE if pair.old_request.is_long_lived else pair.rules.seconds
+    life = pair.rules.most_seconds if pair.is_read is None else pair.rules.seconds
+    life = LONG_LIFE if pair.old_request.is_long_lived else life
     is_alive = pair.is_read and pair.expected.tokens > 0
     if pair.seconds is None or pair.seconds <= life or is_alive:
         return None
@@ -56,11 +59,11 @@ def _find_rest(pair: Pair) -> Verdict:
         return Verdict(
             cause=CacheCause.LOOKBACK, sentence=f"What is cached ends {reach}: the provider does not look there."
         )
-    if expected.is_too_short:
-        least = f"this provider caches {pair.rules.minimum:,} or more"
-        return Verdict(
-            cause=CacheCause.SHORT, sentence=f"The shared beginning has about {expected.shared:,} tokens; {least}."
-        )
+    least = pair.rules.minimum
+    if expected.is_too_short or (pair.is_read is False and expected.shared < NEARLY_SHORT * least):
+        told = f"The shared beginning has about {expected.shared:,} tokens"
+        may_be = "" if expected.is_too_short else ", which may be too few"
+        return Verdict(cause=CacheCause.SHORT, sentence=f"{told}{may_be}: this provider caches {least:,} or more.")
     if pair.is_read is False:
         return _find_unseen(pair)
     return Verdict(cause=CacheCause.KEPT, sentence="The request begins with all of the request before it.")
