@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import Message, Text, Thinking, ToolCall, ToolSpec
 from dragoman.errors import ErrorCode, StoreError
@@ -30,6 +31,7 @@ from dragoman.store import (
 )
 from dragoman.web.asked import Asked
 from dragoman.web.recorder import Recorder, Turn
+from dragoman.web.responses import response_mark, with_previous
 from tests.web_cases import (
     CLAUDE,
     LOOK,
@@ -724,6 +726,39 @@ def test_a_repeat_in_a_joined_session_is_the_same_turn(run: Run) -> None:
     run(test)
 
 
+# ---------------------------------------------------------------- responses that are continued
+
+
+@over_stores
+def test_a_request_that_names_the_response_before_it_goes_on_in_its_session(run: Run) -> None:
+    async def test(clients: Clients) -> None:
+        api: dict[str, Any] = {"api": "openai-responses", "key_name": "me", "client": "sdk"}
+
+        async def respond(response_id: str, told: Message, *messages: Message, previous: str = "") -> Turn:
+            request = await with_previous(clients.store, asked(*messages, previous=previous, **api))
+            turn = await clients.recorder.begin(request)
+            await turn.end(given(told, marks=(response_mark(response_id, "me"),)))
+            assert not turn.fault
+            return turn
+
+        calling = answer(Thinking("Hm."), call("look", "call_1"), call("read", "call_2"))
+        await respond("resp_1", calling, A)
+        clients.restart()
+        await respond("resp_2", answer("X"), result("x"), result("y", "call_2"), previous="resp_1")
+        turn = await respond("resp_3", answer("Y"), B, previous="resp_2")
+        session = await clients.one()
+        assert texts(session) == [
+            *("user: A", "assistant: look() read()", "tool: x", "tool: y", "assistant: X", "user: B", "assistant: Y")
+        ]
+        assert [message.role for message in turn.messages] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+        await respond("resp_4", answer("Z"), C, previous="resp_2")
+        first, second = await clients.sessions()
+        assert texts(second)[-3:] == ["assistant: X", "user: C", "assistant: Z"]
+        assert texts(first)[-1] == "assistant: Y"
+
+    run(test)
+
+
 # ---------------------------------------------------------------- faults
 
 
@@ -845,6 +880,48 @@ def test_a_session_that_was_erased_is_begun_anew(run: Run) -> None:
         assert texts(await clients.one()) == ["user: A", "assistant: X", "user: B", "assistant: Y"]
 
     run(test)
+
+
+@in_memory
+def test_a_session_that_has_grown_large_is_opened_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.web.kept_sessions.BYTES", 100_000)
+
+    async def test(clients: Clients) -> None:
+        kept = set()
+        for _ in range(30):
+            turn = await clients.recorder.begin(asked(A))
+            await turn.end(given(answer("X"), body=bytes(10_000)))
+            kept.add(turn.kept)
+        assert 3 <= len(kept) <= 6
+        assert texts(await clients.one()) == ["user: A", "assistant: X"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("session_id", ["@", "x" * 300, "a\nb"])
+def test_a_client_that_joins_what_is_no_session_gets_its_answer(session_id: str) -> None:
+    async def test() -> None:
+        async with broken() as (store, recorder):
+            turn = await recorder.begin(asked(A, session_id=session_id))
+            assert turn.fault.startswith("no session can be joined")
+            await turn.end(given(answer("X")))
+            assert not await all_sessions(store)
+
+    asyncio.run(test())
+
+
+def test_messages_that_cannot_be_digested_break_no_answer() -> None:
+    async def test() -> None:
+        async with broken() as (_, recorder):
+            request = asked(A)
+            assert request.read is not None
+            wrong: Any = ("no message",)
+            read = replace(request.read, request=replace(request.read.request, messages=wrong))
+            turn = await recorder.begin(replace(request, read=read))
+            assert turn.fault == "the recorder failed: AttributeError"
+            assert turn.messages == wrong
+
+    asyncio.run(test())
 
 
 @in_memory

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ErrorCode, StoreError
-from ..history import HistoryEntry, ModelOutputEntry
+from ..history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry, ModelOutputEntry
 from ..store import Session, open_session
 from .conversations import answer_key
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["KeptSession", "KeptSessions"]
 
 SESSIONS = 64
-GROWTH = 1_000  # entries that are added to an open session before it is opened anew: then only the newest are read
+# What one session may keep in memory of what was added since it was opened.
+ENTRIES = 2_000
+BYTES = 4_000_000
 
 
 class KeptSession:
@@ -28,7 +30,8 @@ class KeptSession:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.lock = asyncio.Lock()
-        self._opened = len(session.entries)
+        self._opened = self._weighed = len(session.entries)
+        self._bytes = 0
         self._answers: dict[bytes, list[int]] = {}  # by their keys: the serials of the outputs that say so
         self._read = 0  # entries of which the outputs are known
 
@@ -43,14 +46,24 @@ class KeptSession:
         return self.session.entries
 
     @property
-    def has_grown(self) -> bool:
-        """Whether it holds many entries that nobody may ask for again."""
-        return len(self.entries) - self._opened > GROWTH and not self.lock.locked()
-
-    @property
     def is_side(self) -> bool:
         """Whether it has requests beside a conversation, such as those for titles."""
         return self.session.metadata.get("side") is True
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so much was added that it is better opened anew: entries are then read when they are asked for."""
+        entries = self.entries
+        if len(entries) - self._opened > ENTRIES:
+            return True
+        for serial in range(self._weighed, len(entries)):
+            entry = entries[serial]
+            if isinstance(entry, ClientAnswerEntry):
+                self._bytes += len(entry.body)
+            elif isinstance(entry, ClientRequestEntry):
+                self._bytes += len(entry.text)
+        self._weighed = len(entries)
+        return self._bytes > BYTES
 
     def answers_in_turn(self, until: int) -> "Callable[[bytes], Message | None]":
         """Return what finds, for the key of an answer, the next output before the serial `until` that says the same."""
@@ -90,8 +103,7 @@ class KeptSessions:
     async def open(self, session_id: str, *, least: int = 0) -> KeptSession:
         """Return the session with `least` entries, opened or refreshed if need be; raise what the store raises."""
         kept = self._sessions.get(session_id)
-        if kept is None or kept.has_grown:
-            self._sessions.pop(session_id, None)
+        if kept is None:
             session = await open_session(self._store, session_id, clock=self._clock, widgets=())
             kept = self._sessions.setdefault(session_id, KeptSession(session))  # another task may have been faster
             while len(self._sessions) > SESSIONS:
@@ -111,6 +123,11 @@ class KeptSessions:
             self.forget(session_id)
             return None
         return kept if len(kept.entries) >= least else None
+
+    def release(self, kept: KeptSession) -> None:
+        """Keep a session no longer if it has grown large."""
+        if kept.is_large and self._sessions.get(kept.session_id) is kept:
+            self.forget(kept.session_id)
 
     def forget(self, session_id: str) -> None:
         """Open the session anew when it is next asked for."""

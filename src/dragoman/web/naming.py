@@ -5,10 +5,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..errors import ErrorCode, InvalidValue, StoreError
+from ..store.refusals import require_new_session_id
+
 if TYPE_CHECKING:
     from .said import Said
 
-__all__ = ["SessionNames"]
+__all__ = ["SessionNames", "require_joinable"]
 
 TRIES = 20  # numbers behind a name that is taken
 REMEMBERED = 10_000  # names whose next number is known
@@ -38,3 +41,11 @@ class SessionNames:
                     self._next_numbers.popitem(last=False)
                 yield name if number == 1 else f"{name}-{number}"
         yield f"{said.base_name or said.program}{suffix}-{os.urandom(12).hex()}"
+
+
+def require_joinable(session_id: str) -> None:
+    """Raise StoreError, `invalid_request`, where no session can have the id that a client names."""
+    try:
+        require_new_session_id(session_id)
+    except InvalidValue as error:
+        raise StoreError(f"no session can be joined: {error}", code=ErrorCode.INVALID_REQUEST) from None

@@ -17,7 +17,7 @@ from ..store import AppendConflict, SessionBusy
 from .conversations import Frame
 from .finding import Found, TurnFinder, is_beside
 from .kept_sessions import KeptSession, KeptSessions
-from .naming import SessionNames
+from .naming import SessionNames, require_joinable
 from .placing import Place, find_place, has_moved, last_request, plan_turn
 from .said import Said
 from .turn import Turn
@@ -52,6 +52,7 @@ class Recorder:
         """Record a request and return its turn; raise nothing but CancelledError."""
         said = Said(asked)
         try:
+            said.read()
             async with asyncio.timeout(STORE_SECONDS):
                 turn = await self._begin_anew(said)
         except Exception as error:  # noqa: BLE001  # a client gets its answer, whatever the record does
@@ -137,6 +138,7 @@ class Recorder:
     async def _begin_joined(self, said: Said, frame: Frame) -> Turn:
         """Append what is new in a request at the head of the session that its client has joined."""
         session_id = said.asked.session_id
+        require_joinable(session_id)
         kept = await self._kept.find(session_id) or await self._create(said, name=session_id)
         found = await self._finder.find_joined(said, frame, kept)
         if found is not None and found.kept is not kept:
@@ -206,6 +208,7 @@ class Recorder:
             under_way.discard(turn)
             if not under_way:
                 self._under_way.pop(kept.session_id, None)
+            self._kept.release(kept)
 
     async def _record_end(self, turn: Turn, kept: KeptSession, given: "Given") -> None:
         async with kept.lock:

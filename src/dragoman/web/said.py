@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UnreadableData
 from ..history import ClientRequestEntry, HistoryEntry
 from ..history.exchanges import BodyChange, change_of
-from .conversations import FRAME, Chain, Prefix, digest_prefixes, frame_of, mark_of
+from .conversations import FRAME, Chain, Frame, Prefix, digest_prefixes, frame_of, mark_of
 from .placing import last_request
 from .seals import unseal
 
@@ -18,42 +18,47 @@ if TYPE_CHECKING:
 
 __all__ = ["Said"]
 
-NAME_LIMIT = 120
+LONGEST = 100  # characters of a name, in ids and metadata
 _NO_NAME = re.compile(r"[^A-Za-z0-9._:-]+")
 
 
 class Said:
     """A request as it is recorded.
 
-    The digests begin with whose conversation it is: of a session that is joined, that session; else of the key, the
-    conversation if the client names it, or else the program.
+    The digests begin with whose conversation it is: a session that is joined has its own. Otherwise it is that of the
+    key, and of the conversation if the client names it, or else of the program.
     """
 
     def __init__(self, asked: "Asked") -> None:
         self.asked = asked
         self.is_readable = asked.read is not None
         self.is_named = bool(asked.conversation) and not asked.session_id
-        self.messages: tuple[Message, ...] = ()
-        self.system: str | None = None
-        self.frame = None if asked.read is None else frame_of(asked.read)
-        seed: tuple[str, ...]
-        if asked.session_id:
-            seed = ("session", asked.session_id)
-        elif asked.conversation:
-            seed = ("conversation", asked.key_name, asked.conversation)
-        else:
-            seed = ("client", asked.key_name, asked.client or asked.api)
-        self.chain = Chain(*seed)
+        self.messages: tuple[Message, ...] = () if asked.read is None else asked.read.request.messages
+        self.system = None if asked.read is None else asked.read.request.system
+        self.frame: Frame | None = None
+        self.chain = Chain(*self._seed())
         # The word by which stores find the first request of each session of a conversation that the client names.
         self.conversation_mark = f"conversation:{self.chain.digest}" if self.is_named else ""
         self.prefixes: dict[str, Prefix] = {}  # by their digests, shortest first
-        if asked.read is not None:
-            self.messages = unseal(asked.read.request.messages)
-            self.system = asked.read.request.system
+        self.digest = ""
+
+    def read(self) -> None:
+        """Make the digests. It takes as long as the body is."""
+        if self.asked.read is not None:
+            self.messages = unseal(self.messages)
+            self.frame = frame_of(self.asked.read)
             for prefix in digest_prefixes(self.chain, self.messages):
                 self.prefixes.pop(prefix.digest, None)  # of two with one digest the longer counts
                 self.prefixes[prefix.digest] = prefix
         self.digest = self.chain.digest
+
+    def _seed(self) -> tuple[str, ...]:
+        asked = self.asked
+        if asked.session_id:
+            return ("session", asked.session_id)
+        if asked.conversation:
+            return ("conversation", asked.key_name, asked.conversation)
+        return ("client", asked.key_name, asked.client or asked.api)
 
     @property
     def mark(self) -> str:
@@ -63,22 +68,22 @@ class Said:
     @property
     def program(self) -> str:
         """What kind of program asks, as a part of session ids."""
-        return _NO_NAME.sub("-", self.asked.client or self.asked.api)[:NAME_LIMIT] or "client"
+        return _NO_NAME.sub("-", self.asked.client or self.asked.api)[:LONGEST] or "client"
 
     @property
     def base_name(self) -> str:
         """What the ids of its sessions begin with; empty where the client does not name its conversation."""
         if self.asked.session_id:
-            return self.asked.session_id[:NAME_LIMIT]
-        name = _NO_NAME.sub("-", self.asked.conversation)[:NAME_LIMIT]
+            return self.asked.session_id[:LONGEST]
+        name = _NO_NAME.sub("-", self.asked.conversation)[:LONGEST]
         return f"{self.program}-{name}" if name else ""
 
     def metadata(self, *, is_side: bool) -> dict[str, Any]:
         """Return what is noted of a session that begins with this request."""
         asked = self.asked
-        noted = {"client": asked.client[:200], "conversation": asked.conversation[:200], "api": asked.api}
+        noted = {"client": asked.client[:LONGEST], "conversation": asked.conversation[:LONGEST], "api": asked.api}
         if asked.key_name:
-            noted["key"] = asked.key_name[:200]
+            noted["key"] = asked.key_name[:LONGEST]
         return {"gateway": noted, **({"side": True} if is_side else {})}
 
     def request_entry(
@@ -90,7 +95,7 @@ class Said:
     ) -> ClientRequestEntry:
         """Return the fact that this was asked, to follow these entries. It has what differs from an earlier request."""
         asked = self.asked
-        noted: dict[str, Any] = {"program": asked.client[:200]}
+        noted: dict[str, Any] = {"program": asked.client[:LONGEST]}
         if self.frame is not None:
             noted[FRAME] = list(self.frame)
         try:
