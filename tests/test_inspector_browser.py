@@ -24,11 +24,11 @@ from .inspector_stage import TOKEN, need_browser, running_loop, staged
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 60
+SECONDS = 30
 VIEWS = ("", "s/talk", "s/talk/context", "s/talk/diff", "s/talk/cost", "s/talk/live")
 SHOWN = {
     "": "table.list tbody tr",
-    "s/talk": ".reading .entry.output",
+    "s/talk": ".reading .entry:not(.pending)",
     "s/talk/context": ".sentbar .piece",
     "s/talk/diff": ".diffrow",
     "s/talk/cost": ".plot canvas",

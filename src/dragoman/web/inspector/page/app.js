@@ -52,7 +52,7 @@ function Bar({ record }) {
     localStorage.setItem("dragoman-theme", theme.value);
   };
   return html`<header class="bar"><${Brand} />
-    ${session && html`<span class="dim" aria-hidden="true">/</span><span class="name cut" title=${plain(session)}><${Safe} text=${session} /></span>
+    ${session && html`<span class="dim" aria-hidden="true">/</span><h1 class="name cut" title=${plain(session)}><${Safe} text=${session} /></h1>
       <nav aria-label="Views">${VIEWS.map(([name, words]) => html`<a href=${link(session, name, name === "timeline" || name === "context" ? serial : null)} aria-current=${view === name ? "page" : undefined}>${words}</a>`)}</nav>`}
     <span class="grow"></span>
     ${record && html`<button class=${`chip ${sound == null ? "plain" : sound.isSound ? "ok" : "bad"}`} onClick=${verify} title="Check every byte against the chain of checksums">

@@ -79,15 +79,15 @@ export function ToolCard({ call, found, path, hit, children }) {
   const hasOthers = Object.keys(others).length > 0;
   const [added, removed] = change ? counts(change) : [0, 0];
   const isRead = /^(read|cat|view)/i.test(call.toolName ?? "") && !/^\s*\d+[→\t]/.test(headOf(resultText(result)));
-  return html`<section class=${`toolcard ${result?.status === "failed" ? "failed" : ""}`} aria-label=${`Call of ${plain(String(call.toolName))}`}>
-    <header>
+  return html`<div role="group" class=${`toolcard ${result?.status === "failed" ? "failed" : ""}`} aria-label=${`Call of ${plain(String(call.toolName))}`}>
+    <div class="toolhead">
       <strong class="cut"><${Safe} text=${call.toolName} hit=${hit} /></strong>
       <code class="cut grow"><${Safe} text=${main.split("\n")[0].slice(0, 200)} hit=${hit} /></code>
       ${change && html`<span class="ok small">+${added}</span><span class="bad small">-${removed}</span>`}
       ${status && html`<span class=${`${status[1]} small`}><span aria-hidden="true">${status[0]} </span>${result.status === "success" ? html`<span class="hidden">done</span>` : result.errorCode ?? status[2]}</span>`}
       ${result?.elapsedSeconds != null && html`<span class="dim small nowrap">${seconds(result.elapsedSeconds)}</span>`}
       ${found && html`<span class="dim small mono">#${found.serial}</span>`}
-    </header>
+    </div>
     ${call.parseError && html`<p class="warn pad">Arguments cannot be read: <${Safe} text=${call.parseError} /></p>`}
     ${call.parseError && html`<pre class="pad">${safe(headOf(call.rawArgsText).slice(0, 4000), hit)}</pre>`}
     ${main.includes("\n") && html`<pre class="pad args">${safe(main.slice(0, 4000), hit)}</pre>`}
@@ -97,5 +97,5 @@ export function ToolCard({ call, found, path, hit, children }) {
     ${result && !(change && result.status === "success") && html`<div class="result"><${LongText} value=${resultText(result)} path=${path} serial=${found?.serial} hit=${hit} numbered=${isRead} /></div>`}
     ${result?.attachments?.map((/** @type {any} */ part) => html`<${Picture} part=${part} path=${path} serial=${found?.serial} />`)}
     ${children}
-  </section>`;
+  </div>`;
 }

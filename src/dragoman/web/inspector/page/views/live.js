@@ -76,12 +76,12 @@ function Asking({ asked, call, record, model }) {
     if (Asking.current) Asking.current.decide = decide;
   });
   const shown = edited ?? JSON.stringify(call?.arguments ?? {}, null, 2);
-  return html`<section class="asking" aria-label=${`Decision about ${plain(asked.toolName)}`}>
+  return html`<div role="group" class="asking" aria-label=${`Decision about ${plain(asked.toolName)}`}>
     <div class="row"><strong>Run this call?</strong><span class="dim grow"><code><${Safe} text=${asked.toolName} /></code> <${Safe} text=${headOf(asked.reason ?? "")} /></span><span class="dim small">asked ${clock(asked.time)}</span></div>
     ${edited === null ? html`<pre class="fence whole">${safe(shown)}</pre>` : html`<textarea class="mono" rows="6" aria-label="Arguments as JSON" value=${edited} onInput=${(/** @type {any} */ event) => setEdited(event.target.value)}></textarea>`}
     ${said ? html`<p class="warn" role="alert">${said.message ? html`<${Safe} text=${said.message} />` : html`<${Safe} text=${said.who} /> has ${said.approved ? "approved" : "denied"} it at ${clock(said.time)}, entry #${said.serial}.`}</p>` : ""}
     <div class="row wrap"><button class="primary" disabled=${isBusy} onClick=${() => decide(true)}>Approve <kbd>a</kbd></button><button class="danger" disabled=${isBusy} onClick=${() => decide(false)}>Deny <kbd>d</kbd></button>
-      <button onClick=${() => setEdited(edited === null ? shown : null)} aria-pressed=${edited !== null}>${edited === null ? "Edit arguments" : "Keep arguments"}</button><input class="grow" placeholder="Reason, for the model" aria-label="Reason, for the model" value=${reason} onInput=${(/** @type {any} */ event) => setReason(event.target.value)} /></div></section>`;
+      <button onClick=${() => setEdited(edited === null ? shown : null)} aria-pressed=${edited !== null}>${edited === null ? "Edit arguments" : "Keep arguments"}</button><input class="grow" placeholder="Reason, for the model" aria-label="Reason, for the model" value=${reason} onInput=${(/** @type {any} */ event) => setReason(event.target.value)} /></div></div>`;
 }
 /** The decision that keys reach. @type {{decide: (approved: boolean) => void} | null} */
 Asking.current = null;
@@ -91,7 +91,7 @@ function UnderWay({ follower, model }) {
   const parts = follower.parts.value;
   if (!parts.length) return null;
   return html`<div class="line underway"><span class="serial mono">…</span><article class="entry output"><header><${Tile} model=${model} /><strong><${Safe} text=${modelName(model)} /></strong><span class="dim small">answers now</span></header>
-    ${parts.map((part) => (part.kind === "thinking" ? html`<p class="thought">${safe(part.text.slice(-2000))}</p>` : part.kind === "call" ? html`<section class="toolcard"><header><strong><${Safe} text=${part.name} /></strong></header><pre class="pad">${safe(part.text.slice(-4000))}</pre></section>` : html`<div class="prose"><p>${safe(part.text)}</p></div>`))}</article></div>`;
+    ${parts.map((part) => (part.kind === "thinking" ? html`<p class="thought">${safe(part.text.slice(-2000))}</p>` : part.kind === "call" ? html`<div class="toolcard"><div class="toolhead"><strong><${Safe} text=${part.name} /></strong></div><pre class="pad">${safe(part.text.slice(-4000))}</pre></div>` : html`<div class="prose"><p>${safe(part.text)}</p></div>`))}</article></div>`;
 }
 
 /** @param {{record: SessionRecord, theme: string}} given */
