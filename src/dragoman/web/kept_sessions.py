@@ -59,7 +59,7 @@ class KeptSession:
         for serial in range(self._weighed, len(entries)):
             entry = entries[serial]
             if isinstance(entry, ClientAnswerEntry):
-                self._bytes += len(entry.body)
+                self._bytes += len(entry.packed)
             elif isinstance(entry, ClientRequestEntry):
                 self._bytes += len(entry.text)
         self._weighed = len(entries)
