@@ -72,6 +72,7 @@ PACKAGES = {
         (
             "test_entries.py",
             "test_entry_json.py",
+            "test_exchanges.py",
             "test_growing.py",
             "test_handoff.py",
             "test_history_rules.py",

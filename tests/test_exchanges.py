@@ -16,7 +16,6 @@ from dragoman import InvalidValue
 from dragoman.errors import IllegalAppend, UnreadableData
 from dragoman.history import (
     AgentState,
-    BodyChange,
     ClientAnswerEntry,
     ClientRequestEntry,
     DerivedState,
@@ -59,7 +58,7 @@ def request_at(entries: Mapping[int, HistoryEntry], serial: int) -> ClientReques
 
 
 def test_a_body_without_an_earlier_one_is_kept_whole() -> None:
-    assert change_of(lambda _: None, LONG, None) == BodyChange(LONG)
+    assert change_of(lambda _: None, LONG, None) == (LONG, None, 0, 0)
 
 
 def test_a_longer_conversation_keeps_only_what_is_new() -> None:
@@ -82,7 +81,10 @@ def test_a_body_that_repeats_itself_shares_no_character_twice() -> None:
 
 
 def test_a_body_that_shares_little_is_kept_whole() -> None:
-    assert change_of(recorded("{}").get, "{}", asked(serial=0)) == BodyChange("{}")
+    for shared, base_serial in ((999, None), (1_000, 0)):
+        entries = recorded("a" * shared + "b", "a" * shared + "cd")
+        assert request_at(entries, 1).base_serial == base_serial
+        assert body_of(entries.get, request_at(entries, 1)) == "a" * shared + "cd"
 
 
 @given(st.lists(st.tuples(st.integers(0, 1900), st.integers(0, 1900), st.text(max_size=20)), max_size=6))
@@ -92,6 +94,17 @@ def test_every_body_of_a_chain_is_read_back(edits: list[tuple[int, int, str]]) -
         bodies.append(bodies[-1][: min(begin, end)] + text + bodies[-1][max(begin, end) :])
     entries = recorded(*bodies)
     assert [body_of(entries.get, request_at(entries, serial)) for serial in entries] == bodies
+
+
+@pytest.mark.parametrize("at", range(1, 40))
+def test_the_text_of_a_change_begins_and_ends_where_the_bodies_differ(at: int) -> None:
+    body = "".join(chr(0x4E00 + number) for number in range(1_040))
+    assert change_of(recorded(body).get, f"{body[:at]}-{body[at + 1 :]}", asked(body, serial=0)) == (
+        "-",
+        0,
+        at,
+        1_039 - at,
+    )
 
 
 def test_halves_of_characters_are_joined_before_bodies_are_compared() -> None:
@@ -151,6 +164,16 @@ def test_headers_that_say_how_the_body_is_meant_are_kept() -> None:
     assert asked(headers=headers).headers == headers
 
 
+def test_a_hundred_headers_are_kept() -> None:
+    assert len(asked(headers={f"a{number}": "" for number in range(100)}).headers) == 100
+
+
+def test_an_exchange_cannot_be_changed() -> None:
+    for entry in (asked(), ClientAnswerEntry(0, 200, b"")):
+        with pytest.raises(AttributeError):
+            entry.model = "other"  # type: ignore[misc]  # that is the mistake
+
+
 def test_headers_cannot_be_changed_afterwards() -> None:
     given_headers = {"a": "b"}
     entry = asked(headers=given_headers)
@@ -173,6 +196,10 @@ def test_a_mark_that_comes_twice_is_kept_once() -> None:
 
 
 # ---------------------------------------------------------------- the bytes of an answer
+
+
+def test_an_answer_is_whole_unless_it_is_said_not_to_be() -> None:
+    assert ClientAnswerEntry(0, 999, b"").is_whole
 
 
 def with_body(body: str) -> str:
@@ -213,7 +240,7 @@ def test_a_body_that_zlib_did_not_write_is_refused(body: str) -> None:
 
 def test_a_body_that_is_no_base64_is_refused() -> None:
     with pytest.raises(UnreadableData, match="packed must be base64"):
-        entry_from_json(with_body("*"))
+        entry_from_json(with_body("eAED*AAAAAAE="))
 
 
 def test_an_answer_that_is_too_long_is_neither_made_nor_read() -> None:

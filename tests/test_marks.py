@@ -197,7 +197,7 @@ def test_an_erased_session_leaves_nothing_in_the_index_of_the_memory_store() -> 
     for session_id, word in (("a", "one"), ("a", "two"), ("b", "two")):
         index.add(Mark(word, session_id, 0))
     index.remove(["a"])
-    assert index._marks == {"two": [(3, Mark("two", "b", 0))]}
+    assert index._marks == {"two": [(2, Mark("two", "b", 0))]}
     index.add(Mark("two", "c", 7))
     assert index.find(["one", "two"]) == (Mark("two", "b", 0), Mark("two", "c", 7))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from heapq import merge
+from itertools import count
 
 from .._jsontext import join_surrogates
 from ..errors import InvalidValue
@@ -27,17 +28,16 @@ class MarkIndex:
 
     def __init__(self) -> None:
         self._marks: dict[str, list[tuple[int, Mark]]] = {}
-        self._number = 0
+        self._numbers = count()
 
     def add(self, mark: Mark) -> None:
         """Take one more mark."""
-        self._number += 1
-        self._marks.setdefault(mark.word, []).append((self._number, mark))
+        self._marks.setdefault(mark.word, []).append((next(self._numbers), mark))
 
     def find(self, words: Iterable[str]) -> tuple[Mark, ...]:
         """Return the newest marks of each word, the oldest first."""
         found = (self._marks.get(word, [])[-MARKS_EACH:] for word in words)
-        return tuple(mark for _, mark in merge(*found, key=lambda numbered: numbered[0]))
+        return tuple(mark for _, mark in merge(*found))  # by their numbers
 
     def remove(self, session_ids: Iterable[str]) -> None:
         """Remove the marks of these sessions."""

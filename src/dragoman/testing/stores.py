@@ -333,6 +333,7 @@ async def check_closing_ends_followers(store: SessionStore) -> None:
     assert await waiting is None
     await raised(StoreError, store.head("ended"))
     await raised(StoreError, store.append("ended", sample_other("ended", 1), 1))
+    await raised(StoreError, store.find_marks(["word"]))
     await store.close()
 
 
