@@ -191,7 +191,7 @@ class ClientStage:
         parts = tuple(part for part in answer.parts if part.kind == "text") or answer.parts[:0]
         state.append_model_output(Message(Role.ASSISTANT, parts, meta=meta))
         name = f"{invocation.provider}:{invocation.model}"
-        state.append(ClientAnswerEntry(recorded.serial, 200, b"{}", model=name))
+        state.append(ClientAnswerEntry.of(recorded.serial, 200, b"{}", model=name))
 
     def fork(self, serial: int) -> None:
         """Go on as a session that shares the entries up to this one."""
