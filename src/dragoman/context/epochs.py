@@ -102,7 +102,7 @@ def find_epoch_reason(
         if invocation is not None and timeline.invocation is not None and invocation != timeline.invocation:
             return "model changed"
         if tool_set is not None and timeline.invocation is not None:
-            # A set that comes back finds the prefix that its last request left, if that still lives.
+            # Sets that take turns find the prefixes of their last requests: an epoch at each turn would lose those.
             asked = timeline.last_asked(timeline.invocation, tool_set)
             if asked is None or (now - asked).total_seconds() > settings.cache_seconds:
                 return "tools changed"

@@ -139,7 +139,7 @@ class Timeline:
         self.asked: list[int] = []  # the units in which a person spoke
         self.last_output: ModelOutputEntry | None = None
         self.asked_at: datetime | None = None  # when the newest answered request left
-        # By model and digest of its tools, when the newest request left that later ones can begin with.
+        # By model and digest of its tools, when the newest answered request left.
         self._tools_asked: dict[tuple[ModelInvocationDescriptor, str], datetime] = {}
         self.answers = 0
         self.screen: str | None = None
@@ -246,7 +246,7 @@ class Timeline:
         return invocation in self._offered
 
     def last_asked(self, invocation: ModelInvocationDescriptor, tool_set: str) -> datetime | None:
-        """Return when the newest request with these tools left for the model, if no epoch has followed it."""
+        """Return when the newest answered request with these tools left for the model; None if there was none."""
         return self._tools_asked.get((invocation, tool_set))
 
     def summaries(self) -> list[int]:
@@ -281,7 +281,6 @@ class Timeline:
             self.instruction = entry.instruction or None
         elif isinstance(entry, EpochEntry):
             self.epoch = entry
-            self._tools_asked.clear()
         elif isinstance(entry, ToolSetEntry):
             self._offered[entry.invocation] = offered_digest(entry)
         elif isinstance(entry, CompactionEntry):
