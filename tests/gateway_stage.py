@@ -81,8 +81,8 @@ def _response(event: str, number: int, **fields: Any) -> bytes:
 
 def _answers(text: str) -> dict[str, Answer]:
     usage = {"input_tokens": 3, "output_tokens": 2}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
-    message |= {"stop_reason": None, "stop_sequence": None}
+    message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+    message |= {"usage": usage, "stop_reason": None, "stop_sequence": None}
     response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
     part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -91,6 +91,7 @@ def _answers(text: str) -> dict[str, Answer]:
     done = {**response, "status": "completed", "output": [whole], "usage": {**usage, "total_tokens": 5}}
     spent = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     said = {"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}
+    nothing = {"content": {"role": "model", "parts": []}}
     counted = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
     return {
         "anthropic-messages": Answer(
@@ -117,7 +118,7 @@ def _answers(text: str) -> dict[str, Answer]:
         "gemini": Answer(
             b"",
             _event({"candidates": [said], "modelVersion": "m"}),
-            _event({"candidates": [{**said, "finishReason": "STOP"}], "usageMetadata": counted}),
+            _event({"candidates": [{**said, **nothing, "finishReason": "STOP"}], "usageMetadata": counted}),
         ),
     }
 
@@ -140,12 +141,14 @@ class Exchange:
         self.request = request
         self.body = body
         self.answer = ANSWERS[api_of(request.path)]
+        self.closes = False  # whether the connection ends with the answer
         self._response: web.StreamResponse | None = None
 
     async def send(self, *pieces: bytes, status: int = 200, kind: str = "text/event-stream") -> None:
         """Write, the head first."""
         if self._response is None:
-            self._response = web.StreamResponse(status=status, headers={"content-type": kind})
+            fields = {"content-type": kind, "connection": "close"} if self.closes else {"content-type": kind}
+            self._response = web.StreamResponse(status=status, headers=fields)
             await self._response.prepare(self.request)
         for piece in pieces:
             await self._response.write(piece)
@@ -206,6 +209,12 @@ class Upstream:
         """Wait until something is so."""
         async with self._changed:
             await self._changed.wait_for(lambda: is_so(self))
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so of which nobody tells."""
+    while not is_so():  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 class Stage(NamedTuple):

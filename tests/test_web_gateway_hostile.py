@@ -183,7 +183,8 @@ async def test_json_that_is_merely_deep_fails_nowhere(api: str, depth: int) -> N
     async with staged("*=openai-chat:m") as stage:
         for field in ("tools", "metadata", "unknown"):
             value = [{"name": "t", "input_schema": nest, "functionDeclarations": [nest]}] if field == "tools" else nest
-            assert (await stage.ask(api, **{field: value})).status in (200, 400)
+            fields: dict[str, Any] = {field: value}
+            assert (await stage.ask(api, **fields)).status in (200, 400)
 
 
 @each_front
