@@ -12,12 +12,16 @@ from dragoman.testing.validators import validate_request
 from .gateway import MODELS, Served, serving
 from .installing import NotInstalled, installed
 from .programs import CLIENTS, Client, Ran, place, run
-from .script import FILE, FILE_TEXT, PLANTED, SEEN
+from .script import FILE, FILE_TEXT, PICTURE, PLANTED, SEEN
 from .upstream import Fault, Got, Upstream, running
 
 # Those that every run of the slow tests has. The others run where DRAGOMAN_ALL_CLIENTS is set.
 ALWAYS = ("claude-code", "codex")
 SEAL = b"dragoman.seal."
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c020000000b4944415478da6364f80f00010501012718e366"
+    "0000000049454e44ae426082"
+)
 
 
 class Seat:
@@ -46,6 +50,7 @@ class Stage:
 
     def __enter__(self) -> "Stage":
         (self.folder / FILE).write_text(FILE_TEXT, encoding="utf-8")
+        (self.folder / PICTURE).write_bytes(PIXEL)
         self._stack.enter_context(running(self.upstream))
         if self.behind:
             self.served = self._stack.enter_context(serving(self.upstream, self.behind, self.folder))
