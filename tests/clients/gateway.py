@@ -31,18 +31,29 @@ class Served(msgspec.Struct, frozen=True):
     url: str
     store: Path
     log: Path
+    process: subprocess.Popen[str]
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """End it as a crash of the machine does."""
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
-def serving(upstream: Upstream, behind: str, folder: Path, *options: str) -> Iterator[Served]:
+def serving(upstream: Upstream, behind: str, folder: Path, *, port: int = 0) -> Iterator[Served]:
     """Run a gateway that asks a model of the API `behind`, whatever model a client names."""
     provider, model, path = MODELS[behind]
     home, store, log = folder / "gateway", folder / "record.db", folder / "gateway.log"
     settings = home / ".config" / "dragoman" / "config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(f'[providers.{provider}]\nbase_url = "{upstream.url}{path}"\nkey_variable = "UPSTREAM_KEY"\n')
-    command = [sys.executable, "-m", "dragoman", "serve", "--port", "0", "--store", str(store)]
-    command += ["--model", f"*={provider}:{model}", "--log-level", "info", *options]
+    command = [sys.executable, "-m", "dragoman", "serve", "--port", str(port), "--store", str(store)]
+    command += ["--model", f"*={provider}:{model}"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "UPSTREAM_KEY": KEY, "PYTHONFAULTHANDLER": "1"}
     with log.open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(
@@ -60,7 +71,7 @@ def serving(upstream: Upstream, behind: str, folder: Path, *options: str) -> Ite
             address = re.search(r"http://\S+", said)
             if address is None:
                 raise RuntimeError(f"the gateway did not start: {said}{log.read_text(encoding='utf-8')[-2000:]}")
-            yield Served(address[0], store, log)
+            yield Served(address[0], store, log, process)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

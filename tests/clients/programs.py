@@ -135,6 +135,9 @@ name = "tried"
 base_url = "{where.url}/v1"
 wire_api = "responses"
 env_key = "TRIED_KEY"
+# A gateway that starts again on a busy machine takes seconds.
+request_max_retries = 10
+stream_max_retries = 10
 
 [analytics]
 enabled = false

@@ -59,6 +59,13 @@ class Stage:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
 
+    def crash(self) -> None:
+        """Kill the gateway and start it again, with the same address and the same record."""
+        assert self.served is not None
+        port = self.served.port
+        self.served.kill()
+        self.served = self._stack.enter_context(serving(self.upstream, self.behind, self.folder, port=port))
+
     @property
     def url(self) -> str:
         """What clients ask."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from .programs import CLIENTS
 from .records import Recorded, read_record
 from .script import AGENT_WORD, CALL_WORD, ECHOED, ECHOED_TOO, PICTURE_WORD, PLANTED, SEEN_PICTURE, TWO_WORD
 from .stage import ALWAYS, Stage, has_answered, has_used_a_tool
-from .upstream import Cut, Fail, Fault, Refuse
+from .upstream import Cut, Fail, Fault, Hold, Refuse
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +101,25 @@ def test_an_answer_that_failed_and_was_asked_for_again_is_one_turn(
     assert conversation.has_tool_loop
     assert re.fullmatch("[us]+ata", conversation.roles), conversation.roles
     assert conversation.kinds.count("client_answer") == 3
+
+
+@main_pairs
+def test_a_gateway_that_is_killed_within_an_answer_goes_on_with_the_turn(
+    name: str, behind: str, tmp_path: Path
+) -> None:
+    held = Hold()
+    with Stage(tmp_path, held, behind=behind) as stage, ThreadPoolExecutor(1) as thread:
+        seat = stage.seat(name)
+        running = thread.submit(seat.ask, TOOL)
+        assert held.reached()
+        stage.crash()
+        held.release()
+        ran = running.result()
+        assert has_used_a_tool(ran), ran
+    (conversation,), _ = recorded(stage)
+    assert conversation.has_tool_loop
+    assert re.fullmatch("[us]+ata", conversation.roles), conversation.roles
+    assert conversation.kinds.count("client_request") == 3
 
 
 @main_pairs

@@ -1,7 +1,7 @@
 """A vendor that does not exist: a real HTTP server on loopback that speaks four wire APIs, with answers from a script.
 
-It runs in a thread of its own. It keeps every request that it got, and can be told to fail: `Refuse`, `Fail`, `Cut` and
-`Slow`, each for the next request that has tools.
+It runs in a thread of its own. It keeps every request that it got, and can be told to fail: `Refuse`, `Fail`, `Cut`,
+`Slow` and `Hold`, each for the next request that has tools.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from dragoman.wire import find_codec
 from .script import answer
 
 NOW = 1_700_000_000
+HOLD_SECONDS = 60
 SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "cookie", "api-key"})
 _GEMINI = re.compile(r"/v1(?:beta)?/models/(.+):(generateContent|streamGenerateContent|countTokens)")
 _ANSWERED = {
@@ -80,7 +81,27 @@ class Slow(msgspec.Struct, frozen=True):
     each: float = 0.0
 
 
-Fault: TypeAlias = Refuse | Fail | Cut | Slow
+class Hold:
+    """Send the first half of the answer, then wait until `release` is called; `reached` waits until it is so far."""
+
+    def __init__(self) -> None:
+        self._reached, self._released = Event(), Event()
+
+    def reached(self) -> bool:
+        """Wait until half of the answer is out."""
+        return self._reached.wait(HOLD_SECONDS)
+
+    def release(self) -> None:
+        """Let the answer go on."""
+        self._released.set()
+
+    async def pause(self) -> None:
+        """Wait, in the server."""
+        self._reached.set()
+        await asyncio.to_thread(self._released.wait, HOLD_SECONDS)
+
+
+Fault: TypeAlias = Refuse | Fail | Cut | Slow | Hold
 
 
 class Upstream:
@@ -243,7 +264,9 @@ async def _written(
         return await _cut(request, pieces, fault.after, "text/event-stream")
     response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
     await response.prepare(request)
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
+        if isinstance(fault, Hold) and number == len(pieces) // 2:
+            await fault.pause()
         await asyncio.sleep(slow.each)
         await response.write(piece)
     await response.write_eof()
