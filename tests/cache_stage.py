@@ -6,7 +6,7 @@ The provider reads the very bytes of a request, and shares no code with what is 
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,17 +42,22 @@ class CachingProvider:
     """Says how many tokens of a request it has read before, from the same session and model, not too long ago."""
 
     def __init__(self) -> None:
+        self.life = LIFE
         self._known: dict[str, list[tuple[datetime, str]]] = {}
 
     def take(self, model: str, body: bytes | str, now: datetime) -> TokenUsage:
         """Return the usage of a request, and remember it."""
         text = _linear(json.loads(body))
         known = self._known.setdefault(model, [])
-        alive = [said for when, said in known if (now - when).total_seconds() <= LIFE]
+        alive = [said for when, said in known if (now - when).total_seconds() <= self.life]
         shared = max((_shared(said, text) for said in alive), default=0) // 4
         cached = shared // STEP * STEP if shared >= LEAST else 0
         known.append((now, text))
         return TokenUsage(input_tokens=max(len(text) // 4, 1), output_tokens=10, cache_read_tokens=cached)
+
+    def forget(self) -> None:
+        """Lose what was cached."""
+        self._known.clear()
 
 
 def _linear(body: dict[str, Any]) -> str:
@@ -80,7 +85,15 @@ def _shared(a: str, b: str) -> int:
 class Stage:
     """One session of an agent, call by call."""
 
-    def __init__(self, target: Target, history: History, *, budget: int = 10_000_000, reports: bool = True) -> None:
+    def __init__(
+        self,
+        target: Target,
+        history: History,
+        *,
+        budget: int = 10_000_000,
+        reports: bool = True,
+        policy: Literal["epochs", "simple"] = "epochs",
+    ) -> None:
         self.now = START
         self.provider = CachingProvider()
         self.reports = reports
@@ -89,7 +102,7 @@ class Stage:
             history.system or "You help.", session_id="stage", clock=lambda: self._tick()
         )
         self._managers: dict[ModelInvocationDescriptor, ContextManager] = {}
-        self._config = ContextConfig(budget_tokens=budget)
+        self._config = ContextConfig(budget_tokens=budget, policy=policy)
         self._sets = ToolSets()
         self.aim_at(target)
 
@@ -140,7 +153,11 @@ class Stage:
         for entry in built.entries:
             self.state.append(entry)
         self._sets.extend(self.state.entries)
-        setup = CallSetup(tools=built.tool_specs, settings=recorded_settings(model, {}))
+        setup = CallSetup(
+            tools=built.tool_specs,
+            settings=recorded_settings(model, {}),
+            policy="" if self._config.policy == "epochs" else self._config.policy,
+        )
         change = self._sets.find_change(invocation, setup)
         if change is not None:
             self.state.append(change)
@@ -152,10 +169,18 @@ class Stage:
             cache_anchors=built.cache_anchors,
         )
         usage = self.provider.take(f"{invocation}", request.body, self.now)
-        meta = MessageMeta(invocation=invocation, usage=usage if self.reports else None)
+        reason = answer.meta.finish_reason if answer.meta is not None else None
+        meta = MessageMeta(invocation=invocation, usage=usage if self.reports else None, finish_reason=reason)
         said = msgspec.structs.replace(answer, meta=meta)
         self.state.append_model_output(said, metadata={**built.metadata, REQUEST_KEY: check_request(request)})
         return built.stats.epoch
+
+    def fork(self, serial: int) -> None:
+        """Go on as a session that shares the entries up to this one."""
+        self.state = AgentState.from_entries(
+            self.state.entries[: serial + 1], session_id="stage", clock=lambda: self._tick()
+        )
+        self._sets = ToolSets()
 
 
 class ClientStage:
@@ -166,8 +191,8 @@ class ClientStage:
         self.provider = CachingProvider()
         self.reports = reports
         self._model = open_recorded_model(target.invocation)
-        self._system = history.system or "You help."
-        self._tools = (history.tools or LOOK) if self._model.supports("tools") else ()
+        self.system = history.system or "You help."
+        self.tools = (history.tools or LOOK) if self._model.supports("tools") else ()
         self.state = AgentState.create_default(session_id="client", clock=lambda: self._tick())
         self._last: ClientRequestEntry | None = None
 
@@ -177,17 +202,19 @@ class ClientStage:
 
     def ask(self, messages: Sequence[Message], answer: Message) -> None:
         """Record a request with these messages, and the answer to it."""
+        sent = [describe_unreadable(message, self._model.rules) for message in messages]
+        self.ask_raw(self._model.render(sent, self.tools, self.system).body.decode(), answer)
+
+    def ask_raw(self, body: str, answer: Message) -> None:
+        """Record a request with this body, and the answer to it."""
         invocation, state = self._model.invocation, self.state
-        body = self._model.render(
-            [describe_unreadable(message, self._model.rules) for message in messages], self._tools, self._system
-        ).body.decode()
         change = change_of(lambda serial: state.entries[serial], body, self._last)
         asked = ClientRequestEntry(invocation.specification, "/v1", invocation.model, *change)
         recorded = state.append(asked)
         assert isinstance(recorded, ClientRequestEntry)
         self._last = recorded
-        usage = self.provider.take("client", body, self.now)
-        meta = MessageMeta(invocation=invocation, usage=usage if self.reports else None)
+        usage = self.provider.take("client", body, self.now) if self.reports and body.startswith("{") else None
+        meta = MessageMeta(invocation=invocation, usage=usage)
         parts = tuple(part for part in answer.parts if part.kind == "text") or answer.parts[:0]
         state.append_model_output(Message(Role.ASSISTANT, parts, meta=meta))
         name = f"{invocation.provider}:{invocation.model}"

@@ -24,6 +24,7 @@ def find_expected(call: PastCall, weight: int, comparison: Comparison, rules: Ca
     usage = call.usage
     total = (usage.input_tokens if usage is not None else None) or call.estimate or weight // BYTES_PER_TOKEN
     shared = total * comparison.reused // max(weight, 1)
-    if shared < rules.minimum:
+    is_read = usage is not None and bool(usage.cache_read_tokens)  # so it was not too little, whatever the rules say
+    if shared < rules.minimum and not is_read:
         return Expected(shared=shared, is_too_short=True)
     return Expected(shared=shared, tokens=shared - shared % rules.step)
