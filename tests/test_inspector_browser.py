@@ -197,7 +197,7 @@ def test_every_view_is_drawn_without_a_complaint_and_passes_axe(
 ) -> None:
     each = reader(width=width, theme=theme)
     page = each.open(view)
-    page.wait_for_load_state("networkidle") if "live" not in view else page.wait_for_selector("text=following")
+    page.wait_for_load_state("networkidle") if "live" not in view else page.wait_for_selector("[data-follow=following]")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert page.evaluate("document.documentElement.dataset.theme") == theme
     assert violations(page, axe) == []
@@ -319,13 +319,13 @@ def test_a_run_is_followed_to_its_end_through_a_lost_connection(reader: Callable
     session = server.do(begin())
     each = reader()
     page = each.open("s/streamed/live", ".composer textarea")
-    page.wait_for_selector("text=following")
+    page.wait_for_selector("[data-follow=following]")
     run = server.begin(Agent(model, session=session).run("count"))
     server.do(reached.wait())
     page.wait_for_selector(".underway >> text=bravo")
     port = server.port
     server.stop()
-    page.wait_for_selector("text=trying again")
+    page.wait_for_selector("[data-follow=lost]")
     assert page.is_visible(".underway >> text=bravo")  # nothing is cleared
     server._loop.call_soon_threadsafe(release)
     run.result(SECONDS)
@@ -378,7 +378,7 @@ def test_a_fork_is_made_and_carried_on_by_a_prompt(reader: Callable[..., Reader]
     page.fill("[aria-label='Id of the fork']", "origin-fork")
     page.click("button:text-is('Fork')")
     page.wait_for_url("**/s/origin-fork/live")
-    page.wait_for_selector("text=following")
+    page.wait_for_selector("[data-follow=following]")
     page.keyboard.press("i")
     page.keyboard.type("hello there")
     page.keyboard.press("Enter")
@@ -390,7 +390,7 @@ def test_a_run_is_stopped_by_escape(reader: Callable[..., Reader], server: Serve
     server.script = [ScriptedModel("one two three four five six seven eight nine ten", between=wait)]
     server.do(_begin(server, "stopped"))
     page = reader().open("s/stopped/live", ".composer textarea")
-    page.wait_for_selector("text=following")
+    page.wait_for_selector("[data-follow=following]")
     page.fill(".composer textarea", "go")
     page.click("text=Send")
     server.do(reached.wait())

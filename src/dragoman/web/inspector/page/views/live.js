@@ -174,10 +174,11 @@ export function LiveView({ record }) {
     const call = parts.find((/** @type {any} */ part) => part.payload?.toolCallId === callId)?.payload;
     return html`<${Asking} key=${callId} asked=${asked} call=${call} record=${record} model=${model} />`;
   };
-  return html`<div class="liveview">
-    <div class="side"><div class="tools row"><span class=${`grow ${state === "lost" ? "warn" : "ok"}`} role="status"><span aria-hidden="true">● </span>${state === "lost" ? `${behind} s behind, trying again` : state}</span></div>
+  const words = state === "lost" ? `${behind} s behind, trying again` : state;
+  return html`<div class="liveview" data-follow=${state}>
+    <div class="side"><div class="tools row"><span class=${`grow ${state === "lost" ? "warn" : "ok"}`} role="status"><span aria-hidden="true">● </span>${words}</span></div>
       <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${NO_HITS} onChoose=${(/** @type {number} */ serial) => (setChosen(serial), reading.current?.scrollTo(record.owner[serial], "middle"))} /></div>
-    <div class="middle">${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
+    <div class="middle"><div class="livebar row"><span class=${`grow ${state === "lost" ? "warn" : "ok"}`}><span aria-hidden="true">● </span>${words}</span><span class=${`chip ${status === "awaiting_human" ? "warn" : "plain"}`}>${status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
       <${VirtualList} keys=${cards} label="Entries, as they come" class="reading" handle=${reading} sticky estimate=${(/** @type {number} */ key) => estimate(record, key)} item=${(/** @type {number} */ key) => html`<div class="line"><span class="serial mono">#${key}</span><${EntryCard} record=${record} serial=${key} below=${below} /></div>`} />
       <div class="growing" aria-live="polite"><${UnderWay} follower=${follower} model=${newest} /></div>
       ${approvals.size > 0 && html`<div class="hidden" role="alert">A call waits for a decision: ${[...approvals.values()].map((asked) => plain(asked.toolName)).join(", ")}</div>`}
