@@ -302,7 +302,7 @@ def hold() -> tuple[Callable[[int], Any], Callable[[], None], asyncio.Event]:
     reached, released = asyncio.Event(), asyncio.Event()
 
     async def wait(number: int) -> None:
-        if number == 8:
+        if number == 3:
             reached.set()
             await released.wait()
 
