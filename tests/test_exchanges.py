@@ -169,7 +169,7 @@ def test_a_hundred_headers_are_kept() -> None:
 
 
 def test_an_exchange_cannot_be_changed() -> None:
-    for entry in (asked(), ClientAnswerEntry(0, 200, b"")):
+    for entry in (asked(), ClientAnswerEntry.of(0, 200, b"")):
         with pytest.raises(AttributeError):
             entry.model = "other"  # type: ignore[misc]  # that is the mistake
 
@@ -199,7 +199,7 @@ def test_a_mark_that_comes_twice_is_kept_once() -> None:
 
 
 def test_an_answer_is_whole_unless_it_is_said_not_to_be() -> None:
-    assert ClientAnswerEntry(0, 999, b"").is_whole
+    assert ClientAnswerEntry.of(0, 999, b"").is_whole
 
 
 def with_body(body: str) -> str:
@@ -238,14 +238,16 @@ def test_a_body_that_zlib_did_not_write_is_refused(body: str) -> None:
         _ = entry.body
 
 
-def test_a_body_that_is_no_base64_is_refused() -> None:
+@pytest.mark.parametrize("body", ["*", "eAED*AAAAAAE="])
+def test_a_body_that_is_no_base64_is_refused(body: str) -> None:
     with pytest.raises(UnreadableData, match="packed must be base64"):
-        entry_from_json(with_body("eAED*AAAAAAE="))
+        entry_from_json(with_body(body))
 
 
 def test_an_answer_that_is_too_long_is_neither_made_nor_read() -> None:
     most = ClientAnswerEntry.of(0, 200, bytes(MAX_ANSWER), serial=1, entry_id="s:1")
     assert entry_from_json(entry_to_json(most)) == most
+    assert len(most.body) == MAX_ANSWER
     with pytest.raises(InvalidValue, match="at most 67,108,864 bytes"):
         ClientAnswerEntry.of(0, 200, bytes(MAX_ANSWER + 1))
     longer = entry_from_json(with_body(b64encode(zlib.compress(bytes(2 * MAX_ANSWER), 1)).decode()))

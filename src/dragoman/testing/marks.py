@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ..errors import StoreError
 from ..history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry
 from ..store import AppendConflict, Mark, SessionStore
-from .storecases import BEGINNING, append_all, raised, sample_entries
+from .storecases import BEGINNING, PICTURE, append_all, raised, sample_entries
 
 __all__ = ["MARK_CHECKS", "SHARED_MARK_CHECKS"]
 
@@ -80,11 +80,15 @@ async def check_client_exchanges_are_loaded(store: SessionStore) -> None:
     entries: list[HistoryEntry] = [*sample_entries("exchanged", 4)]
     request = _asked("exchanged", 4, "w:loaded")
     entries.append(replace(request, text='{"messages": ["日本語 \\u0000 \\" "]}' * 500))
-    entries.append(replace(_answered("exchanged", 5), body=bytes(range(256)) * 200, is_whole=False))
+    answer = _answered("exchanged", 5)
+    entries.append(replace(answer, packed=ClientAnswerEntry.of(4, 200, PICTURE).packed, is_whole=False))
     entries.append(replace(_asked("exchanged", 6), base_serial=4, prefix=12, suffix=3))
     await store.create("exchanged")
     await append_all(store, "exchanged", entries)
-    assert await store.load("exchanged") == tuple(entries)
+    loaded = await store.load("exchanged")
+    assert loaded == tuple(entries)
+    assert isinstance(loaded[5], ClientAnswerEntry)
+    assert loaded[5].body == PICTURE
     assert (await store.verify("exchanged")).is_sound
 
 
