@@ -17,7 +17,7 @@ from ...history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolResu
 from ...message import Image, Message, ModelInvocationDescriptor, Role, Text, Thinking, ToolCall, ToolResult
 from .calls import projection_of
 
-__all__ = ["CallContext", "describe_entry", "describe_parts", "levels_of", "read_context"]
+__all__ = ["CallContext", "Part", "describe_entry", "describe_parts", "levels_of", "read_context"]
 
 _COUNTER = EstimateCounter()
 LINE_LENGTH = 200

@@ -44,6 +44,7 @@ class Desk:
         self.runs: dict[str, tuple[Agent[Any, Any], asyncio.Task[Any]]] = {}  # by session, those of this process
         self.followers: dict[str, int] = {}  # by session, how many browsers follow
         self.summaries: dict[str, tuple[int, dict[str, Any]]] = {}  # by session, at which serial
+        self.reviews: dict[str, tuple[int, list[dict[str, Any]]]] = {}  # of the cache, by session, at which serial
         self.verified: dict[str, dict[str, Any]] = {}
 
     async def record_of(self, request: web.Request) -> Record:

@@ -11,6 +11,8 @@ from ...history import (
     AbortRequestedEntry,
     ApprovalAnsweredEntry,
     ApprovalAskedEntry,
+    ClientAnswerEntry,
+    ClientRequestEntry,
     CompactionEntry,
     ContextualHistoryEntry,
     EpochEntry,
@@ -31,6 +33,7 @@ from ...history import (
     TakeoverEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
     UnknownEntry,
 )
@@ -209,6 +212,12 @@ def _line(entry: HistoryEntry) -> str:  # noqa: PLR0912  # one line per kind
             return f"Answered: {entry.action}"
         case EpochEntry():
             return f"Epoch: {entry.reason}"
+        case ToolSetEntry():
+            return f"Tools: {len(entry.digests)}, for {entry.invocation.model}"
+        case ClientRequestEntry():
+            return f"Client asked: {entry.model}"
+        case ClientAnswerEntry():
+            return f"Client was answered: {entry.status}{'' if entry.is_whole else ', cut off'}"
         case InterruptionEntry():
             return f"Interrupted: {entry.reason}"
         case RunStartedEntry():

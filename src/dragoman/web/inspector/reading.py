@@ -8,16 +8,18 @@ import msgspec
 from aiohttp import web
 
 from ...catalogue import list_models
-from ...errors import ErrorCode, InvalidValue, StoreError
+from ...context import EstimateCounter
+from ...errors import DragomanError, ErrorCode, InvalidValue, StoreError
 from ...history import HistoryEntry, ModelOutputEntry
+from ...review import PastCall, find_calls, review_cache
 from .calls import list_calls, summarise_calls
 from .comparing import compare_requests, side_of
-from .contextparts import describe_entry, describe_parts, levels_of, read_context
+from .contextparts import Part, describe_entry, describe_parts, levels_of, read_context
 from .desk import DESK, Desk, answer, session_of, whole
 from .entrydata import entry_data, find_picture, find_text
 from .following import follow
 from .records import Record
-from .requests import Rendered, as_curl, model_name_of, render_call
+from .requests import Rendered, as_curl, model_name_of, render_call, render_past
 from .searching import find_hits
 
 __all__ = ["add_reading"]
@@ -161,17 +163,16 @@ def _described(desk: Desk, record: Record, serial: int, entry: HistoryEntry | No
     invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
     before = record.entries[:serial]
     context = read_context(before, invocation)
-    parts = describe_parts(context)
+    call = _past_call(record, serial)
+    parts = [*_tool_parts(call), *describe_parts(context)]
     anchors: tuple[int, ...] = ()
     stats: dict[str, Any] | None = None
     problem = None
     try:
-        assert entry is not None or before
-        name = model_name_of(entry if entry is not None else _newest_answer(before))
-        rendered = render_call(desk.open_model(name), name, before, session_id=record.session_id, is_past=True)
+        rendered = _rendered(desk, record, None if entry is None else str(serial), "")
         anchors = rendered.context.cache_anchors
         stats = side_of(rendered)
-    except InvalidValue as error:
+    except DragomanError as error:
         problem = str(error)
     place = -1
     for part in parts:
@@ -189,7 +190,7 @@ def _described(desk: Desk, record: Record, serial: int, entry: HistoryEntry | No
         "correction": context.timeline.correction.ratio,
         "counter": context.timeline.counter.name,
         "limit": context.projection.limit,
-        "tools": None,  # which tools there were is not recorded
+        "hasTools": call is not None and call.setup is not None,
     }
 
 
@@ -212,9 +213,29 @@ async def _folded(request: web.Request) -> web.Response:
     return answer({"serial": number, "blocks": await asyncio.to_thread(describe)})
 
 
-async def _cache(_request: web.Request) -> web.Response:
-    """Why calls missed the cache. The library value goes here; without it the page leaves the cause out."""
-    return answer({"isKnown": False, "calls": []})
+async def _cache(request: web.Request) -> web.Response:
+    """Why calls missed the cache, call by call."""
+    desk = request.app[DESK]
+    record = await desk.record_of(request)
+    kept = desk.reviews.get(record.session_id)
+    if kept is None or kept[0] != len(record.entries):
+        fork = (await desk.store.info(record.session_id)).forked_from
+        parent: Sequence[HistoryEntry] = ()
+        if fork is not None:
+            try:
+                parent = (await desk.records.read(fork.session_id)).entries
+            except StoreError:
+                parent = ()  # it was erased
+        calls = await asyncio.to_thread(
+            review_cache,
+            list(record.entries),
+            session_id=record.session_id,
+            forked_at=-1 if fork is None else fork.serial,
+            parent_entries=parent,
+        )
+        written = [{**msgspec.to_builtins(call), "isMiss": call.is_miss} for call in calls]
+        kept = desk.reviews[record.session_id] = (len(record.entries), written)
+    return answer({"calls": kept[1]})
 
 
 # ---------------------------------------------------------------- requests
@@ -265,5 +286,21 @@ def _rendered(desk: Desk, record: Record, at: str | None, name: str) -> Rendered
     if not name:
         name = model_name_of(entry if is_past and entry is not None else _newest_answer(before))
     model = desk.open_model(name)
-    own = model_name_of(entry) if is_past and entry is not None and entry.invocation else None  # type: ignore[attr-defined]  # an answer
-    return render_call(model, name, before, session_id=record.session_id, is_past=own == name)
+    call = _past_call(record, serial) if is_past else None
+    if call is not None and call.model == name:
+        return render_past(model, call, record.entries, session_id=record.session_id)
+    return render_call(model, name, before, session_id=record.session_id)
+
+
+def _past_call(record: Record, serial: int) -> PastCall | None:
+    """The call whose answer is the entry of that serial."""
+    return next((call for call in find_calls(record.entries) if call.serial == serial), None)
+
+
+def _tool_parts(call: PastCall | None) -> list[Part]:
+    """The tools of a call as a part of its request, where the record says them."""
+    if call is None or call.setup is None or not call.setup.tools:
+        return []
+    tools, counter = call.setup.tools, EstimateCounter()
+    tokens = sum(counter.count(msgspec.json.encode(tool).decode()) for tool in tools)
+    return [Part("tools", "fixed", tokens, f"{len(tools)}: {', '.join(tool.name for tool in tools)}", messages=0)]

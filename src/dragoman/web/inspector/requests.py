@@ -15,15 +15,16 @@ import msgspec
 from ...context import ContextBuildInput, ContextBuildResult, ContextManager
 from ...errors import InvalidValue
 from ...history import HistoryEntry, ModelOutputEntry
+from ...history.exchanges import body_of
 from ...history.media import describe_unreadable
 from ...message import Message, Text, ToolCall, ToolResult
 from ...models import Model
 from ...request import WireRequest
-from ...toolspec import ToolSpec
+from ...review import PastCall, PastRequests
 from ...wire import find_dialect
 from .contextparts import describe_parts, read_context
 
-__all__ = ["Rendered", "Unit", "as_curl", "model_name_of", "render_call", "units_of"]
+__all__ = ["Rendered", "Unit", "as_curl", "model_name_of", "render_call", "render_past", "units_of"]
 
 SIGNATURE = 60  # characters by which a block is recognised
 LOOK_AHEAD = 16
@@ -64,14 +65,12 @@ def render_call(
     entries: Sequence[HistoryEntry],
     *,
     session_id: str,
-    is_past: bool,
-    tools: tuple[ToolSpec, ...] = (),
+    is_past: bool = False,
 ) -> Rendered:
-    """Return the request after these entries: that of a call that was made (`is_past`), else of the next one."""
+    """Return the request of the next call after these entries; with `is_past`, as the recorded epochs say it."""
     given = ContextBuildInput(
         entries=entries,
         now=datetime.now(UTC),
-        tools=tools if model.supports("tools") else (),
         model_info=model.model_info(),
         invocation=model.invocation,
         rules=model.rules,
@@ -80,8 +79,6 @@ def render_call(
     manager = ContextManager()
     built = manager.rebuild_context(given) if is_past else manager.build_context(given)
     begun = [msgspec.structs.replace(entry, serial=len(entries)) for entry in built.entries]
-    parts = describe_parts(read_context([*entries, *begun], model.invocation))
-    serials = [part.serial for part in parts if part.messages]
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         request = model.render(
@@ -96,9 +93,32 @@ def render_call(
         name=name,
         request=request,
         context=built,
-        serials=tuple(serials[: len(built.messages)]),
+        serials=_serials([*entries, *begun], model),
         notes=tuple(str(note.message) for note in notes),
     )
+
+
+def render_past(model: Model, call: PastCall, entries: Sequence[HistoryEntry], *, session_id: str) -> Rendered:
+    """Return the request of a call that was made: with the recorded tools and settings, or what a client sent."""
+    before = entries[: call.serial]
+    if call.request is None:
+        past = PastRequests(entries, session_id=session_id).render(call)
+        notes = ("this is what was sent, to the byte",) if past.is_exact else ()
+        request, context = past.request, past.context
+    else:
+        asked = call.request
+        body = body_of(lambda serial: entries[serial] if 0 <= serial < len(entries) else None, asked)
+        rebuilt = render_call(model, call.model, before, session_id=session_id, is_past=True)
+        request = WireRequest(path=asked.path, body=body.encode(), method=asked.method, headers=dict(asked.headers))
+        context, notes = rebuilt.context, ("this is what the client sent",)
+    serials = _serials(before, model)
+    return Rendered(model=model, name=call.model, request=request, context=context, serials=serials, notes=notes)
+
+
+def _serials(entries: Sequence[HistoryEntry], model: Model) -> tuple[int | None, ...]:
+    """The serial of the entry that each message of a context comes from."""
+    parts = describe_parts(read_context(entries, model.invocation))
+    return tuple(part.serial for part in parts if part.messages)
 
 
 def model_name_of(entry: HistoryEntry) -> str:

@@ -160,10 +160,22 @@ function Unknown({ entry, hit }) {
     <pre>${safe(JSON.stringify(entry.payload, null, 2).slice(0, 4000), hit)}</pre></article>`;
 }
 
+/** @param {any} given */
+function ToolSet({ payload }) {
+  const names = (payload.specs ?? []).map((/** @type {any} */ spec) => spec.name).join(", ");
+  return html`<${Band} icon="⚒" title="Tools">${payload.digests?.length ?? 0} for <${Safe} text=${modelName(`:${payload.invocation?.model ?? ""}`)} /> ${names && html`<span class="dim">new: <${Safe} text=${names.slice(0, 400)} /></span>`}</${Band}>`;
+}
+
+/** @param {any} given */
+function Client({ entry, payload }) {
+  if (entry.kind === "client_request") return html`<${Band} icon="→" title="Client asked"><code><${Safe} text=${`${payload.method ?? "POST"} ${headOf(payload.path)}`} /></code> <span class="dim"><${Safe} text=${headOf(payload.model)} /> ${clock(entry.timestamp)}</span></${Band}>`;
+  return html`<${Band} icon="←" title="Client was answered">${payload.status} <span class="dim"><${Safe} text=${headOf(payload.model ?? "")} />${payload.isWhole === false ? ", cut off" : ""} ${clock(entry.timestamp)}</span></${Band}>`;
+}
+
 /** @type {Record<string, (given: any) => any>} */
 const CARDS = {
   model_input: Input, steering: Input, run_requested: Input, model_output: Output, tool_result: Results,
-  epoch: Epoch, interruption: Interruption, approval_asked: Approval, approval_answered: Approval,
+  tool_set: ToolSet, client_request: Client, client_answer: Client, epoch: Epoch, interruption: Interruption, approval_asked: Approval, approval_answered: Approval,
   run_started: Run, run_finished: Run, takeover: Run, abort_requested: Run, reset: Run,
   system_instruction: Folded, notebook: Folded, compaction: Folded,
 };

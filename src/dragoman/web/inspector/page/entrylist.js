@@ -9,7 +9,7 @@ import { provider, short } from "./words.js";
 /** @typedef {import("./record.js").SessionRecord} SessionRecord */
 
 const ROW = 28;
-const MARKS = new Set(["epoch", "interruption", "approval_asked", "approval_answered", "notebook", "system_instruction", "compaction", "reset", "takeover", "abort_requested", "steering"]);
+const MARKS = new Set(["epoch", "interruption", "approval_asked", "approval_answered", "notebook", "system_instruction", "compaction", "reset", "takeover", "abort_requested", "steering", "tool_set"]);
 
 /** @type {Record<string, {words: string, fits: (record: SessionRecord, serial: number) => boolean}>} */
 export const FILTERS = {
@@ -22,7 +22,7 @@ export const FILTERS = {
 
 const ICONS = /** @type {Record<string, string>} */ ({
   model_input: "❯", tool_result: "↩", run_started: "┌", run_finished: "└", epoch: "≋", interruption: "⚡", approval_asked: "?",
-  approval_answered: "✓", notebook: "✎", system_instruction: "§", compaction: "≡", reset: "↺", steering: "❯", takeover: "⇄", abort_requested: "■",
+  approval_answered: "✓", notebook: "✎", system_instruction: "§", compaction: "≡", reset: "↺", steering: "❯", takeover: "⇄", abort_requested: "■", tool_set: "⚒", client_request: "→", client_answer: "←",
 });
 
 /** @param {{record: SessionRecord, serials: number[], chosen: number, hits: Set<number>, hit?: string, onChoose: (serial: number) => void}} given */

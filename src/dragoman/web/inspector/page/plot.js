@@ -105,7 +105,7 @@ export function Plot({ title, height, series, epochs, misses = [], chosen, theme
       observer.disconnect();
       made.destroy();
     };
-  }, [series[0].values, theme, count]);
+  }, [series[0].values, theme, count, misses.length]);
   useEffect(() => {
     if (plot.current) {
       plot.current.chosen = chosen;

@@ -3,11 +3,11 @@
 import { html, useEffect, useState } from "../vendor/libraries.js";
 import { get } from "../api.js";
 import { Kept, previous } from "../entrypanel.js";
-import { bindings, tell } from "../keys.js";
+import { bindings } from "../keys.js";
 import { Level, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
 import { go, link, route } from "../router.js";
-import { Safe } from "../safetext.js";
-import { clock, modelName, percent, short, whole } from "../words.js";
+import { Safe, safe } from "../safetext.js";
+import { clock, modelName, percent, seconds, whole } from "../words.js";
 import { Epochs } from "../epochs.js";
 
 /** @typedef {import("../record.js").SessionRecord} SessionRecord */
@@ -47,7 +47,7 @@ function SentBar({ found, call }) {
     <div class="cachestrip" aria-hidden="true"><span class="fromcache" style=${{ width: `${100 * share}%` }}></span><span class="fresh"></span></div>
     <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong></div>
     <div class="legend">${[...sums].map(([name, tokens]) => html`<span><span class=${`swatch cat-${name}`} aria-hidden="true"></span>${CATEGORIES[name]} <strong>${whole(tokens)}</strong> <span class="dim">${percent(tokens, total)}</span></span>`)}
-      ${!sums.has("tools") && html`<span class="dim">tools not recorded</span>`}</div>`;
+      ${!found.hasTools && html`<span class="dim">tools not recorded</span>`}</div>`;
 }
 
 /** @param {{record: SessionRecord}} given */
@@ -64,14 +64,16 @@ export function ContextView({ record }) {
   const step = (/** @type {number} */ by, /** @type {(call: any) => boolean} */ fits) => {
     for (let next = place + by; next >= 0 && next < calls.length; next += by) if (fits(calls[next])) return choose(next);
   };
-  const isMiss = (/** @type {any} */ each) => each.usage?.cacheReadTokens === 0 && each.number > 1;
+  const causes = useLoaded(() => get(`${record.path}/cache`), [record, record.length]);
+  const missed = new Set((causes.value?.calls ?? []).filter((/** @type {any} */ each) => each.isMiss).map((/** @type {any} */ each) => each.serial));
+  const isMiss = (/** @type {any} */ each) => missed.has(each.serial);
   useEffect(() => {
     bindings.value = [
       { keys: ["]", "ArrowRight"], words: "next call", short: "call", run: () => choose(place + 1) },
       { keys: ["[", "ArrowLeft"], words: "call before", run: () => choose(place - 1) },
       { keys: ["}"], words: "next epoch", short: "epoch", run: () => step(1, (each) => each.epoch) },
       { keys: ["{"], words: "epoch before", run: () => step(-1, (each) => each.epoch) },
-      { keys: ["m"], words: "next call that read nothing from the cache", short: "next miss", run: () => step(1, isMiss) },
+      { keys: ["m"], words: "next call that missed the cache", short: "next miss", run: () => step(1, isMiss) },
       { keys: ["o", "Enter"], words: "open the call in the timeline", short: "open", run: () => call && go(link(record.id, "timeline", call.serial)) },
       { keys: ["d"], words: "compare with the request before", short: "compare requests", run: () => call && go(link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })) },
     ];
@@ -95,7 +97,7 @@ export function ContextView({ record }) {
         <div class="scroll rows" tabindex="0" role="region" aria-label="Parts in order">${sent && html`<table><caption class="hidden">Parts of the request, in order</caption><thead class="hidden"><tr><th>Level</th><th>Category</th><th>Entry</th><th>Begins with</th><th>Tokens</th><th>Anchor</th></tr></thead><tbody>${sent.parts.slice(0, 3000).map((/** @type {any} */ each) => html`<tr class=${part !== null && part === each.serial ? "chosen" : ""}>
           <td class="nowrap"><${Level} level=${each.level} /> ${each.level}</td><td class="nowrap"><span class=${`swatch thin cat-${each.category}`} aria-hidden="true"></span>${CATEGORIES[each.category]}</td>
           <td>${each.serial !== null && html`<button class="link mono" onClick=${() => setPart(each.serial)}>#${each.serial}</button>`}</td><td class="cutcell"><div class="cut dim"><${Safe} text=${each.text} /></div></td><td class="right">${whole(each.tokens)}</td><td>${each.isAnchor ? html`<span title="cache anchor">⚓<span class="hidden"> anchor</span></span>` : ""}</td></tr>`)}</tbody></table>`}</div></section>
-      <section class="card parts" aria-label="Cache, kept and folded">${part === null ? html`<${Cache} record=${record} call=${call} before=${calls[place - 1]} sent=${sent} onPick=${setPart} />` : html`<${Folding} record=${record} call=${call} serial=${part} onClose=${() => setPart(null)} />`}</section>
+      <section class="card parts" aria-label="Cache, kept and folded">${part === null ? html`<${Cache} record=${record} call=${call} sent=${sent} onPick=${setPart} />` : html`<${Folding} record=${record} call=${call} serial=${part} onClose=${() => setPart(null)} />`}</section>
     </div></div>`;
 }
 
@@ -108,24 +110,23 @@ function Folding({ record, call, serial, onClose }) {
     <div class="scroll rows pad" tabindex="0" role="region" aria-label="Lines of the entry">${found.problem ? html`<${Trouble} problem=${found.problem} />` : !found.value ? html`<${Skeleton} />` : found.value.blocks.length ? found.value.blocks.map((/** @type {any} */ block) => html`<${Kept} block=${block} all=${all} />`) : html`<p class="dim">The call was shown nothing of this entry.</p>`}</div>`;
 }
 
-/** Why the cache missed, where the server can say it; else what the record says. @param {{record: SessionRecord, call: any, before: any, sent: any, onPick: (serial: number) => void}} given */
-function Cache({ record, call, before, sent, onPick }) {
-  const causes = useLoaded(() => get(`${record.path}/cache`), [record]);
-  const cause = causes.value?.calls?.find((/** @type {any} */ each) => each.serial === call.serial);
-  const usage = call.usage ?? {};
-  const isMiss = usage.cacheReadTokens === 0 && call.number > 1;
+/** Why the cache missed, or what it kept. @param {{record: SessionRecord, call: any, sent: any, onPick: (serial: number) => void}} given */
+function Cache({ record, call, sent, onPick }) {
+  const causes = useLoaded(() => get(`${record.path}/cache`), [record, record.length]);
+  const found = causes.value?.calls?.find((/** @type {any} */ each) => each.serial === call.serial);
   const folded = sent?.levels ? [...sent.levels.summary, ...sent.levels.gist] : [];
-  return html`<div class="row pad"><h2>${cause && isMiss ? "Why did the cache miss here?" : "Cache"}</h2><span class="grow"></span>${isMiss && html`<span class="chip warn">nothing read</span>`}</div>
+  return html`<div class="row pad"><h2>${found?.isMiss ? "Why did the cache miss here?" : "Cache"}</h2><span class="grow"></span>${found && html`<span class=${`chip ${found.isMiss ? "warn" : "ok"}`}>${found.cause}</span>`}</div>
     <div class="scroll rows pad" tabindex="0" role="region" aria-label="Cache of this call">
-      ${cause?.sentence && html`<p><${Safe} text=${cause.sentence} /></p>`}
-      <dl class="facts"><dt>Read</dt><dd>${whole(usage.cacheReadTokens)} of ${whole(usage.inputTokens)} tokens (${percent(usage.cacheReadTokens, usage.inputTokens)})</dd>
-        ${cause?.expectedTokens != null && html`<dt>Expected</dt><dd>${whole(cause.expectedTokens)}</dd>`}
-        <dt>Model</dt><dd>${!before ? "the first call" : before.model === call.model ? "the same as before" : html`another: <${Safe} text=${modelName(before.model)} /> before`}</dd>
-        <dt>Epoch</dt><dd>${call.epoch ? html`#${call.epoch.serial}, <${Safe} text=${call.epoch.reason} />` : "none since the call before"}</dd>
-        <dt>Anchors</dt><dd>${sent ? sent.parts.filter((/** @type {any} */ each) => each.isAnchor).length : ""}</dd></dl>
+      ${causes.problem && html`<${Trouble} problem=${causes.problem} />`}${!causes.value && !causes.problem && html`<${Skeleton} lines=${3} />`}
+      ${found && html`<p class="verdict"><${Safe} text=${found.sentence} /></p>
+      <dl class="facts"><dt>Reported</dt><dd>${whole(found.reportedTokens)} of ${whole(found.inputTokens)} tokens (${percent(found.reportedTokens, found.inputTokens)})</dd>
+        <dt>Expected</dt><dd>${found.expectedTokens == null ? "unknown" : `about ${whole(found.expectedTokens)}`}</dd>
+        <dt>Compared with</dt><dd>${found.comparedWith == null ? "no call before" : html`<a class="mono" href=${link(record.id, "context", found.comparedWith)}>#${found.comparedWith}</a>${found.seconds == null ? "" : `, ${seconds(found.seconds)} before`}`}</dd>
+        <dt>Shared prefix</dt><dd>${found.sharedBytes == null ? "unknown" : `${whole(found.sharedBytes)} of ${whole(found.requestBytes)} bytes (${percent(found.sharedBytes, found.requestBytes)})`}</dd>
+        ${found.entrySerial != null && html`<dt>Changed by</dt><dd><a class="mono" href=${link(record.id, "timeline", found.entrySerial)}>#${found.entrySerial}</a></dd>`}
+        ${found.isExact != null && html`<dt>Bytes</dt><dd>${found.isExact ? "rendered again as they were sent" : "not quite those that were sent"}</dd>`}</dl>
+      ${found.path && found.isMiss && html`<p class="label">They differ first at <code><${Safe} text=${found.path} /></code></p><div class="firstdiff"><pre class="removed">${safe(found.before || "(nothing)")}</pre><pre class="added">${safe(found.after || "(nothing)")}</pre></div>`}`}
       ${sent?.problem && html`<p class="warn small"><${Safe} text=${sent.problem} /></p>`}
       <h3>Shortened or folded entries</h3>${folded.length ? html`<p class="pickers">${folded.slice(0, 400).map((serial) => html`<button class="link mono" onClick=${() => onPick(serial)}>#${serial}</button> `)}</p>` : html`<p class="dim">Everything was sent whole.</p>`}
     </div>`;
 }
-
-export { short, tell };

@@ -15,6 +15,9 @@ function quantile(values, share) {
   return known.length ? known[Math.min(Math.floor(known.length * share), known.length - 1)] : null;
 }
 
+/** The tokens that a miss sent again. @param {any} found */
+const again = (found) => Math.max((found?.inputTokens ?? 0) - (found?.reportedTokens ?? 0), 0);
+
 /** @param {any[]} calls */
 function byModel(calls) {
   /** @type {Map<string, any>} */
@@ -38,7 +41,7 @@ function byModel(calls) {
 export function CostView({ record, theme }) {
   void record.version.value;
   const loaded = useLoaded(() => get(`${record.path}/calls`), [record, record.length]);
-  const causes = useLoaded(() => get(`${record.path}/cache`), [record]);
+  const causes = useLoaded(() => get(`${record.path}/cache`), [record, record.length]);
   const calls = /** @type {any[]} */ (loaded.value?.calls ?? []);
   const total = loaded.value?.total;
   const wanted = route.value.serial;
@@ -58,13 +61,14 @@ export function CostView({ record, theme }) {
     [loaded.value],
   );
   const epochs = calls.flatMap((call, index) => (call.epoch ? [index] : []));
-  const misses = calls.flatMap((call, index) => (index > 0 && call.usage?.cacheReadTokens === 0 ? [index] : []));
+  const missed = new Map((causes.value?.calls ?? []).filter((/** @type {any} */ each) => each.isMiss).map((/** @type {any} */ each) => [each.serial, each]));
+  const misses = calls.flatMap((call, index) => (missed.has(call.serial) ? [index] : []));
   const choose = (/** @type {number} */ next) => calls[next] && go(link(record.id, "cost", calls[next].serial), true);
   useEffect(() => {
     bindings.value = [
       { keys: ["ArrowRight", "]"], words: "next call", short: "call", run: () => choose(place + 1) },
       { keys: ["ArrowLeft", "["], words: "call before", run: () => choose(place - 1) },
-      { keys: ["m"], words: "next call that read nothing from the cache", short: "next miss", run: () => choose(misses.find((index) => index > place) ?? misses[0]) },
+      { keys: ["m"], words: "next call that missed the cache", short: "next miss", run: () => choose(misses.find((index) => index > place) ?? misses[0]) },
       { keys: ["Enter"], words: "open the call's context", short: "open call", run: () => calls[place] && go(link(record.id, "context", calls[place].serial)) },
       { keys: ["T"], words: "the plots as a table", short: "table", run: () => setTable(!asTable) },
     ];
@@ -75,15 +79,16 @@ export function CostView({ record, theme }) {
   const shown = calls[hover ?? place] ?? calls[place];
   const saved = total.costWithoutCache ? `${Math.round(100 * (1 - (total.cost ?? 0) / total.costWithoutCache))}% saved by it` : "";
   const plots = { epochs, chosen: place, theme, onChoose: choose, onHover: setHover };
+  const lost = misses.reduce((sum, index) => sum + again(missed.get(calls[index].serial)), 0);
   const tiles = [
     ["Cost", money(total.cost), "as reported, or by the catalogue"],
     ["Without a cache", money(total.costWithoutCache), saved],
     ["Read from cache", percent(total.cacheReadTokens, total.inputTokens), `${short(total.cacheReadTokens)} of ${short(total.inputTokens)} input tokens`],
     ["Output", short(total.outputTokens), `tokens in ${whole(total.calls)} answers`],
-    ["Read nothing", whole(misses.length), "calls after the first"],
+    ["Misses", causes.value ? whole(misses.length) : "…", `${short(lost)} tokens sent again`],
     ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
   ];
-  const dear = misses.map((index) => ({ call: calls[index], index, extra: calls[index].usage.inputTokens })).sort((a, b) => b.extra - a.extra);
+  const dear = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => again(b.found) - again(a.found));
   return html`<div class="cost scroll" tabindex="0" role="region" aria-label="Cost, cache and time">
     <section class="card tiles" aria-label="Figures">${tiles.map(([name, value, words]) => html`<div><p class="label">${name}</p><p class="figure">${value}</p><p class="small dim">${words}</p></div>`)}</section>
     <div class="costgrid"><section class="card pad" aria-label="Plots">
@@ -97,15 +102,14 @@ export function CostView({ record, theme }) {
       <${Plot} ...${plots} title="Cost so far" height=${120} format=${(/** @type {number} */ value) => `$${value < 1 ? value.toFixed(2) : value.toFixed(1)}`} series=${[{ label: "cost", values: columns.cost, colour: "--miss", kind: "steps" }]} />
       <div class="plothead"><strong>Time</strong><span class="dim">seconds: whole answer${columns.first.some((value) => value != null) ? ", first token" : ""}</span><span class="grow"></span><span class="now">${seconds(shown.seconds)}</span></div>
       <${Plot} ...${plots} axis title="Seconds of each answer" height=${140} format=${(/** @type {number} */ value) => `${value}`} series=${[{ label: "whole answer", values: columns.time, colour: "--gist", kind: "bars" }, { label: "first token", values: columns.first, colour: "--miss", kind: "points" }]} />
-      <p class="small dim">model call; dashed lines are epochs, ✕ read nothing from the cache</p>`}</section>
+      <p class="small dim">model call; dashed lines are epochs, ✕ missed the cache</p>`}</section>
     <div class="costside"><section class="card" aria-label="Models"><table><thead><tr><th>Model</th><th class="right">Calls</th><th class="right">Input</th><th class="right">Cached</th><th class="right">Output</th><th class="right">Cost</th></tr></thead>
         <tbody>${[...byModel(calls)].map(([model, sums]) => html`<tr><td><span class="row"><${Tile} model=${model} /><span class="cut"><${Safe} text=${modelName(model)} /></span></span></td><td class="right">${whole(sums.calls)}</td><td class="right">${short(sums.input)}</td><td class="right">${percent(sums.cached, sums.input)}</td><td class="right">${short(sums.output)}</td><td class="right">${money(sums.cost)}</td></tr>`)}
         <tr class="strong"><td>Together</td><td class="right">${whole(total.calls)}</td><td class="right">${short(total.inputTokens)}</td><td class="right">${percent(total.cacheReadTokens, total.inputTokens)}</td><td class="right">${short(total.outputTokens)}</td><td class="right">${money(total.cost)}</td></tr></tbody></table></section>
-      <section class="card" aria-label="Calls that read nothing from the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">longest request first</span></div>
-        ${dear.length ? html`<ul class="misses">${dear.slice(0, 60).map(({ call, index }) => {
-          const cause = causes.value?.calls?.find((/** @type {any} */ each) => each.serial === call.serial);
-          return html`<li class=${index === place ? "chosen" : ""}><button class="plain" onClick=${() => choose(index)}><span class="mono dim">#${call.serial}</span><${Tile} model=${call.model} /><span class="grow"><strong><${Safe} text=${cause?.cause ?? (call.epoch ? "epoch" : "not said")} /></strong><br /><span class="dim"><${Safe} text=${cause?.sentence ?? (call.epoch ? call.epoch.reason : "the cause is not known here")} /></span></span><span>${short(call.usage.inputTokens)}</span></button></li>`;
-        })}</ul>` : html`<p class="pad dim">Every call after the first read something from the cache, or the provider does not report it.</p>`}</section></div></div></div>`;
+      <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">most tokens sent again first</span></div>
+        ${dear.length ? html`<ul class="misses">${dear.slice(0, 60).map(({ call, index, found: cause }) => {
+          return html`<li class=${index === place ? "chosen" : ""}><button class="plain" onClick=${() => choose(index)}><span class="mono dim">#${call.serial}</span><${Tile} model=${call.model} /><span class="grow"><strong><${Safe} text=${cause.cause} /></strong><br /><span class="dim"><${Safe} text=${cause.sentence} /></span></span><span class="nowrap">${short(again(cause))}</span></button></li>`;
+        })}</ul>` : html`<p class="pad dim">No call missed the cache.</p>`}</section></div></div></div>`;
 }
 
 /** @param {{calls: any[], record: any}} given */
