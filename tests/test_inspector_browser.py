@@ -79,8 +79,10 @@ class Server:
         """Answer on a port."""
 
         async def serve() -> None:
-            options = {"make_agent": lambda session, _model: Agent(self.script[0], tools=[pay], session=session)}
-            stage = await self._stack.enter_async_context(staged(self.store, port=port, **options))
+            def make_agent(session: Any, _model: Any) -> Agent[None, str]:
+                return Agent(self.script[0], tools=[pay], session=session)
+
+            stage = await self._stack.enter_async_context(staged(self.store, port=port, make_agent=make_agent))
             self.address = stage.address
 
         self.do(serve())
@@ -136,9 +138,13 @@ class Reader:
         self.server = server
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
+        self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _hear(self, message: Any) -> None:
+        if message.type == "error":
+            self.complaints.append(message.text)
 
     def open(self, place: str, shown: str | None = None) -> Any:
         mark = "&" if "?" in place else "?"
