@@ -151,3 +151,20 @@ def test_a_conversation_goes_on_in_another_client_and_back(behind: str, tmp_path
     (conversation,), _ = recorded(stage)
     assert conversation.session_id == "shared"
     assert sum(PLANTED in message.text for message in conversation.messages if message.role == "assistant") == 4
+
+
+@every_api
+def test_a_conversation_goes_through_all_clients(behind: str, tmp_path: Path) -> None:
+    with Stage(tmp_path, behind=behind) as stage:
+        seats = [stage.seat(name, path="/session/shared") for name, client in CLIENTS.items() if client.has_tools]
+        for is_later in (False, True):
+            for seat in seats:
+                ran = seat.ask(f"I am {seat.client.name}, {is_later=}. {TOOL}", resume=is_later)
+                assert has_used_a_tool(ran), ran
+        assert [problem for seat in seats for problem in stage.problems(seat.client)] == []
+        last = stage.upstream.main[-1].body
+        assert [
+            name for name, client in CLIENTS.items() if client.has_tools and f"I am {name}".encode() not in last
+        ] == []
+    (conversation,), _ = recorded(stage)
+    assert sum(PLANTED in message.text for message in conversation.messages if message.role == "assistant") == 12
