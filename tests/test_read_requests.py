@@ -304,6 +304,18 @@ def test_results_of_gemini_without_ids_go_to_the_calls_of_their_name_in_order() 
     assert sorted(ids) == sorted(calls)
 
 
+def test_a_result_of_gemini_that_comes_twice_is_one() -> None:
+    # As Gemini CLI 0.61 sends it after `--resume`.
+    call = {"functionCall": {"id": "c1", "name": "look", "args": {}}}
+    result = {"functionResponse": {"id": "c1", "name": "look", "response": {"output": "an ocelot"}}}
+    other = {"functionResponse": {"id": "c1", "name": "look", "response": {"output": "a tapir"}}}
+    turn = {"role": "model", "parts": [call]}
+    contents = [turn, {"role": "user", "parts": [result, result]}, turn, {"role": "user", "parts": [result, other]}]
+    read = read_body("gemini", contents=contents)
+    assert [message.role.value[0] for message in read.request.messages] == ["a", "t", "a", "t", "t"]
+    assert any("second result of the call 'c1'" in warning for warning in read.warnings)
+
+
 @pytest.mark.parametrize(
     ("response", "content", "is_error"),
     [

@@ -90,6 +90,7 @@ class _Contents:
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._waiting: dict[str, deque[str]] = {}
+        self._results: dict[str, ToolResult] = {}  # since the model's last turn, by the ids that they came with
 
     def read(self, contents: Node) -> None:
         """Read all contents; a single one, or a plain text, is the user's."""
@@ -113,7 +114,7 @@ class _Contents:
         answer = read_answer(body, SPECIFICATION, None, node.where)
         meta = replace(answer.meta or MessageMeta(), request_id=None)
         self._draft.messages.append(replace(answer, meta=None if meta == MessageMeta() else meta))
-        self._waiting = {}
+        self._waiting, self._results = {}, {}
         for call in answer.tool_calls:
             self._waiting.setdefault(call.tool_name, deque()).append(call.tool_call_id)
 
@@ -143,7 +144,13 @@ class _Contents:
         if media := node.each_in("parts"):
             text = [Text(content)] if isinstance(content, str) and content else []
             content = (*text, *(self._read_part(part) for part in media))
-        self._draft.add_result(ToolResult(call_id, content, is_error=is_error))
+        result = ToolResult(call_id, content, is_error=is_error)
+        if node.text_if("id") and self._results.get(call_id) == result:
+            # Gemini CLI 0.61 sends the results of a conversation that it resumes twice.
+            self._draft.notes.add(node.where, f"the second result of the call {call_id[:40]!r} is left out")
+            return
+        self._results[call_id] = result
+        self._draft.add_result(result)
 
     def _read_part(self, node: Node) -> ResultPart:
         node.skip("thoughtSignature", "thought")
