@@ -20,6 +20,7 @@ from aiohttp import web
 
 from dragoman.models import Model, model
 from dragoman.store import MemoryStore, SessionStore
+from dragoman.telemetry import Telemetry
 from dragoman.web.connections import ConnectionLimits
 from dragoman.web.gateway import Gateway, GatewaySettings
 from dragoman.web.keys import Keys
@@ -141,13 +142,15 @@ class Exchange:
         self.request = request
         self.body = body
         self.answer = ANSWERS[api_of(request.path)]
+        self.fields: dict[str, str] = {}
         self.closes = False  # whether the connection ends with the answer
         self._response: web.StreamResponse | None = None
 
     async def send(self, *pieces: bytes, status: int = 200, kind: str = "text/event-stream") -> None:
         """Write, the head first."""
         if self._response is None:
-            fields = {"content-type": kind, "connection": "close"} if self.closes else {"content-type": kind}
+            fields = {"content-type": kind, **self.fields}
+            fields |= {"connection": "close"} if self.closes else {}
             self._response = web.StreamResponse(status=status, headers=fields)
             await self._response.prepare(self.request)
         for piece in pieces:
@@ -289,18 +292,25 @@ async def staged(
     limits: ConnectionLimits | None = None,
     keys: Keys | None = None,
     store: SessionStore | None = None,
+    open_model: Callable[[str], Model] | None = None,
+    telemetry: Telemetry | None = None,
     **settings: Any,
 ) -> AsyncIterator[Stage]:
     """Run a gateway in this process. Without routes a name goes to the vendor of the client's API."""
     upstream = Upstream()
     upstream.script = script
 
-    def open_model(name: str) -> Model:
+    def open_own(name: str) -> Model:
         return model(name, base_url=upstream.url + _PLACES[name.partition(":")[0]], api_key=KEY)
 
     async with upstream_server(upstream):
         gateway = Gateway(
-            store or MemoryStore(), Routes(routes), open_model, keys=keys, settings=GatewaySettings(**settings)
+            store or MemoryStore(),
+            Routes(routes),
+            open_model or open_own,
+            keys=keys,
+            settings=GatewaySettings(**settings),
+            telemetry=telemetry,
         )
         async with serving(gateway.application(), host="127.0.0.1", port=0, limits=limits) as url:
             connector = aiohttp.TCPConnector(limit=0)

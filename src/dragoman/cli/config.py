@@ -49,7 +49,9 @@ __all__ = [
 PROJECT_FILE = "dragoman.toml"
 LARGEST_FILE = 1 << 20
 # What begins with DRAGOMAN_ and is no setting.
-OTHER_VARIABLES = frozenset({"DRAGOMAN_CACHE", "DRAGOMAN_CONFIG", "DRAGOMAN_LIVE", "DRAGOMAN_POSTGRES"})
+OTHER_VARIABLES = frozenset(
+    {"DRAGOMAN_CACHE", "DRAGOMAN_CONFIG", "DRAGOMAN_LIVE", "DRAGOMAN_POSTGRES", "DRAGOMAN_SERVE_KEY"}
+)
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """`dragoman serve`: a gateway that speaks the vendors' APIs, with any model behind and a record of all."""
 
 import argparse
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -9,10 +10,16 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidValue
 from .arguments import add_common, add_store, natural
 from .config import configured
-from .output import Output
+from .output import Output, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..models import Model
+    from ..store import SessionStore
+    from ..web.connections import ConnectionLimits
+    from ..web.gateway import Gateway
+    from ..web.replay import Replay
     from .settings import Settings
 
 __all__ = ["add_arguments"]
@@ -39,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pass-others", action="store_true", help="pass what has no front to its vendor, unrecorded")
     parser.add_argument("--max-body", type=natural, default=64, metavar="MB", help="of a request (%(default)s)")
     parser.add_argument("--max-answers", type=natural, default=200, metavar="N", help="at once (%(default)s)")
+    parser.add_argument(
+        "--telemetry", action="store_true", help="spans and metrics to OpenTelemetry's global providers; no content"
+    )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="what standard error tells (%(default)s)")
 
 
@@ -47,10 +57,13 @@ def serve(chosen: argparse.Namespace) -> int:
     import asyncio
     import logging
 
+    from ..request import ObservabilityConfig
+    from ..telemetry import Telemetry
     from ..web.access import is_loopback
-    from ..web.gateway import GatewaySettings
+    from ..web.gateway import Gateway, GatewaySettings
     from ..web.keys import KEY_VARIABLE, read_keys
     from ..web.routes import Routes
+    from ..web.serving import limits_for
 
     chosen.model = None  # a route here, and no setting
     settings = configured(chosen)
@@ -59,6 +72,9 @@ def serve(chosen: argparse.Namespace) -> int:
     if chosen.fold is not None and chosen.fold < 2_000:
         raise InvalidValue("--fold must be 2000 tokens or more")
     routes, keys = Routes(chosen.routes), read_keys(chosen.keys)
+    if chosen.keys is not None and chosen.keys.stat().st_mode & 0o077 and os.name == "posix":
+        warn(f"{chosen.keys} can be read by other users of this machine: chmod 600 {chosen.keys}")
+    telemetry = Telemetry(ObservabilityConfig(traces=True, metrics=True)) if chosen.telemetry else None
     if not keys and not is_loopback(chosen.host):
         raise InvalidValue(
             f"without a key only this machine is served: set {KEY_VARIABLE} or give --keys, or leave out --host"
@@ -74,13 +90,23 @@ def serve(chosen: argparse.Namespace) -> int:
         answers_at_once=max(chosen.max_answers, 1),
         hosts=frozenset((*chosen.allow_host, chosen.host)),
     )
-    asyncio.run(_serve(chosen, settings, routes, keys, served))
+
+    def open_gateway(store: "SessionStore", replay: "Replay | None") -> Gateway:
+        open_model = partial(_open_model, settings)
+        return Gateway(store, routes, open_model, keys=keys, settings=served, replay=replay, telemetry=telemetry)
+
+    asyncio.run(_serve(chosen, settings, open_gateway, limits_for(served.answers_at_once)))
     return 0
 
 
-async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignore[no-untyped-def]
-    from ..web.gateway import Gateway
-    from ..web.serving import limits_for, serve_until_stopped
+async def _serve(
+    chosen: argparse.Namespace,
+    settings: "Settings",
+    open_gateway: "Callable[[SessionStore, Replay | None], Gateway]",
+    limits: "ConnectionLimits",
+) -> None:
+    from ..web.replay import Replay
+    from ..web.serving import serve_until_stopped
     from .config import is_address
     from .stores import open_store
 
@@ -88,19 +114,9 @@ async def _serve(chosen, settings, routes, keys, served) -> None:  # type: ignor
     async with open_store(location, creates=chosen.replay is None) as store:
         if is_address(location) and chosen.replay is None:
             await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says
-        replay = None
-        if chosen.replay:
-            from ..web.replay import Replay
-
-            replay = Replay(store)
-        gateway = Gateway(store, routes, partial(_open_model, settings), keys=keys, settings=served, replay=replay)
+        gateway = open_gateway(store, Replay(store) if chosen.replay else None)
         await serve_until_stopped(
-            gateway.application(),
-            host=chosen.host,
-            port=chosen.port,
-            ready=_tell,
-            stop=gateway.stop,
-            limits=limits_for(served.answers_at_once),
+            gateway.application(), host=chosen.host, port=chosen.port, ready=_tell, stop=gateway.stop, limits=limits
         )
 
 

@@ -2,11 +2,15 @@
 
 import ipaddress
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from ..errors import DragomanError, ErrorCode
-from .keys import Keys, ServeKey, key_of
+from ..errors import DragomanError, ErrorCode, StoreError
+from .keys import OWNER, Keys, ServeKey, keys_of
 
-__all__ = ["Access", "is_loopback"]
+if TYPE_CHECKING:
+    from ..store import SessionStore
+
+__all__ = ["Access", "is_loopback", "require_own_session"]
 
 
 def is_loopback(host: str) -> bool:
@@ -30,7 +34,9 @@ class Access:
     def require_host(self, host: str, origin: str | None) -> None:
         """Raise DragomanError, `permission`, for a request to an unknown name, or from a page elsewhere."""
         name = _without_port(host)
-        if not is_loopback(name) and name.lower() not in self._hosts and "*" not in self._hosts:
+        is_known = is_loopback(name) or name.lower() in self._hosts or "*" in self._hosts
+        # An attacker can give this address a name, and no page comes from an address. Without keys, it is loopback.
+        if not is_known and not (self._keys and _is_address(name)):
             message = f"this gateway does not answer for the host {name[:100]!r}: start it with --allow-host"
             raise DragomanError(message, code=ErrorCode.PERMISSION)
         if origin is not None:
@@ -39,11 +45,39 @@ class Access:
 
     def require_key(self, headers: Mapping[str, str], query: Mapping[str, str]) -> ServeKey:
         """Return the key of a request; raise DragomanError, `authentication`, where it brings none that counts."""
-        found = self._keys.find(key_of(headers, query))
+        found = self._keys.find(keys_of(headers, query))
         if found is None:
             message = "this gateway wants its own key, as `Authorization: Bearer`, `x-api-key` or `x-goog-api-key`"
             raise DragomanError(message, code=ErrorCode.AUTHENTICATION)
         return found
+
+
+async def require_own_session(store: "SessionStore", session_id: str, key: ServeKey) -> None:
+    """Raise DragomanError, `permission`, for a session that a client would join and that is not its key's own.
+
+    The key of the environment may also join what was recorded without any key. A session that is not there is joined by
+    making it.
+    """
+    if not key.name:
+        return
+    try:
+        info = await store.info(session_id)
+    except StoreError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return
+        raise
+    noted = info.metadata.get("gateway")
+    owner = noted.get("key", "") if isinstance(noted, Mapping) else ""
+    if owner != key.name and (owner or key.name != OWNER):
+        raise DragomanError(f"the session {session_id[:100]!r} is of another key", code=ErrorCode.PERMISSION)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _without_port(host: str) -> str:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, UnreadableData, report_raised
 from ..wire import WIRE_APIS
-from .access import Access
+from .access import Access, require_own_session
 from .asked import Asked
 from .bodies import Bodies, expect_nothing
 from .delivery import Delivery
@@ -151,7 +151,7 @@ class Gateway:
         except ConnectionError:
             raise  # the client has gone
         except asyncio.CancelledError:
-            if not self._is_stopping:
+            if not self._is_stopping or seen.has_begun or request.transport is None:
                 raise
             return refuse(wanted.api, ModelError(STOPPED, code=ErrorCode.OVERLOADED))
         except (UnreadableData, InvalidValue) as error:
@@ -240,6 +240,8 @@ class Gateway:
         if asked.read is None and not any(can_pass(asked, each(), front) for each in models):
             assert asked.problem is not None
             raise asked.problem
+        if asked.session_id:
+            await require_own_session(self._store, asked.session_id, key)
         asked = await with_previous(self._store, asked)
         turn = await self._recorder.begin(asked)
         seen.session_id = turn.session_id

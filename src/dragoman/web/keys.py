@@ -2,11 +2,12 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -14,11 +15,16 @@ from ..errors import ErrorCode, InvalidValue, ModelError, UnreadableData
 from ..transport.protocol import is_header_value
 from ..usage import TokenUsage
 
-__all__ = ["KEY_VARIABLE", "DailyUse", "Keys", "ServeKey", "key_of", "read_keys"]
+__all__ = ["KEY_VARIABLE", "OWNER", "DailyUse", "Keys", "ServeKey", "keys_of", "read_keys"]
 
 KEY_VARIABLE = "DRAGOMAN_SERVE_KEY"
+OWNER = "default"  # the name of the key in the environment: of whoever runs the gateway
 SHORTEST = 8
 _HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
+
+
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)] | None
+_Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0)] | None
 
 
 class ServeKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,9 +32,9 @@ class ServeKey(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     digest: bytes
-    requests: int | None = None
-    tokens: int | None = None
-    dollars: float | None = None
+    requests: _Count = None
+    tokens: _Count = None
+    dollars: _Amount = None
 
     @classmethod
     def of(cls, name: str, key: str, **limits: object) -> "ServeKey":
@@ -43,16 +49,16 @@ class ServeKey(msgspec.Struct, frozen=True, kw_only=True):
 
 class _KeyFields(msgspec.Struct, forbid_unknown_fields=True):
     key: str
-    requests: int | None = None
-    tokens: int | None = None
-    dollars: float | None = None
+    requests: _Count = None
+    tokens: _Count = None
+    dollars: _Amount = None
 
 
 def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) -> "Keys":
     """Return the keys of a TOML file, a table per name, and that of the environment, which is called `default`."""
     keys: list[ServeKey] = []
     if given := environment.get(KEY_VARIABLE):
-        keys.append(ServeKey.of("default", given))
+        keys.append(ServeKey.of(OWNER, given))
     if file is not None:
         try:
             tables = tomllib.loads(file.read_text("utf-8"))
@@ -67,17 +73,19 @@ def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) ->
                 raise UnreadableData(f"{file}: [{name}] is wrong: {error}") from None
             limits = {field: getattr(fields, field) for field in ("requests", "tokens", "dollars")}
             keys.append(ServeKey.of(name, fields.key, **limits))
+    if len({key.name for key in keys}) < len(keys):
+        raise InvalidValue(f"{KEY_VARIABLE} is the key {OWNER!r}: call the one in {file} by another name")
     if len({key.digest for key in keys}) < len(keys):
         raise InvalidValue("two names have the same key: give each a key of its own")
     return Keys(keys)
 
 
-def key_of(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """Return the key that a client sends, in whichever of the fields that clients of the fronts use."""
+def keys_of(headers: Mapping[str, str], query: Mapping[str, str]) -> list[str]:
+    """Return the keys that a client sends, in the fields that clients of the fronts use. Some send more than one."""
     authorization = headers.get("authorization", "")
-    if authorization[:7].lower() == "bearer ":
-        return authorization[7:].strip()
-    return next((headers[name] for name in _HEADERS if headers.get(name)), query.get("key", ""))
+    bearer = authorization[7:].strip() if authorization[:7].lower() == "bearer " else ""
+    given = (bearer, *(headers.get(name, "") for name in _HEADERS), query.get("key", ""))
+    return [key for key in given if key]
 
 
 class Keys:
@@ -89,21 +97,23 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def find(self, given: str) -> ServeKey | None:
+    def find(self, given: Iterable[str]) -> ServeKey | None:
         """Return the key that was given; None if it is none of these. Without keys, one without a name or limits."""
         if not self._keys:
             return ServeKey(name="", digest=b"")
-        digest, found = _digest(given), None
-        for key in self._keys:  # all of them, so that the time does not tell which is like it
-            if compare_digest(key.digest, digest):
-                found = key
+        found = None
+        for digest in map(_digest, given):
+            for key in self._keys:  # all of them, so that the time does not tell which is like it
+                if compare_digest(key.digest, digest):
+                    found = key
         return found
 
 
 class DailyUse:
     """What each key has used today. It begins anew with the day, and with the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clock = clock
         self._day = date.min
         self._used: dict[str, list[float]] = {}  # requests, tokens, dollars
 
@@ -113,7 +123,7 @@ class DailyUse:
         limits = (("requests", key.requests), ("tokens", key.tokens), ("dollars", key.dollars))
         for spent, (what, limit) in zip(used, limits, strict=True):
             if limit is not None and spent >= limit:
-                now = datetime.now(UTC)
+                now = self._clock()
                 rest = 86_400 - (now.hour * 3_600 + now.minute * 60 + now.second)
                 message = f"the key {key.name!r} has used its {limit:g} {what} of today (UTC)"
                 raise ModelError(message, code=ErrorCode.RATE_LIMITED, retry_after=rest)
@@ -127,7 +137,7 @@ class DailyUse:
             used[2] += usage.cost or 0.0
 
     def _of(self, key: ServeKey) -> list[float]:
-        today = datetime.now(UTC).date()
+        today = self._clock().date()
         if today != self._day:
             self._day = today
             self._used.clear()
