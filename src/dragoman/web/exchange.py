@@ -60,7 +60,7 @@ class Exchange:
         self.model = ""
         self.way = "translated"
         self.cause: ErrorCode | None = None  # why the answer ended early
-        self.is_ending = False  # the whole answer has come, and is being recorded
+        self.is_ending = False  # the whole answer has come, and is being read out and recorded
         self.is_stopping = False
         self._asked = asked
         self.front = front
@@ -144,6 +144,7 @@ class Exchange:
         held = b""
         async for piece in answer.pieces():
             if answer.is_whole:
+                self.is_ending = True
                 held += piece
             else:
                 await delivery.write(piece)

@@ -65,6 +65,11 @@ class Observed:
             headers=headers,
         )  # fmt: skip
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the head of an answer has gone out."""
+        return self._begun is not None
+
     def begin_call(self, model: "Model", read: "ReadRequest | None", index: int) -> "ObservedCall":
         """Begin to ask a model, the first of a request with index 0."""
         return ObservedCall(self, model, read, index)

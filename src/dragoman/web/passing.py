@@ -32,7 +32,7 @@ __all__ = ["PassedAnswer", "fetch_whole", "forwarded_headers", "other_request", 
 ERROR_LIMIT = 1 << 20
 WHOLE_LIMIT = 256 << 20
 EVENT_LIMIT = 64 << 20
-READ_OUT_SECONDS = 5.0
+READ_OUT_SECONDS = 2.0
 _TRUNCATED = "the model's answer broke off"
 # Fields of a request that are about its connection, its credentials or this gateway.
 _OWN_HEADERS = frozenset(
