@@ -23,7 +23,9 @@ from dragoman.history import (
     SystemInstructionEntry,
     ToolFinishedEntry,
     ToolResultsEntry,
+    ToolSetEntry,
     ToolStartedEntry,
+    tool_digest,
 )
 from dragoman.message import (
     FinishReason,
@@ -39,6 +41,7 @@ from dragoman.message import (
 )
 from dragoman.request import ContextConfig
 from dragoman.store import Session, SessionStore, start_session
+from dragoman.toolspec import ToolSpec
 from dragoman.usage import TokenUsage
 from dragoman.wire import find_dialect
 
@@ -98,8 +101,12 @@ class _Replay:
         self._last: datetime | None = None
         self._runs = self._calls = 0
         self._cached = 0
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._offered: dict[ModelInvocationDescriptor, tuple[str, ...]] = {}
+        self._written: set[str] = set()
 
     async def play(self, conversation: dict[str, Any], most: int) -> Session:
+        self._tools = tuple(_tools_of(conversation))
         await self._session.append(SystemInstructionEntry(SYSTEM))
         for message in conversation["messages"]:
             self._tick(message.get("timestamp"))
@@ -165,11 +172,12 @@ class _Replay:
         self._calls += 1
         target = self._models[(self._calls // 24) % len(self._models)]
         built = self._manager.build_context(
-            ContextBuildInput(entries=self._session.entries, now=self._clock.now, invocation=target)
+            ContextBuildInput(entries=self._session.entries, now=self._clock.now, invocation=target, tools=self._tools)
         )
         if built.entries:
             await self._session.append(*built.entries)
             self._cached = 0
+        await self._note_tools(target, built.tool_specs)
         if self._decorated and self._calls == 9:
             half = Message.assistant(
                 "The other agent has the same problem: it reads into a typed struct, so unknown ty"
@@ -198,6 +206,16 @@ class _Replay:
         self._clock.now += timedelta(seconds=1.5 + out / 60)
         await self._session.append(ModelOutputEntry(answer, metadata=built.metadata))
 
+    async def _note_tools(self, target: ModelInvocationDescriptor, tools: tuple[ToolSpec, ...]) -> None:
+        """Record the tools of the call where they are not those of the last call to this model."""
+        digests = tuple(map(tool_digest, tools))
+        if self._offered.get(target) == digests:
+            return
+        self._offered[target] = digests
+        fresh = tuple(tool for tool, digest in zip(tools, digests, strict=True) if digest not in self._written)
+        self._written.update(digests)
+        await self._session.append(ToolSetEntry(target, digests, fresh))
+
     async def _resulted(self, message: dict[str, Any]) -> None:
         waiting = {call.tool_call_id: call for call in self._session.state.pending_tool_calls}
         results, facts = [], list[HistoryEntry]()
@@ -222,6 +240,17 @@ class _Replay:
         if results:
             await self._session.append(*facts)
             await self._session.append(ToolResultsEntry(tuple(results)))
+
+
+def _tools_of(conversation: dict[str, Any]) -> Iterator[ToolSpec]:
+    """The tools that a conversation calls, with the arguments that it gives them. No recording has their own specs."""
+    found: dict[str, dict[str, Any]] = {}
+    for message in conversation["messages"]:
+        for part in message["parts"]:
+            if part["kind"] == "tool_call" and isinstance(part["arguments"], dict):
+                found.setdefault(part["name"], {}).update({name: {} for name in part["arguments"]})
+    for name, fields in found.items():
+        yield ToolSpec(name, f"The tool {name}.", {"type": "object", "properties": fields})
 
 
 HOSTILE = (

@@ -42,7 +42,7 @@ export function Epochs({ calls, place, onChoose }) {
     : html`<div class="epochs"><div class="axis" aria-hidden="true"><span>${short(most)}</span><span>${short(most / 2)}</span><span>0</span></div>
       <div class="plotbox" onClick=${click}><div class="labels" aria-hidden="true">${epochs.map(({ call, index }) => {
         const at = (100 * index) / calls.length;
-        if (at - lastLabel < 12.5) return null;
+        if (at - lastLabel < 12.5 || at > 92) return null;
         lastLabel = at;
         const before = index ? totals[index - 1] - totals[index] : 0;
         return html`<span style=${{ left: `${at}%` }}>${plain(call.epoch.reason)}${before > 0 ? html` <span class="dim">−${short(before)}</span>` : ""}</span>`;

@@ -127,6 +127,6 @@ function Cache({ record, call, sent, onPick }) {
         ${found.isExact != null && html`<dt>Bytes</dt><dd>${found.isExact ? "rendered again as they were sent" : "not quite those that were sent"}</dd>`}</dl>
       ${found.path && found.isMiss && html`<p class="label">They differ first at <code><${Safe} text=${found.path} /></code></p><div class="firstdiff"><pre class="removed">${safe(found.before || "(nothing)")}</pre><pre class="added">${safe(found.after || "(nothing)")}</pre></div>`}`}
       ${sent?.problem && html`<p class="warn small"><${Safe} text=${sent.problem} /></p>`}
-      <h3>Shortened or folded entries</h3>${folded.length ? html`<p class="pickers">${folded.slice(0, 400).map((serial) => html`<button class="link mono" onClick=${() => onPick(serial)}>#${serial}</button> `)}</p>` : html`<p class="dim">Everything was sent whole.</p>`}
+      <h3>Shortened or folded entries</h3>${!sent ? "" : folded.length ? html`<p class="pickers">${folded.slice(0, 400).map((serial) => html`<button class="link mono" onClick=${() => onPick(serial)}>#${serial}</button> `)}</p>` : html`<p class="dim">Everything was sent whole.</p>`}
     </div>`;
 }

@@ -85,7 +85,7 @@ export function CostView({ record, theme }) {
     ["Without a cache", money(total.costWithoutCache), saved],
     ["Read from cache", percent(total.cacheReadTokens, total.inputTokens), `${short(total.cacheReadTokens)} of ${short(total.inputTokens)} input tokens`],
     ["Output", short(total.outputTokens), `tokens in ${whole(total.calls)} answers`],
-    ["Misses", causes.value ? whole(misses.length) : "…", `${short(lost)} tokens sent again`],
+    ["Misses", causes.value ? whole(misses.length) : "…", causes.value ? `${short(lost)} tokens sent again` : "being looked for"],
     ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
   ];
   const dear = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => again(b.found) - again(a.found));
@@ -109,7 +109,7 @@ export function CostView({ record, theme }) {
       <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">most tokens sent again first</span></div>
         ${dear.length ? html`<ul class="misses">${dear.slice(0, 60).map(({ call, index, found: cause }) => {
           return html`<li class=${index === place ? "chosen" : ""}><button class="plain" onClick=${() => choose(index)}><span class="mono dim">#${call.serial}</span><${Tile} model=${call.model} /><span class="grow"><strong><${Safe} text=${cause.cause} /></strong><br /><span class="dim"><${Safe} text=${cause.sentence} /></span></span><span class="nowrap">${short(again(cause))}</span></button></li>`;
-        })}</ul>` : html`<p class="pad dim">No call missed the cache.</p>`}</section></div></div></div>`;
+        })}</ul>` : causes.problem ? html`<${Trouble} problem=${causes.problem} />` : !causes.value ? html`<${Skeleton} lines=${3} />` : html`<p class="pad dim">No call missed the cache.</p>`}</section></div></div></div>`;
 }
 
 /** @param {{calls: any[], record: any}} given */
