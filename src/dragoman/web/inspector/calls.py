@@ -14,12 +14,21 @@ from ...context import EstimateCounter
 from ...context.projection import PROJECTION_VERSION, Projection, read_projection
 from ...context.timeline import Aim, Timeline
 from ...errors import UnreadableData
-from ...history import EpochEntry, HistoryEntry, InterruptionEntry, ModelOutputEntry, RunStartedEntry
+from ...history import (
+    EpochEntry,
+    HistoryEntry,
+    InterruptionEntry,
+    ModelOutputEntry,
+    RunStartedEntry,
+    ToolSetEntry,
+    ToolSets,
+)
 from ...message import Message, ModelInvocationDescriptor
+from ...toolspec import ToolSpec
 from ...usage import Prices, TokenUsage
 from .outlines import model_of
 
-__all__ = ["list_calls", "prices_of", "projection_of", "summarise_calls"]
+__all__ = ["count_tools", "list_calls", "prices_of", "projection_of", "summarise_calls"]
 
 _COUNTER = EstimateCounter()
 
@@ -38,11 +47,15 @@ def _calls(entries: Sequence[HistoryEntry]) -> Iterator[dict[str, Any]]:
     cost_so_far = 0.0
     number = 0
     before: list[HistoryEntry] = []
+    tool_sets, tool_tokens = ToolSets(), dict[ModelInvocationDescriptor, int]()
     for entry in entries:
         if isinstance(entry, RunStartedEntry):
             run += 1
         if isinstance(entry, EpochEntry):
             epoch = entry
+        if isinstance(entry, ToolSetEntry):
+            tool_sets.add(entry)
+            tool_tokens[entry.invocation] = _recorded_tools(tool_sets, entry.invocation)
         if isinstance(entry, ModelOutputEntry):
             timeline.extend(before)  # what was sent is what stood before the answer; each entry is read once
             timeline.aim_at(Aim(entry.invocation or timeline.invocation))
@@ -64,7 +77,9 @@ def _calls(entries: Sequence[HistoryEntry]) -> Iterator[dict[str, Any]]:
                 "costWithoutCache": _cost(entry, cached=False),
                 "seconds": _seconds(sent_at, entry.timestamp),
                 "firstTokenSeconds": _first_token(entry),
-                "sent": _levels(timeline, projection[1]),
+                "sent": _levels(
+                    timeline, projection[1], tool_tokens.get(entry.invocation, 0) if entry.invocation else 0
+                ),
                 "epoch": None if epoch is None else {"serial": epoch.serial, "reason": epoch.reason},
                 "estimate": entry.metadata.get("context_tokens"),
             }
@@ -85,12 +100,24 @@ def projection_of(timeline: Timeline) -> Projection:
         return Projection()
 
 
-def _levels(timeline: Timeline, projection: Projection) -> dict[str, int]:
+def _recorded_tools(tool_sets: ToolSets, invocation: ModelInvocationDescriptor) -> int:
+    try:
+        return count_tools(tool_sets.setup_for(invocation).tools)
+    except UnreadableData:  # a tool that no entry gives
+        return 0
+
+
+def count_tools(tools: Sequence[ToolSpec]) -> int:
+    """Return the estimated tokens of tools as a request has them."""
+    return sum(_COUNTER.count(msgspec.json.encode(tool).decode()) for tool in tools)
+
+
+def _levels(timeline: Timeline, projection: Projection, tool_tokens: int) -> dict[str, int]:
     """The estimated tokens of a request: what is fixed, the ledger, turns in less room, and what is whole."""
     fixed = timeline.counter.count(timeline.instruction) if timeline.instruction else 0
     screen = timeline.count(Message.user(timeline.screen)) if timeline.screen else 0
     return {
-        "fixed": fixed + screen,
+        "fixed": fixed + screen + tool_tokens,
         "ledger": sum(zone.tokens for zone in projection.zones),
         "turns": projection.first.tokens(timeline.overhead) + projection.turns.tokens(timeline.overhead),
         "live": projection.live_tokens(timeline),

@@ -8,11 +8,10 @@ import msgspec
 from aiohttp import web
 
 from ...catalogue import list_models
-from ...context import EstimateCounter
 from ...errors import DragomanError, ErrorCode, InvalidValue, StoreError
 from ...history import HistoryEntry, ModelOutputEntry
 from ...review import PastCall, find_calls, review_cache
-from .calls import list_calls, summarise_calls
+from .calls import count_tools, list_calls, summarise_calls
 from .comparing import compare_requests, side_of
 from .contextparts import Part, describe_entry, describe_parts, levels_of, read_context
 from .desk import DESK, Desk, answer, session_of, whole
@@ -301,6 +300,9 @@ def _tool_parts(call: PastCall | None) -> list[Part]:
     """The tools of a call as a part of its request, where the record says them."""
     if call is None or call.setup is None or not call.setup.tools:
         return []
-    tools, counter = call.setup.tools, EstimateCounter()
-    tokens = sum(counter.count(msgspec.json.encode(tool).decode()) for tool in tools)
-    return [Part("tools", "fixed", tokens, f"{len(tools)}: {', '.join(tool.name for tool in tools)}", messages=0)]
+    tools = call.setup.tools
+    return [
+        Part(
+            "tools", "fixed", count_tools(tools), f"{len(tools)}: {', '.join(tool.name for tool in tools)}", messages=0
+        )
+    ]
