@@ -218,6 +218,7 @@ class TemporalEngine:
             max_concurrent_activities=slots,
             # The server gives orders to open polls of a process that stands still, and each waits there for a timeout.
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(maximum=1),
+            workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(maximum=2),  # one is for workflows that it knows
             # Else the worker that has the workflow gets every attempt, also where it does not know the agent.
             disable_eager_activity_execution=True,
             build_id=BUILD,
