@@ -145,7 +145,8 @@ function App() {
   useEffect(() => {
     if (!record) return setWords("");
     setWords(`${whole(record.length)} entries, ${record.models.length} model${record.models.length === 1 ? "" : "s"}`);
-    get(`${record.path}/summary`).then((found) => setWords(`${whole(record.length)} entries, ${whole(found.calls)} calls, ${found.models.length} models, ${money(found.cost)}`), () => {});
+    const timer = setTimeout(() => get(`${record.path}/summary`).then((found) => setWords(`${whole(record.length)} entries, ${whole(found.calls)} calls, ${found.models.length} models, ${money(found.cost)}`), () => {}), 600);
+    return () => clearTimeout(timer);
   }, [record]);
   const isOwn = record && record.id === session;
   const views = { timeline: TimelineView, context: ContextView, diff: RequestsView, cost: CostView, live: LiveView };

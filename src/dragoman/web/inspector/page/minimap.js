@@ -5,10 +5,11 @@ import { html, useEffect, useRef } from "./vendor/libraries.js";
 import { provider } from "./words.js";
 
 /**
- * @param {{record: import("./record.js").SessionRecord, hits: Set<number>, range: [number, number],
+ * @param {{record: import("./record.js").SessionRecord, hits: Set<number>, range: import("./vendor/libraries.js").Signal<[number, number]>,
  *   levels: Map<number, string>, theme: string, onGo: (serial: number) => void}} given
  */
-export function Minimap({ record, hits, range, levels, theme, onGo }) {
+export function Minimap({ record, hits, range: shown, levels, theme, onGo }) {
+  const range = shown.value;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const count = record.length;

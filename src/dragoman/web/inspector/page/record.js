@@ -37,8 +37,8 @@ export class SessionRecord {
   }
 
   async load() {
-    this.info = await get(this.path);
-    await this.extend();
+    const [info] = await Promise.all([get(this.path), this.extend()]);
+    this.info = info;
   }
 
   /** Take in what is new in the outline. */

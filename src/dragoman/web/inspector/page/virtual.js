@@ -16,6 +16,14 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
   const known = useRef({ heights: new Map(), offsets: new Float64Array(1), keys: /** @type {number[]} */ ([]), dirty: true });
   const anchor = useRef(/** @type {{key: number, offset: number, isTarget: boolean} | null} */ (null));
   const atEnd = useRef(true);
+  // An item that was drawn is not compared again while the page scrolls.
+  const drawn = useRef({ item, nodes: new Map() });
+  if (drawn.current.item !== item) drawn.current = { item, nodes: new Map() };
+  const node = (/** @type {number} */ key) => {
+    const { nodes } = drawn.current;
+    if (!nodes.has(key)) nodes.set(key, item(key));
+    return nodes.get(key);
+  };
   const [, redraw] = useState(0);
   const state = known.current;
   if (state.keys !== keys) {
@@ -155,7 +163,7 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
   }
   return html`<div class=${`scroll virtual ${name ?? ""}`} ref=${box} tabindex="0" role="region" aria-label=${label}>
     <div class="space" style=${{ height: `${made[keys.length]}px` }}>
-      ${keys.slice(first, last).map((key, place) => html`<div data-key=${key} key=${key} class="placed" style=${{ transform: `translateY(${made[first + place]}px)` }}>${item(key)}</div>`)}
+      ${keys.slice(first, last).map((key, place) => html`<div data-key=${key} key=${key} class="placed" style=${{ transform: `translateY(${made[first + place]}px)` }}>${node(key)}</div>`)}
     </div>
   </div>`;
 }

@@ -1,6 +1,6 @@
 // @ts-check
 // What happened: map, list, reading view, and one entry in detail.
-import { html, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
+import { html, signal, useCallback, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
 import { get, post } from "../api.js";
 import { EntryCard, estimate } from "../entrycard.js";
 import { EntryPanel, previous } from "../entrypanel.js";
@@ -28,12 +28,15 @@ function useHits(record, words) {
   return found;
 }
 
+/** What needs all entries is asked for after the first of them are shown. */
+const later = () => new Promise((done) => setTimeout(done, 400));
+
 /** Calls by their serial, and the level of each entry at the newest one. @param {SessionRecord} record */
 export function useCalls(record) {
   const [calls, setCalls] = useState(/** @type {Map<number, any>} */ (new Map()));
   useEffect(() => {
     let isOver = false;
-    get(`${record.path}/calls`).then((found) => !isOver && setCalls(new Map(found.calls.map((/** @type {any} */ call) => [call.serial, call]))), () => {});
+    void later().then(() => (isOver ? undefined : get(`${record.path}/calls`).then((found) => !isOver && setCalls(new Map(found.calls.map((/** @type {any} */ call) => [call.serial, call]))), () => {})));
     return () => {
       isOver = true;
     };
@@ -46,11 +49,11 @@ function useLevels(record) {
   const [levels, setLevels] = useState(/** @type {Map<number, string>} */ (new Map()));
   useEffect(() => {
     let isOver = false;
-    get(`${record.path}/calls/${record.length}`).then((found) => {
+    void later().then(() => (isOver ? undefined : get(`${record.path}/calls/${record.length}`).then((found) => {
       const made = new Map();
       for (const [level, serials] of Object.entries(found.levels)) for (const serial of /** @type {number[]} */ (serials)) made.set(serial, level);
       if (!isOver) setLevels(made);
-    }, () => {});
+    }, () => {})));
     return () => {
       isOver = true;
     };
@@ -69,7 +72,7 @@ export function TimelineView({ record, theme }) {
   const calls = useCalls(record);
   const levels = useLevels(record);
   const [chosen, setChosen] = useState(serial ?? firstOf(record));
-  const [range, setRange] = useState(/** @type {[number, number]} */ ([0, 0]));
+  const range = useMemo(() => signal(/** @type {[number, number]} */ ([0, 0])), []);
   const [drawer, setDrawer] = useState("");
   const reading = useRef(/** @type {any} */ (null));
   const search = useRef(/** @type {HTMLInputElement | null} */ (null));
@@ -152,6 +155,10 @@ export function TimelineView({ record, theme }) {
       ...(canWrite ? [{ keys: ["f"], words: "fork from here", run: fork }] : []),
     ];
   });
+  const card = useCallback(
+    (/** @type {number} */ key) => html`<div class=${`line ${record.owner[chosen] === key ? "chosen" : ""}`} onClick=${(/** @type {MouseEvent} */ event) => record.owner[chosen] !== key && !(/** @type {HTMLElement} */ (event.target).closest("button, a")) && (setChosen(key), go(link(record.id, "timeline", key, Object.fromEntries(route.peek().query)), true))}><span class="serial mono">#${key}</span><${EntryCard} record=${record} serial=${key} hit=${words} calls=${calls} onOpen=${(/** @type {number} */ call) => go(link(record.id, "context", call))} /></div>`,
+    [record, record.version.value, chosen, words, calls],
+  );
   const nth = found.hits.findIndex((/** @type {any} */ hit) => hit.serial === chosen);
   return html`<div class=${`timeline ${drawer ? `show-${drawer}` : ""}`}>
     <${Minimap} record=${record} hits=${hits} range=${range} levels=${levels} theme=${theme} onGo=${(/** @type {number} */ at) => choose(at, "top")} />
@@ -161,8 +168,8 @@ export function TimelineView({ record, theme }) {
       <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${hits} hit=${words} onChoose=${choose} /></div>
     <div class="middle"><div class="narrowbar"><button onClick=${() => setDrawer(drawer === "list" ? "" : "list")} aria-expanded=${drawer === "list"}>☰ Entries</button><span class="grow"></span><button onClick=${() => setDrawer(drawer === "panel" ? "" : "panel")} aria-expanded=${drawer === "panel"}>#${chosen} in detail</button></div>
       ${record.brokenAt !== null && html`<${Trouble} problem=${{ message: `The record is broken at #${record.brokenAt}: ${record.problem}. Everything before it is shown.` }} />`}
-      ${record.length === 0 ? html`<div class="note"><p>The session has no entry yet.</p><code>dragoman chat --session ${record.id}</code></div>` : html`<${VirtualList} keys=${cards} label="Entries, to read" class="reading" handle=${reading} estimate=${(/** @type {number} */ key) => estimate(record, key)} onRange=${(/** @type {number} */ first, /** @type {number} */ last) => (range[0] !== first || range[1] !== last) && setRange([first, last])}
-        item=${(/** @type {number} */ key) => html`<div class=${`line ${record.owner[chosen] === key ? "chosen" : ""}`} onClick=${(/** @type {MouseEvent} */ event) => record.owner[chosen] !== key && !(/** @type {HTMLElement} */ (event.target).closest("button, a")) && (setChosen(key), go(link(record.id, "timeline", key, Object.fromEntries(query)), true))}><span class="serial mono">#${key}</span><${EntryCard} record=${record} serial=${key} hit=${words} calls=${calls} onOpen=${(/** @type {number} */ call) => go(link(record.id, "context", call))} /></div>`} />`}</div>
+      ${record.length === 0 ? html`<div class="note"><p>The session has no entry yet.</p><code>dragoman chat --session ${record.id}</code></div>` : html`<${VirtualList} keys=${cards} label="Entries, to read" class="reading" handle=${reading} estimate=${(/** @type {number} */ key) => estimate(record, key)} onRange=${(/** @type {number} */ first, /** @type {number} */ last) => (range.peek()[0] !== first || range.peek()[1] !== last) && (range.value = [first, last])}
+        item=${card} />`}</div>
     ${record.length > 0 && html`<${EntryPanel} key=${chosen} record=${record} serial=${chosen} call=${calls.get(chosen)} level=${levels.get(chosen)} onFork=${canWrite ? fork : undefined} onClose=${drawer === "panel" ? () => setDrawer("") : undefined} />`}
   </div>`;
 }
