@@ -27,8 +27,6 @@ TALK = "review-attribution"
 PICTURES = (
     ("sessions", "", "light", 1440, ()),
     ("timeline", f"s/{TALK}/282", "light", 1440, ()),
-    ("search", f"s/{TALK}/110?q=attribution", "dark", 1440, ()),
-    ("narrow", f"s/{TALK}/282", "light", 800, ("i",)),
     ("context", f"s/{TALK}/110/context", "light", 1440, ("m",)),
     ("requests", f"s/{TALK}/diff", "light", 1440, ()),
     ("cost", f"s/{TALK}/cost", "dark", 1440, ("m", "m", "m")),
