@@ -91,6 +91,18 @@ def test_a_list_as_json_has_everything(user: User) -> None:
     assert len(user.run("sessions", "list", "--json", "--limit", "1").json) == 1
 
 
+def test_a_list_as_json_has_nested_metadata(user: User) -> None:
+    user.store.parent.mkdir(parents=True, exist_ok=True)
+
+    async def make() -> None:
+        async with SQLiteStore(user.store) as store:
+            await start_session(store, "served", metadata={"gateway": {"client": "codex", "names": ["a"]}})
+
+    asyncio.run(make())
+    (listed,) = user.run("sessions", "list", "--json").json
+    assert listed["metadata"] == {"gateway": {"client": "codex", "names": ["a"]}}
+
+
 def test_ids_are_shortened_only_as_far_as_they_stay_different() -> None:
     one, other = "a" * 32, "a" * 10 + "b" * 22
     assert short_ids([one, other, "c" * 32, "my name"]) == {

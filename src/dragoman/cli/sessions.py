@@ -89,6 +89,7 @@ def list_sessions(chosen: argparse.Namespace) -> None:
 
 
 async def _listed(store: "SessionStore", info: "SessionInfo") -> dict[str, Any]:
+    from ..history import Metadata
     from .entrytext import title_of
 
     title = info.metadata.get("title")
@@ -104,7 +105,7 @@ async def _listed(store: "SessionStore", info: "SessionInfo") -> dict[str, Any]:
         "createdAt": info.created_at.isoformat(),
         "updatedAt": info.updated_at.isoformat(),
         "head": {"serial": info.head.serial, "checksum": info.head.checksum},
-        "metadata": dict(info.metadata),
+        "metadata": Metadata.of(info.metadata).to_plain(),
     }
     if info.forked_from is not None:
         listed["forkedFrom"] = {"id": info.forked_from.session_id, "serial": info.forked_from.serial}
