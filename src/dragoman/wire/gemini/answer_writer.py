@@ -83,8 +83,9 @@ class Writer(AnswerWriter):
             self._emit([{**wire_part, **part.item} for wire_part in _wire_parts(part)])
 
     def finish(self, word: str) -> None:
-        """Write the last chunk: the finish reason and the usage."""
-        self.emit("", self._chunk([], word))
+        """Write the last chunk: the finish reason and the usage. The SDK's chats forget a turn with a chunk that has no
+        part, so it has an empty text, as Gemini's own."""
+        self.emit("", self._chunk([{"text": ""}], word))
 
     def fail(self, error: ErrorDelta) -> None:
         """Write the error. The SDK finds it only as the first key, with a number as its code."""
