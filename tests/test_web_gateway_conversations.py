@@ -3,10 +3,13 @@
 import asyncio
 import json
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dragoman.store import MemoryStore, SQLiteStore
+from dragoman.web.keys import Keys, ServeKey
 from tests.gateway_stage import (
     FRONTS,
     PROVIDERS,
@@ -37,10 +40,70 @@ def streamed_id(told: Told) -> str:
     return str(json.loads(line[6:])["response"]["id"])
 
 
+# ---------------------------------------------------------------- joined sessions
+
+
+@on_a_loop
+async def test_a_key_does_not_read_the_session_of_another_one() -> None:
+    keys = Keys([ServeKey.of("alice", ALICE), ServeKey.of("bob", BOB)])
+    async with staged(f"*={PROVIDERS[MESSAGES]}:m", keys=keys) as stage:
+        told = await ask_at(stage, "/session/work", key=ALICE, said="The secret of Alice.")
+        assert (told.status, told.headers["x-dragoman-session"]) == (200, "work")
+        refused = await ask_at(stage, "/session/work", key=BOB, said="What did she say?")
+        assert refused.status == 403
+        assert "another key" in refused.error["message"]
+        assert stage.upstream.seen == 1
+        assert (await ask_at(stage, "/session/work", key=ALICE, said="Go on.")).status == 200
+        assert b"The secret of Alice." in stage.upstream.bodies[-1]
+
+
+@on_a_loop
+async def test_keys_that_begin_a_session_at_once_do_not_share_it(tmp_path: Path) -> None:
+    keys = Keys([ServeKey.of("alice", ALICE), ServeKey.of("bob", BOB)])
+    async with (
+        SQLiteStore(tmp_path / "s.db") as store,
+        staged(f"*={PROVIDERS[MESSAGES]}:m", keys=keys, store=store) as stage,
+    ):
+        asking = [ask_at(stage, "/session/work", key=key, said=key) for key in (ALICE, BOB) * 3]
+        answers = await asyncio.gather(*asking)
+        assert {told.status for told in answers} == {200, 403}
+        assert {told.status for told in answers[::2]} != {told.status for told in answers[1::2]}
+        assert all(told.headers.get("x-dragoman-record") is None for told in answers)
+
+
+@on_a_loop
+async def test_a_store_that_fails_breaks_no_answer_in_a_joined_session() -> None:
+    store = MemoryStore()
+    async with staged(keys=Keys([ServeKey.of("alice", ALICE)]), store=store) as stage:
+        await store.close()
+        told = await ask_at(stage, "/session/work", key=ALICE)
+        assert (told.status, told.headers["x-dragoman-record"]) == (200, "failed")
+
+
+@on_a_loop
+async def test_clients_that_begin_a_session_at_once_are_all_recorded(tmp_path: Path) -> None:
+    async with (
+        SQLiteStore(tmp_path / "s.db") as store,
+        staged(f"*={PROVIDERS[MESSAGES]}:m", store=store) as stage,
+    ):
+        asking = [ask_at(stage, "/session/work", said=f"I am {number}.") for number in range(8)]
+        answers = await asyncio.gather(*asking)
+        assert [told.headers.get("x-dragoman-record") for told in answers] == [None] * 8
+        assert len({told.headers["x-dragoman-session"] for told in answers} - {"work"}) >= 1
+
+
+@pytest.mark.parametrize("name", ["a" * 256, "a%00b", "%40", "-"])
+@on_a_loop
+async def test_a_session_that_cannot_be_called_so_is_refused(name: str) -> None:
+    async with staged() as stage:
+        told = await ask_at(stage, f"/session/{name}")
+        assert (told.status, stage.upstream.seen) == (400, 0)
+
+
 # ---------------------------------------------------------------- chats of SDKs
 
 
-@pytest.mark.parametrize("api", FRONTS)
+@pytest.mark.parametrize("api", FRONTS[:-1])  # what Gemini itself says passes as it is
 @on_a_loop
 async def test_a_chat_of_the_gemini_sdk_remembers_what_was_said(api: str) -> None:
     genai = pytest.importorskip("google.genai")

@@ -2,15 +2,12 @@
 
 import ipaddress
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ..errors import DragomanError, ErrorCode, StoreError
+from ..errors import DragomanError, ErrorCode
 from .keys import OWNER, Keys, ServeKey, keys_of
 
-if TYPE_CHECKING:
-    from ..store import SessionStore
-
-__all__ = ["Access", "is_loopback", "require_own_session"]
+__all__ = ["Access", "is_loopback", "is_own_session"]
 
 
 def is_loopback(host: str) -> bool:
@@ -52,24 +49,14 @@ class Access:
         return found
 
 
-async def require_own_session(store: "SessionStore", session_id: str, key: ServeKey) -> None:
-    """Raise DragomanError, `permission`, for a session that a client would join and that is not its key's own.
+def is_own_session(metadata: Mapping[str, Any], key_name: str) -> bool:
+    """Whether a client with this key may join a session with these metadata: without keys, every one.
 
-    The key of the environment may also join what was recorded without any key. A session that is not there is joined by
-    making it.
+    The key of the environment may also join what was recorded without any key.
     """
-    if not key.name:
-        return
-    try:
-        info = await store.info(session_id)
-    except StoreError as error:
-        if error.code is ErrorCode.NOT_FOUND:
-            return
-        raise
-    noted = info.metadata.get("gateway")
+    noted = metadata.get("gateway")
     owner = noted.get("key", "") if isinstance(noted, Mapping) else ""
-    if owner != key.name and (owner or key.name != OWNER):
-        raise DragomanError(f"the session {session_id[:100]!r} is of another key", code=ErrorCode.PERMISSION)
+    return not key_name or owner == key_name[:200] or (not owner and key_name == OWNER)
 
 
 def _is_address(host: str) -> bool:

@@ -15,8 +15,9 @@ import msgspec
 from aiohttp import web
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, UnreadableData, report_raised
+from ..store.refusals import require_new_session_id
 from ..wire import WIRE_APIS
-from .access import Access, require_own_session
+from .access import Access
 from .asked import Asked
 from .bodies import Bodies, expect_nothing
 from .delivery import Delivery
@@ -147,6 +148,8 @@ class Gateway:
                 return web.json_response({"status": "stopping" if self._is_stopping else "ok"})
             key = self._access.require_key(headers, request.query)
             seen.key_name = key.name
+            if wanted.session_id:
+                require_new_session_id(wanted.session_id, "the name of a session")
             return await self._dispatch(request, wanted, headers, key, seen)
         except ConnectionError:
             raise  # the client has gone
@@ -240,8 +243,6 @@ class Gateway:
         if asked.read is None and not any(can_pass(asked, each(), front) for each in models):
             assert asked.problem is not None
             raise asked.problem
-        if asked.session_id:
-            await require_own_session(self._store, asked.session_id, key)
         asked = await with_previous(self._store, asked)
         turn = await self._recorder.begin(asked)
         seen.session_id = turn.session_id

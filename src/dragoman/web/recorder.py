@@ -14,11 +14,13 @@ from weakref import WeakSet
 from ..errors import ErrorCode, StoreError, report_raised
 from ..history import HistoryEntry, ResetEntry
 from ..store import AppendConflict, SessionBusy
+from .access import is_own_session
 from .conversations import Frame
 from .finding import Found, TurnFinder, is_beside
 from .kept_sessions import KeptSession, KeptSessions
 from .naming import SessionNames, require_joinable
 from .placing import Place, find_place, has_moved, last_request, plan_turn
+from .refusals import RefusedRequest
 from .said import Said
 from .turn import Turn
 
@@ -49,12 +51,17 @@ class Recorder:
         self._newest: OrderedDict[str, str] = OrderedDict()  # by conversation: the session that it was last in
 
     async def begin(self, asked: "Asked") -> Turn:
-        """Record a request and return its turn; raise nothing but CancelledError."""
+        """Record a request and return its turn.
+
+        Raises nothing but CancelledError, and RefusedRequest where the request joins the session of another key.
+        """
         said = Said(asked)
         try:
             said.read()
             async with asyncio.timeout(STORE_SECONDS):
                 turn = await self._begin_anew(said)
+        except RefusedRequest:
+            raise
         except Exception as error:  # noqa: BLE001  # a client gets its answer, whatever the record does
             self._kept.forget_all()  # an append of one of them may hang
             return Turn(said, self, fault=self._fault(error))
@@ -139,7 +146,10 @@ class Recorder:
         """Append what is new in a request at the head of the session that its client has joined."""
         session_id = said.asked.session_id
         require_joinable(session_id)
-        kept = await self._kept.find(session_id) or await self._create(said, name=session_id)
+        kept = await self._kept.find(session_id) or await self._create_joined(said, session_id)
+        if not is_own_session(kept.session.metadata, said.asked.key_name):
+            words = f"the session {session_id[:100]!r} is of another key"
+            raise RefusedRequest(403, words, code=ErrorCode.PERMISSION)
         found = await self._finder.find_joined(said, frame, kept)
         if found is not None and found.kept is not kept:
             return await self._begin_found(said, frame, found)
@@ -253,6 +263,15 @@ class Recorder:
             else:
                 return await self._kept.open(session_id)
         raise AssertionError("the last name that is proposed is free")
+
+    async def _create_joined(self, said: Said, session_id: str) -> KeptSession:
+        """Return the session that a client names, new unless another request was faster."""
+        try:
+            return await self._create(said, name=session_id)
+        except StoreError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+        return await self._kept.open(session_id)
 
     async def _newest_of(self, said: Said) -> KeptSession | None:
         """The session that the client's conversation was last in."""
