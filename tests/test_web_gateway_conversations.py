@@ -100,6 +100,34 @@ async def test_a_session_that_cannot_be_called_so_is_refused(name: str) -> None:
         assert (told.status, stage.upstream.seen) == (400, 0)
 
 
+# ---------------------------------------------------------------- other models
+
+
+@on_a_loop
+async def test_a_vendor_is_asked_to_continue_only_its_own_responses() -> None:
+    routes = (f"*={PROVIDERS[MESSAGES]}:m", f"own={PROVIDERS[RESPONSES]}:own")
+    async with staged(*routes) as stage:
+        first = streamed_id(await stage.ask(RESPONSES, said="First."))
+        told = await stage.ask(RESPONSES, model="own", said="Second.", previous_response_id=first)
+        assert told.status == 200
+        sent = json.loads(stage.upstream.bodies[-1])
+        assert "previous_response_id" not in sent
+        assert all(word in stage.upstream.bodies[-1] for word in (b"First.", b"Hello.", b"Second."))
+        # That answer was translated, so its id is the gateway's, too.
+        told = await stage.ask(RESPONSES, model="own", said="Third.", previous_response_id=streamed_id(told))
+        assert "previous_response_id" not in json.loads(stage.upstream.bodies[-1])
+        assert b"First." in stage.upstream.bodies[-1]
+        # A response of the vendor's own is continued by its id, and the bytes pass.
+        own = streamed_id(await stage.ask(RESPONSES, model="own", said="Fourth."))
+        assert own == "resp_1"
+        body = body_of(RESPONSES, model="own", said="Fifth.", previous_response_id=own)
+        await stage.ask(RESPONSES, model="own", said="Fifth.", previous_response_id=own)
+        assert stage.upstream.bodies[-1] == body
+        # Another one is told what was said.
+        await stage.ask(RESPONSES, said="Sixth.", previous_response_id=own)
+        assert b"Fourth." in stage.upstream.bodies[-1]
+
+
 # ---------------------------------------------------------------- chats of SDKs
 
 

@@ -6,7 +6,9 @@ from ..errors import DragomanError
 from ..request import ReadRequest
 from ..stream import Assembly
 
-__all__ = ["Asked", "Given"]
+__all__ = ["PASSED", "Asked", "Given"]
+
+PASSED = "passed"  # noted with an answer of which the bytes are the vendor's own
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +17,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     `read` is None where it cannot be read here; `problem` says why. `client` is what kind of program asks, `key_name`
     which of the server's keys it used, `conversation` its own name for the conversation. `session_id` is a session that
     it joins. `previous` is the id of a response that it continues; with `knows_previous`, `read` has that conversation.
-    A key in the query is left out.
+    `keeper` is the provider that gave that response its id, if it was not this gateway. A key in the query is left out.
     """
 
     api: str
@@ -33,12 +35,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str = ""
     previous: str = ""
     knows_previous: bool = False
+    keeper: str = ""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What the gateway answered, as bytes and as it was read. `model` is `provider:model`.
 
-    `is_whole`: the answer came to its end, with a finish or with an error of its own. Stores find it by `marks`.
+    `is_whole`: the answer came to its end, with a finish or with an error of its own. `is_passed`: its bytes are those
+    of the vendor. Stores find it by `marks`.
     """
 
     status: int
@@ -47,4 +51,5 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     assembly: Assembly | None
     is_whole: bool
+    is_passed: bool = False
     marks: tuple[str, ...] = ()

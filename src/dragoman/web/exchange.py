@@ -232,7 +232,7 @@ class Exchange:
         await self._turn.end(
             Given(
                 status=status, body=body, headers=kept, model=self.model, assembly=arrived, is_whole=is_whole,
-                marks=marks,
+                is_passed=self.way == "passed" and error is None, marks=marks,
             )
         )  # fmt: skip
 
@@ -261,7 +261,9 @@ def _suffix(asked: "Asked") -> str:
 def can_pass(asked: "Asked", model: "Model", front: "Front") -> bool:
     """Whether the client's bytes may go to the model's vendor as they are."""
     dialect = model.client.dialect
-    is_known_there = not asked.previous or dialect.provider in front.keepers
+    is_known_there = not asked.previous or (
+        dialect.provider == asked.keeper if asked.knows_previous else dialect.provider in front.keepers
+    )
     return (
         dialect.specification == front.api
         and dialect.text_calls is None

@@ -10,6 +10,7 @@ from ..errors import StoreError
 from ..history import ClientAnswerEntry, ContextualHistoryEntry, HistoryEntry, ResetEntry
 from ..message import Message
 from ..store import open_session
+from .asked import PASSED
 from .fronts import RESPONSES
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ async def with_previous(store: "SessionStore", asked: "Asked") -> "Asked":
         session = await open_session(store, found[-1].session_id)
     except StoreError:
         return asked
-    if not isinstance(session.entries[found[-1].serial], ClientAnswerEntry):
+    answer = session.entries[found[-1].serial]
+    if not isinstance(answer, ClientAnswerEntry):
         return asked  # it was deleted
     said = conversation_of(session.state_at(found[-1].serial).entries)
     request = replace(asked.read.request, messages=(*said, *asked.read.request.messages), cache_anchors=())
-    return replace(asked, read=replace(asked.read, request=request), knows_previous=True)
+    keeper = answer.model.partition(":")[0] if answer.metadata.get(PASSED) is True else ""
+    return replace(asked, read=replace(asked.read, request=request), knows_previous=True, keeper=keeper)
 
 
 def conversation_of(entries: Iterable[HistoryEntry]) -> list[Message]:

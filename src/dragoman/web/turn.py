@@ -8,8 +8,9 @@ from ..errors import ErrorCode, StoreError
 from ..history import ClientAnswerEntry, HistoryEntry, InterruptionEntry, LevelOfDetail, ModelOutputEntry
 from ..history.contextmessages import context_messages, to_messages
 from ..history.exchanges import MAX_ANSWER, MAX_MARK, MAX_MARKS
+from ..history.metadata import NO_METADATA
 from ..message import Message
-from .asked import Given
+from .asked import PASSED, Given
 from .canonical import body_mark
 from .conversations import is_same_answer, mark_of
 from .placing import find_answer, has_moved, with_recorded
@@ -146,6 +147,7 @@ class Turn:
             model=given.model,
             is_whole=given.is_whole and len(body) == len(given.body),
             marks=tuple(marks[:MAX_MARKS]),
+            metadata={PASSED: True} if given.is_passed else NO_METADATA,
         )
 
     def _read_messages(self) -> tuple[Message, ...]:
