@@ -13,12 +13,14 @@ from dragoman.web.keys import Keys, ServeKey
 from tests.gateway_stage import (
     FRONTS,
     PROVIDERS,
+    Exchange,
     Stage,
     Told,
     body_of,
     on_a_loop,
     path_of,
     staged,
+    whole,
 )
 
 CHAT, RESPONSES, MESSAGES = "openai-chat", "openai-responses", "anthropic-messages"
@@ -126,6 +128,25 @@ async def test_a_vendor_is_asked_to_continue_only_its_own_responses() -> None:
         # Another one is told what was said.
         await stage.ask(RESPONSES, said="Sixth.", previous_response_id=own)
         assert b"Fourth." in stage.upstream.bodies[-1]
+
+
+@on_a_loop
+async def test_a_stream_that_begins_with_an_error_makes_room_for_the_next_model() -> None:
+    async def script(exchange: Exchange) -> None:
+        if b'"first"' in exchange.body:
+            await exchange.send(OVERLOADED)
+        else:
+            await whole(exchange)
+
+    provider = PROVIDERS[MESSAGES]
+    async with staged(f"m={provider}:first", f"m={provider}:second", script=script) as stage:
+        told = await stage.ask(MESSAGES)
+        assert (told.status, told.headers["x-dragoman-model"]) == (200, f"{provider}:second")
+        assert b"message_stop" in told.body
+        assert b"Overloaded" not in told.body
+    async with staged(f"m={provider}:first", script=script) as stage:
+        told = await stage.ask(MESSAGES)
+        assert (told.status, told.body) == (200, OVERLOADED)
 
 
 # ---------------------------------------------------------------- chats of SDKs

@@ -83,7 +83,8 @@ class Exchange:
                 call = self._seen.begin_call(model, self._asked.read, number - 1)
                 error = await answer.open()
                 call.note_first_bytes()
-                if error is None or number == len(models) or not error.retryable:
+                failure = error or answer.assembly.error  # nothing was delivered yet, whatever has come
+                if failure is None or number == len(models) or not failure.retryable:
                     return await self._deliver(answer, error)
             except DragomanError as refused:
                 error = as_error(refused)
