@@ -13,6 +13,7 @@ from dragoman.web.connections import HEAD_LIMIT, ConnectionLimits
 from dragoman.web.reading import MOST_TOKENS
 from tests.gateway_stage import (
     FRONTS,
+    PROVIDERS,
     Stage,
     Told,
     Upstream,
@@ -57,6 +58,23 @@ def require_error(api: str, answer: Told, status: int) -> None:
         assert (error["code"], type(error["status"])) == (status, str)
     else:
         assert set(error) == {"message", "type", "param", "code"}
+
+
+@each_front
+@on_a_loop
+async def test_half_a_surrogate_pair_in_a_history_poisons_no_conversation(api: str) -> None:
+    body = body_of(api, said="half \ud83d of it")
+    assert b"\\ud83d" in body
+    for routes in ((), ("*=anthropic:m",), ("*=openai:m",)):
+        async with staged(*routes) as stage:
+            answer = await told(stage, written(api, body))
+            assert answer.status == 200
+            assert b" of it" in stage.upstream.bodies[-1]
+            assert (
+                not routes
+                or routes[0].startswith(f"*={PROVIDERS[api]}:")
+                or b"\xef\xbf\xbd" in stage.upstream.bodies[-1]
+            )
 
 
 # ---------------------------------------------------------------- bodies

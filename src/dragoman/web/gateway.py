@@ -194,7 +194,7 @@ class Gateway:
         self, wanted: Wanted, headers: Mapping[str, str], request: web.Request, body: bytes, key: ServeKey
     ) -> Asked:
         front = FRONTS[wanted.api]
-        head = read_head(body)
+        head = await read_head(body)
         model = wanted.model or head.model or ""
         if not model:
             raise UnreadableData("the request names no model")

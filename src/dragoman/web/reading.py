@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from .._jsontext import decode_json
 from ..errors import DragomanError, UnreadableData
 from ..request import ReadRequest
 from ..wire import find_codec
@@ -28,17 +29,26 @@ class Head(msgspec.Struct):
     metadata: Any = None
 
 
-def read_head(body: bytes) -> Head:
+async def read_head(body: bytes) -> Head:
     """Return the head of a body; raise UnreadableData where it is no request, RefusedRequest where it is too costly."""
+    return await asyncio.to_thread(_head, body) if len(body) > LARGE else _head(body)
+
+
+def _head(body: bytes) -> Head:
     if _has_too_many(body):
         raise RefusedRequest(413, f"the body has more than the {MOST_TOKENS:,} values that this gateway takes")
     try:
-        return msgspec.json.decode(body, type=Head)
+        try:
+            return msgspec.json.decode(body, type=Head)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return msgspec.convert(decode_json(body), Head)  # it reads half a surrogate pair, too
     except msgspec.ValidationError as error:
         raise UnreadableData(f"the body is no request: {error}") from None
     except RecursionError:
         raise UnreadableData("the body is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (UnreadableData, UnicodeDecodeError):
         raise UnreadableData("the body is no JSON object") from None
 
 
