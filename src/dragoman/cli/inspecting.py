@@ -11,6 +11,10 @@ from .config import configured, is_address
 from .output import Output, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiohttp import web
+
     from ..agent import Agent
     from ..store import Session, SessionStore
     from .conversations import Conversation
@@ -54,8 +58,6 @@ async def _serve(chosen: argparse.Namespace, settings: "Settings") -> None:
 
     from aiohttp import web
 
-    from ..web.inspector import inspector
-    from .modelchoice import unsent_model
     from .stores import find_session
 
     async with AsyncExitStack() as stack:
@@ -63,14 +65,7 @@ async def _serve(chosen: argparse.Namespace, settings: "Settings") -> None:
         session = None if chosen.session is None else await find_session(store, chosen.session)
         token = secrets.token_urlsafe(24)
         read_only = chosen.read_only or is_foreign
-        application = inspector(
-            store,
-            token=token,
-            read_only=read_only,
-            open_model=lambda name: unsent_model(settings, name),
-            make_agent=None if read_only else _agent_maker(settings),
-            place=_shown_place(settings.store),
-        )
+        application = open_inspector(settings, store, token, read_only=read_only)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -85,6 +80,31 @@ async def _serve(chosen: argparse.Namespace, settings: "Settings") -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         await stopped.wait()
+
+
+def open_inspector(
+    settings: "Settings",
+    store: "SessionStore",
+    token: str,
+    *,
+    path: str = "",
+    hosts: "Iterable[str]" = (),
+    read_only: bool = False,
+) -> "web.Application":
+    """Return the inspector of a store, with the models of the settings."""
+    from ..web.inspector import inspector
+    from .modelchoice import unsent_model
+
+    return inspector(
+        store,
+        token=token,
+        path=path,
+        hosts=hosts,
+        read_only=read_only,
+        open_model=lambda name: unsent_model(settings, name),
+        make_agent=None if read_only else _agent_maker(settings),
+        place=_shown_place(settings.store),
+    )
 
 
 def _address(runner: Any, session: str | None, token: str) -> str:

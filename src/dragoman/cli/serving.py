@@ -26,6 +26,7 @@ __all__ = ["add_arguments"]
 
 LEVELS = ("debug", "info", "warning", "error")
 PORT = 4505
+INSPECTOR = "/inspect"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,9 +106,12 @@ async def _serve(
     open_gateway: "Callable[[SessionStore, Replay | None], Gateway]",
     limits: "ConnectionLimits",
 ) -> None:
+    import secrets
+
     from ..web.replay import Replay
     from ..web.serving import serve_until_stopped
     from .config import is_address
+    from .inspecting import open_inspector
     from .stores import open_store
 
     location = chosen.replay or settings.store
@@ -115,12 +119,26 @@ async def _serve(
         if is_address(location) and chosen.replay is None:
             await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says
         gateway = open_gateway(store, Replay(store) if chosen.replay else None)
+        token = secrets.token_urlsafe(24)
+        page = open_inspector(
+            settings,
+            store,
+            token,
+            path=INSPECTOR,
+            hosts=(chosen.host, *chosen.allow_host),
+            read_only=bool(chosen.replay),
+        )
+        application = gateway.application({INSPECTOR: page})
+        ready = partial(_tell, token)
         await serve_until_stopped(
-            gateway.application(), host=chosen.host, port=chosen.port, ready=_tell, stop=gateway.stop, limits=limits
+            application, host=chosen.host, port=chosen.port, ready=ready, stop=gateway.stop, limits=limits
         )
 
 
-def _tell(address: str) -> None:
+def _tell(token: str, address: str) -> None:
+    """Say that the gateway is ready: one line on standard output. Who may see the record is told apart from it."""
+    sys.stderr.write(f"the record in a browser: {address}{INSPECTOR}/?token={token}\n")
+    sys.stderr.flush()
     Output().line(f"dragoman serves {address}")
     sys.stdout.flush()
 

@@ -98,9 +98,14 @@ class Gateway:
         self._under_way: dict[asyncio.Task[Any], Exchange] = {}
         self._is_stopping = False
 
-    def application(self) -> web.Application:
-        """Return the application. `serving` runs it as it must be run: a client that leaves ends what it asked."""
+    def application(self, beside: Mapping[str, web.Application] | None = None) -> web.Application:
+        """Return the application. `serving` runs it as it must be run: a client that leaves ends what it asked.
+
+        `beside` are other applications by their paths, such as the inspector.
+        """
         application = web.Application()
+        for path, other in (beside or {}).items():
+            application.add_subapp(path, other)
         application.router.add_route("*", "/{path:.*}", self.handle, expect_handler=expect_nothing)
         return application
 
