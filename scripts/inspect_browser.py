@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.inspector_cases import recorded, replay
 from tests.inspector_stage import TOKEN, Stage, find_chromium, staged
@@ -24,7 +24,7 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs/images"
 MODELS = ("anthropic:claude-opus-4-5", "openai:gpt-5.1")
 TALK = "review-attribution"
 # The name of each picture, the view, its theme and width, and keys to press first.
-PICTURES = (
+PICTURES: tuple[tuple[str, str, Literal["light", "dark"], int, tuple[str, ...]], ...] = (
     ("sessions", "", "light", 1440, ()),
     ("timeline", f"s/{TALK}/282", "light", 1440, ()),
     ("context", f"s/{TALK}/110/context", "light", 1440, ("m",)),

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,9 @@ def inspecting(*arguments: str) -> Iterator[tuple[str, str, str]]:
         process.stdout.close()
 
 
-def get(address: str) -> dict[str, object]:
+def get(address: str) -> dict[str, Any]:
     with urllib.request.urlopen(address, timeout=20) as answer:
-        found: dict[str, object] = json.load(answer)
+        found: dict[str, Any] = json.load(answer)
         return found
 
 
@@ -71,7 +72,7 @@ def test_sessions_of_another_program_are_opened_read_only(tmp_path: Path) -> Non
     with inspecting("--store", str(tmp_path)) as (address, _, token):
         found = get(f"{address}/api/sessions?token={token}&q=elsewhere")
         assert found["isReadOnly"] is True
-        (session,) = found["sessions"]  # type: ignore[misc]
+        (session,) = found["sessions"]
         assert session["importedFrom"] == "claude-code"
 
 
