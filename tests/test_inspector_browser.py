@@ -42,6 +42,12 @@ def pay(euros: int) -> str:
     return f"{euros} euros are paid"
 
 
+@tool(requires_approval=True, name="pay")
+def pay_with_note(euros: int, note: str) -> str:
+    """Pay, with a note."""
+    return f"{euros} euros are paid: {len(note)}"
+
+
 class Server:
     """An inspector in a thread of its own, which can be stopped and started again on its port."""
 
@@ -360,6 +366,20 @@ def test_a_call_is_approved_by_a_key_and_the_run_goes_on(reader: Callable[..., R
     page.wait_for_selector("text=Run completed", timeout=SECONDS * 1000)
     page.wait_for_selector("text=7 euros are paid")
     page.wait_for_selector("text=It is done.")
+
+
+def test_arguments_are_shown_whole_before_anybody_can_approve(reader: Callable[..., Reader], server: Server) -> None:
+    note = "x" * 200_000 + " and then all the rest"
+    server.script = [ScriptedModel(Turn(calls=(Call("pay", {"euros": 7, "note": note}, "c1"),)))]
+
+    async def begin() -> None:
+        session = await start_session(server.store, "long-arguments")
+        await Agent(server.script[0], tools=[pay_with_note], session=session).run("pay")
+
+    server.do(begin())
+    page = reader().open("s/long-arguments/live", ".asking")
+    page.wait_for_selector(".asking button.primary:not([disabled])")
+    assert "and then all the rest" in page.inner_text(".asking pre")
 
 
 def test_of_two_people_the_first_decides_and_the_other_sees_who(reader: Callable[..., Reader], server: Server) -> None:

@@ -60,7 +60,29 @@ function Asking({ asked, call, record, model }) {
   const [edited, setEdited] = useState(/** @type {string | null} */ (null));
   const [said, setSaid] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
+  // Nobody decides about arguments that are not all on screen: what the server left out is fetched first.
+  const cut = call?.rawArgsText?.$cut;
+  const [fetched, setFetched] = useState("");
+  useEffect(() => {
+    if (!cut) return undefined;
+    let isOver = false;
+    const fetchAll = async () => {
+      let text = "";
+      while (!isOver && text.length < cut.length) {
+        const found = await get(`${record.path}/entries/${asked.answer}/text`, { at: cut.at, from: text.length });
+        if (!found.text) break;
+        text += found.text;
+      }
+      if (!isOver) setFetched(text);
+    };
+    fetchAll().catch((error) => setSaid({ message: error.message }));
+    return () => {
+      isOver = true;
+    };
+  }, [asked.toolCallId, cut?.length]);
+  const isWhole = !cut || fetched.length === cut.length;
   const decide = async (/** @type {boolean} */ approved) => {
+    if (approved && !isWhole) return;
     setBusy(true);
     try {
       const given = edited === null || !approved ? undefined : JSON.parse(edited);
@@ -75,12 +97,12 @@ function Asking({ asked, call, record, model }) {
   useEffect(() => {
     if (Asking.current) Asking.current.decide = decide;
   });
-  const shown = edited ?? JSON.stringify(call?.arguments ?? {}, null, 2);
+  const shown = edited ?? (cut ? fetched || "(the arguments are being fetched)" : call?.arguments ? JSON.stringify(call.arguments, null, 2) : headOf(call?.rawArgsText));
   return html`<div role="group" class="asking" aria-label=${`Decision about ${plain(asked.toolName)}`}>
     <div class="row"><strong>Run this call?</strong><span class="dim grow"><code><${Safe} text=${asked.toolName} /></code> <${Safe} text=${headOf(asked.reason ?? "")} /></span><span class="dim small">asked ${clock(asked.time)}</span></div>
     ${edited === null ? html`<pre class="fence whole">${safe(shown)}</pre>` : html`<textarea class="mono" rows="6" aria-label="Arguments as JSON" value=${edited} onInput=${(/** @type {any} */ event) => setEdited(event.target.value)}></textarea>`}
     ${said ? html`<p class="warn" role="alert">${said.message ? html`<${Safe} text=${said.message} />` : html`<${Safe} text=${said.who} /> has ${said.approved ? "approved" : "denied"} it at ${clock(said.time)}, entry #${said.serial}.`}</p>` : ""}
-    <div class="row wrap"><button class="primary" disabled=${isBusy} onClick=${() => decide(true)}>Approve <kbd>a</kbd></button><button class="danger" disabled=${isBusy} onClick=${() => decide(false)}>Deny <kbd>d</kbd></button>
+    <div class="row wrap"><button class="primary" disabled=${isBusy || !isWhole} onClick=${() => decide(true)}>Approve <kbd>a</kbd></button><button class="danger" disabled=${isBusy} onClick=${() => decide(false)}>Deny <kbd>d</kbd></button>
       <button onClick=${() => setEdited(edited === null ? shown : null)} aria-pressed=${edited !== null}>${edited === null ? "Edit arguments" : "Keep arguments"}</button><input class="grow" placeholder="Reason, for the model" aria-label="Reason, for the model" value=${reason} onInput=${(/** @type {any} */ event) => setReason(event.target.value)} /></div></div>`;
 }
 /** The decision that keys reach. @type {{decide: (approved: boolean) => void} | null} */

@@ -112,7 +112,7 @@ export function RequestsView({ record }) {
   const value = found.value;
   return html`<div class="requests">
     <aside class="rail scroll" aria-label="Parts of the requests"><div class="pad"><div class="tabs" role="group" aria-label="What to compare"><button aria-pressed=${!isTurns} onClick=${providers}>Providers</button><button aria-pressed=${isTurns} onClick=${turns}>Turns</button></div>
-        <p class="small dim">${isTurns ? `Call #${a} beside #${b}: what was sent, tools not recorded` : "The next call: what would be sent"}</p>
+        <p class="small dim">${isTurns ? `Call #${a} beside #${b}: what was sent` : "The next call: what would be sent"}</p>
         ${isTurns && html`<div class="row"><button onClick=${() => shift(-1)} aria-label="Call before">‹</button><button onClick=${() => shift(1)} aria-label="Next call">›</button></div>`}</div>
       <ul class="units">${grouped(rows).map((each) => html`<li><button class="plain" onClick=${() => box.current?.querySelector(`[data-unit="${CSS.escape(each.key)}"]`)?.scrollIntoView({ block: "start" })}><span class=${STATES[each.state][2]} aria-hidden="true">${STATES[each.state][0]}</span><span class="hidden">${STATES[each.state][1]}</span><span class="cut grow">${plain(each.key)}</span><span class="dim">${each.count}</span></button></li>`)}</ul></aside>
     <div class="diffmain">
@@ -130,7 +130,7 @@ export function RequestsView({ record }) {
 /** @param {{side: any, spec: string, models: string[], onPick: (model: string) => void, onCopy: () => void}} given */
 function SideHead({ side, spec, models, onPick, onCopy }) {
   const at = spec.split("@")[0];
-  return html`<div class="sidehead row wrap"><${Tile} model=${side.model} /><strong class="cut"><${Safe} text=${modelName(side.model)} /></strong><span class="dim small">${side.specification}${at ? ` #${at}` : ""}</span><span class="grow"></span>
+  return html`<div class="sidehead row wrap"><${Tile} model=${side.model} /><strong class="cut"><${Safe} text=${modelName(side.model)} /></strong><span class="dim small" title=${plain(side.notes.join("; "))}>${side.specification}${at ? ` #${at}` : ""}${side.notes.length ? ` (${plain(side.notes[0]).slice(0, 40)})` : ""}</span><span class="grow"></span>
     <select aria-label="Another model" value=${side.model} onChange=${(/** @type {any} */ event) => onPick(event.target.value)}>${[...new Set([side.model, ...models])].map((name) => html`<option value=${name}>${plain(name)}</option>`)}</select><button onClick=${onCopy}>Copy curl</button></div>`;
 }
 
