@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dragoman.errors import InvalidValue, ModelError, StoreError, UnreadableData
+from dragoman.errors import InvalidValue, ModelError, UnreadableData
 from dragoman.models import Model
 from dragoman.store import MemoryStore, SessionInfo
 from dragoman.usage import TokenUsage
@@ -227,18 +227,6 @@ async def test_the_owner_s_key_joins_what_was_recorded_without_a_key() -> None:
     async with staged(keys=Keys([ServeKey.of("default", ALICE)]), store=store) as stage:
         request = written("openai-chat", None, FIELDS["x-api-key"], "x-dragoman-session: of-nobody")
         assert await status(stage.port, request) == 200
-
-
-@on_a_loop
-async def test_whose_a_session_is_must_be_known() -> None:
-    class Broken(MemoryStore):
-        async def info(self, session_id: str) -> SessionInfo:
-            raise StoreError("it cannot be read")
-
-    async with staged(keys=KEYS, store=Broken()) as stage:
-        request = written("openai-chat", None, FIELDS["x-api-key"], "x-dragoman-session: one")
-        assert await status(stage.port, request) >= 500
-        assert stage.upstream.seen == 0
 
 
 # ---------------------------------------------------------------- hosts and pages

@@ -44,7 +44,7 @@ class Access:
         """Return the key of a request; raise DragomanError, `authentication`, where it brings none that counts."""
         found = self._keys.find(keys_of(headers, query))
         if found is None:
-            message = "this gateway wants its own key, as `Authorization: Bearer`, `x-api-key` or `x-goog-api-key`"
+            message = "this gateway wants a key of its own, in `x-api-key` or `x-goog-api-key`, or as a bearer token"
             raise DragomanError(message, code=ErrorCode.AUTHENTICATION)
         return found
 

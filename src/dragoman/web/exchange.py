@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["STOPPED", "Exchange", "can_pass"]
 
+# What any model would refuse: the next one is not asked.
+_FINAL = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTENT_FILTERED})
+# Fields of a Responses request that name what only its vendor keeps.
+_KEPT_THERE = ("conversation", "prompt")
 _LEFT = "the client closed the connection"
 STOPPED = "the gateway is being stopped: ask again"
 STOP_SECONDS = 2.0  # for a client to take the end of its answer, and again for its record
@@ -84,11 +88,11 @@ class Exchange:
                 error = await answer.open()
                 call.note_first_bytes()
                 failure = error or answer.assembly.error  # nothing was delivered yet, whatever has come
-                if failure is None or number == len(models) or not failure.retryable:
+                if failure is None or number == len(models) or failure.error_code in _FINAL:
                     return await self._deliver(answer, error)
             except DragomanError as refused:
                 error = as_error(refused)
-                if number == len(models) or not error.retryable:
+                if number == len(models) or error.error_code in _FINAL:
                     return await self._fail(error, None)
             except (asyncio.CancelledError, ConnectionError):  # the latter where the client left as it was written to
                 return await self._broken_off(answer)
@@ -116,6 +120,9 @@ class Exchange:
         if asked.previous and not asked.knows_previous:
             message = f"there is no response {asked.previous[:100]!r} to continue"
             raise ModelError(message, code=ErrorCode.NOT_FOUND)
+        if kept := [name for name in _KEPT_THERE if read.other_fields.get(name)]:
+            message = f"{kept[0]!r} names what another vendor keeps: {self.model} cannot have it"
+            raise ModelError(message, code=ErrorCode.UNSUPPORTED)
         if not self._translates:
             message = f"{self.model} speaks another API, and this gateway only forwards"
             raise ModelError(message, code=ErrorCode.UNSUPPORTED)
