@@ -465,6 +465,27 @@ def test_a_run_is_stopped_and_a_session_forked_and_erased() -> None:
     played(test, make_agent=lambda session, _model: Agent(script[0], session=session))
 
 
+def test_a_server_that_stops_waits_for_no_answer() -> None:
+    async def run() -> None:
+        reached = asyncio.Event()
+
+        async def wait(number: int) -> None:
+            if number == 2:
+                reached.set()
+                await asyncio.Event().wait()
+
+        store = MemoryStore()
+        model = ScriptedModel("a b c d e f g h i j k l m n o p", between=wait)
+        async with staged(store, make_agent=lambda session, _model: Agent(model, session=session)) as stage:
+            await start_session(store, "talk")
+            await stage.post("/api/s/talk/input", {"text": "go"})
+            await reached.wait()
+        entries = await store.load("talk")
+        assert not any(isinstance(entry, ModelOutputEntry) for entry in entries)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_an_action_with_an_outdated_serial_is_refused() -> None:
     async def test(stage: Stage, store: MemoryStore) -> None:
         await two_turns(store)

@@ -421,7 +421,8 @@ def test_a_run_is_stopped_by_escape(reader: Callable[..., Reader], server: Serve
     page.click("text=Send")
     server.do(reached.wait())
     page.wait_for_selector(".underway")
-    page.keyboard.press("Escape")  # leaves the text
+    page.wait_for_selector("button.danger >> text=Stop")
+    page.focus(".reading")
     page.keyboard.press("Escape")
     page.wait_for_selector("text=Run aborted", timeout=SECONDS * 1000)
     release()

@@ -35,6 +35,7 @@ STATUS = {
     ErrorCode.UNSUPPORTED: 400,
 }
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+STOP_SECONDS = 5.0  # for runs to reach their next entry
 FOLDERS = ("", "views/", "vendor/")
 
 
@@ -87,11 +88,15 @@ def inspector(
 
     async def end_runs(_application: web.Application) -> AsyncIterator[None]:
         yield
-        running = [task for _, task in desk.runs.values()]
-        for agent, _ in list(desk.runs.values()):
-            await agent.pause()  # another process, or the next start, carries it on
-        if running:
-            await asyncio.wait(running, timeout=10)
+        runs = list(desk.runs.values())
+        if not runs:
+            return
+        pausing = [asyncio.ensure_future(agent.pause()) for agent, _ in runs]
+        tasks = [*pausing, *(task for _, task in runs)]
+        _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        for task in late:  # a run that is left in the middle of an answer is taken up again, as after a crash
+            task.cancel()
+        await asyncio.wait(tasks)
 
     application.cleanup_ctx.append(end_runs)
     return application

@@ -40,6 +40,8 @@ async def follow(request: web.Request) -> web.StreamResponse:
         # The record is damaged, or the session was erased: a reader that comes again would hear the same.
         said = msgspec.json.encode({"code": str(error.code), "message": str(error)})
         await response.write(b"event: failed\ndata: " + said + b"\n\n")
+    except ConnectionError:
+        pass  # the reader has gone
     finally:
         desk.followers[session.session_id] -= 1
     return response
