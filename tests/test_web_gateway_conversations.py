@@ -166,3 +166,44 @@ async def test_a_chat_of_the_gemini_sdk_remembers_what_was_said(api: str) -> Non
     async with staged(f"*={PROVIDERS[api]}:m") as stage:
         await asyncio.to_thread(talk, stage.url)
         assert all(word in stage.upstream.bodies[-1] for word in (b"First.", b"Second.", b"Third."))
+
+
+# ---------------------------------------------------------------- answers that are none of the kind that was asked for
+
+WHOLE_CHAT = (
+    b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":'
+    b'{"role":"assistant","content":"Hello"},"finish_reason":"stop"}]}'
+)
+
+
+@on_a_loop
+async def test_a_whole_answer_where_a_stream_was_asked_for_is_an_error() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(WHOLE_CHAT, kind="application/json")
+
+    async with staged(script=answer) as stage:
+        told = await stage.ask(CHAT)
+        assert (told.status, told.error["type"]) == (502, "server_error")
+        told = await stage.ask(CHAT, stream=False)
+        assert (told.status, told.body) == (200, WHOLE_CHAT)
+
+
+@on_a_loop
+async def test_the_next_model_is_asked_where_the_first_sends_a_page() -> None:
+    async def answer(exchange: Exchange) -> None:
+        if exchange.request.path.endswith("/messages"):
+            await exchange.send(b"<html>maintenance</html>", kind="text/html")
+        else:
+            await exchange.send(WHOLE_CHAT, kind="application/json")
+
+    async with staged(f"*={PROVIDERS[MESSAGES]}:a", f"*={PROVIDERS[CHAT]}:b", script=answer) as stage:
+        told = await stage.ask(CHAT, stream=False)
+        assert (told.status, stage.upstream.seen) == (200, 2)
+
+
+@on_a_loop
+async def test_what_only_another_vendor_keeps_is_refused_by_its_name() -> None:
+    async with staged(f"*={PROVIDERS[MESSAGES]}:a") as stage:
+        told = await stage.ask(RESPONSES, stream=False, conversation="conv_1")
+        assert (told.status, "'conversation'" in told.error["message"]) == (400, True)
+        assert stage.upstream.seen == 0

@@ -142,7 +142,8 @@ class Exchange:
         headers = {**answer.headers, **self._told()}
         if not self._asked.is_stream or "text/event-stream" not in headers.get("content-type", ""):
             body = b"".join([piece async for piece in answer.pieces()])
-            if await delivery.settle():  # the client was kept waiting, and wants a stream
+            is_array = self._asked.api == GEMINI  # whose stream without `alt=sse` is one
+            if await delivery.settle() or (self._asked.is_stream and not is_array and answer.status == 200):
                 error = as_error(ModelError("the model's answer is no stream", code=ErrorCode.PROTOCOL_VIOLATION))
                 return await self._fail(error, answer)
             self.is_ending = True
@@ -230,8 +231,8 @@ class Exchange:
         error: ErrorDelta | None = None,
     ) -> None:
         arrived = answer.assembly if answer is not None else Assembly()
-        if error is not None and arrived.message is None and arrived.error is None:
-            arrived = replace(arrived, error=error)
+        if error is not None and arrived.error is None:  # also of a whole answer: the client does not have it
+            arrived = replace(arrived, message=None, partial=arrived.partial or arrived.message, error=error)
         self.assembly = arrived
         if arrived.error is not None:
             self.cause = arrived.error.error_code
