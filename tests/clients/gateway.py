@@ -45,15 +45,17 @@ class Served(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def serving(upstream: Upstream, behind: str, folder: Path, *, port: int = 0) -> Iterator[Served]:
-    """Run a gateway that asks a model of the API `behind`, whatever model a client names."""
+def serving(
+    upstream: Upstream, behind: str, folder: Path, *, port: int = 0, is_replay: bool = False
+) -> Iterator[Served]:
+    """Run a gateway that asks a model of the API `behind`, whatever a client calls it, or answers from its record."""
     provider, model, path = MODELS[behind]
     home, store, log = folder / "gateway", folder / "record.db", folder / "gateway.log"
     settings = home / ".config" / "dragoman" / "config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(f'[providers.{provider}]\nbase_url = "{upstream.url}{path}"\nkey_variable = "UPSTREAM_KEY"\n')
-    command = [sys.executable, "-m", "dragoman", "serve", "--port", str(port), "--store", str(store)]
-    command += ["--model", f"*={provider}:{model}"]
+    command = [sys.executable, "-m", "dragoman", "serve", "--port", str(port)]
+    command += ["--replay", str(store)] if is_replay else ["--store", str(store), "--model", f"*={provider}:{model}"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "UPSTREAM_KEY": KEY, "PYTHONFAULTHANDLER": "1"}
     with log.open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(

@@ -1,6 +1,7 @@
 """A client in a project of its own, what it asks, and the upstream behind."""
 
 import os
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,12 @@ class Stage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
+
+    def replay(self) -> None:
+        """Start a gateway that answers from the record. Clients that sit down then know of nothing."""
+        self.served = self._stack.enter_context(serving(self.upstream, self.behind, self.folder, is_replay=True))
+        for name in CLIENTS:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def crash(self) -> None:
         """Kill the gateway and start it again, with the same address and the same record."""

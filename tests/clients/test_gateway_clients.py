@@ -134,6 +134,19 @@ def test_a_prompt_that_is_too_long_is_told_as_the_client_s_api_tells_it(name: st
         assert "too long" in ran.output + ran.errors
 
 
+@pytest.mark.parametrize("behind", ["anthropic-messages", FOREIGN["claude-code"]])
+def test_a_conversation_is_replayed_without_a_model(behind: str, tmp_path: Path) -> None:
+    # Codex gives each result of its shell a random number, so that its tool loops cannot be the same twice.
+    with Stage(tmp_path, behind=behind) as stage:
+        seat = stage.seat("claude-code")
+        said = [seat.ask(WORD).output, seat.ask(TOOL, resume=True).output]
+        asked = len(stage.upstream.got)
+        stage.replay()
+        seat = stage.seat("claude-code")
+        assert [seat.ask(WORD).output, seat.ask(TOOL, resume=True).output] == said
+        assert len(stage.upstream.got) == asked
+
+
 @every_api
 def test_a_conversation_goes_on_in_another_client_and_back(behind: str, tmp_path: Path) -> None:
     with Stage(tmp_path, behind=behind) as stage:
