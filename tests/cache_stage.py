@@ -43,6 +43,7 @@ class CachingProvider:
 
     def __init__(self) -> None:
         self.life = LIFE
+        self.is_extended = False  # whether the newest request begins with all of the one before it
         self._known: dict[str, list[tuple[datetime, str]]] = {}
 
     def take(self, model: str, body: bytes | str, now: datetime) -> TokenUsage:
@@ -52,6 +53,8 @@ class CachingProvider:
         alive = [said for when, said in known if (now - when).total_seconds() <= self.life]
         shared = max((_shared(said, text) for said in alive), default=0) // 4
         cached = shared // STEP * STEP if shared >= LEAST else 0
+        before = known[-1][1].rstrip("]}") if known else ""  # without the ends of the lists that grow
+        self.is_extended = bool(known) and text.startswith(before)
         known.append((now, text))
         return TokenUsage(input_tokens=max(len(text) // 4, 1), output_tokens=10, cache_read_tokens=cached)
 

@@ -15,7 +15,7 @@ from .cacherules import CacheRules, find_cache_rules
 from .calls import PastCall, find_calls
 from .causes import find_cause
 from .comparing import compare_requests
-from .expected import Expected, find_expected
+from .expected import Expected, Weighed, find_expected
 from .pairs import CacheCause, Pair, Seen, Verdict
 from .rendering import ModelOpener, PastRequest, PastRequests
 
@@ -164,8 +164,12 @@ class _Reviewer:
         else:
             rules, seconds = self._rules(seen.call), _seconds(earlier.call, seen.call)
             comparison = compare_requests(earlier.request, seen.request)
-            weight = seen.request.weight_of(len(seen.request.items))
-            expected = find_expected(seen.call, weight, comparison, rules)
+            expected = find_expected(
+                Weighed(earlier.call, earlier.request.weight),
+                Weighed(seen.call, seen.request.weight),
+                comparison,
+                rules,
+            )
             begin = self._forked_at if earlier.is_parent else earlier.call.serial
             verdict = find_cause(
                 Pair(

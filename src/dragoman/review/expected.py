@@ -6,9 +6,16 @@ from .cacherules import CacheRules
 from .calls import PastCall
 from .comparing import Comparison
 
-__all__ = ["Expected", "find_expected"]
+__all__ = ["Expected", "Weighed", "find_expected"]
 
 BYTES_PER_TOKEN = 4
+
+
+class Weighed(msgspec.Struct, frozen=True):
+    """A call, and what all of its request weighs."""
+
+    call: PastCall
+    weight: int
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,12 +26,23 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     is_too_short: bool = False
 
 
-def find_expected(call: PastCall, weight: int, comparison: Comparison, rules: CacheRules) -> Expected:
-    """Return what the cache should give for a request of this weight, if it still holds what is shared."""
-    usage = call.usage
-    total = (usage.input_tokens if usage is not None else None) or call.estimate or weight // BYTES_PER_TOKEN
-    shared = total * comparison.reused // max(weight, 1)
+def find_expected(earlier: Weighed, later: Weighed, comparison: Comparison, rules: CacheRules) -> Expected:
+    """Return what the cache should give the later call, if it still holds what the earlier one left there.
+
+    What is shared stood in the earlier request: its tokens for each byte say more than those of a request whose new
+    part may be in another script.
+    """
+    known = earlier if _counted(earlier.call) is not None else later
+    total = _counted(known.call) or later.call.estimate or later.weight // BYTES_PER_TOKEN
+    weight = known.weight if _counted(known.call) is not None else later.weight
+    shared = total * min(comparison.reused, weight) // max(weight, 1)
+    usage = later.call.usage
     is_read = usage is not None and bool(usage.cache_read_tokens)  # so it was not too little, whatever the rules say
     if shared < rules.minimum and not is_read:
         return Expected(shared=shared, is_too_short=True)
     return Expected(shared=shared, tokens=shared - shared % rules.step)
+
+
+def _counted(call: PastCall) -> int | None:
+    """The tokens of the whole request, as the provider counted them."""
+    return None if call.usage is None else call.usage.input_tokens or None

@@ -110,6 +110,11 @@ class CachedRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The bytes of all items."""
         return sum(len(item.data) for item in self.items)
 
+    @property
+    def weight(self) -> int:
+        """What all items weigh."""
+        return self.weight_of(len(self.items))
+
     def weight_of(self, count: int) -> int:
         """Return what the first `count` items weigh."""
         return sum(item.weight for item in self.items[:count])
