@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import wraps
 from io import BytesIO
 from pathlib import Path
@@ -80,7 +80,8 @@ def _response(event: str, number: int, **fields: Any) -> bytes:
     return _event({"type": event, "sequence_number": number, **fields})
 
 
-def _answers(text: str) -> dict[str, Answer]:
+def answers(text: str) -> dict[str, Answer]:
+    """Return an answer that says this, in each API."""
     usage = {"input_tokens": 3, "output_tokens": 2}
     message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
     message |= {"usage": usage, "stop_reason": None, "stop_sequence": None}
@@ -124,7 +125,7 @@ def _answers(text: str) -> dict[str, Answer]:
     }
 
 
-ANSWERS = _answers("Hello.")
+ANSWERS = answers("Hello.")
 
 
 def api_of(path: str) -> str:
@@ -185,6 +186,7 @@ class Upstream:
         self.script: Script = whole
         self.open = 0
         self.seen = 0
+        self.most = 0  # open at once
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.url = ""
@@ -206,6 +208,7 @@ class Upstream:
         async with self._changed:
             self.open += change
             self.seen += max(change, 0)
+            self.most = max(self.most, self.open)
             self._changed.notify_all()
 
     async def until(self, is_so: Callable[["Upstream"], bool]) -> None:
@@ -214,10 +217,10 @@ class Upstream:
             await self._changed.wait_for(lambda: is_so(self))
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so of which nobody tells."""
+async def until(is_so: Callable[[], bool], seconds: float = 0.0) -> None:
+    """Wait until something is so of which nobody tells; look again after some seconds."""
     while not is_so():  # noqa: ASYNC110
-        await asyncio.sleep(0)
+        await asyncio.sleep(seconds)
 
 
 class Stage(NamedTuple):
@@ -390,9 +393,13 @@ class Served(NamedTuple):
         """Where it listens."""
         return int(self.url.rpartition(":")[2])
 
-    def open_files(self) -> int:
-        """How many files and connections it has open."""
-        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
+    def open_sockets(self) -> int:
+        """How many connections and listeners it has open. (The store opens files as it needs them, and keeps them.)"""
+        found = 0
+        for descriptor in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(OSError):  # it may just be closed
+                found += descriptor.readlink().name.startswith("socket:")
+        return found
 
     def memory(self) -> int:
         """Return the bytes that it holds."""
@@ -409,7 +416,7 @@ class Served(NamedTuple):
 
 @contextmanager
 def served(
-    upstream_url: str, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+    upstream_url: str, folder: Path, *options: str, port: int = 0, environment: Mapping[str, str] | None = None
 ) -> Iterator[Served]:
     """Run `dragoman serve` before this upstream, and end it."""
     home, store, log = folder / "home", folder / "record.db", folder / "serve.log"
@@ -420,7 +427,7 @@ def served(
         for name, place in _PLACES.items()
     ]
     settings.write_text("\n".join(tables), "utf-8")
-    command = [sys.executable, "-m", "dragoman", "serve", "--port", "0", "--store", str(store), *options]
+    command = [sys.executable, "-m", "dragoman", "serve", "--port", str(port), "--store", str(store), *options]
     given = {"PATH": os.environ["PATH"], "HOME": str(home), "UPSTREAM_KEY": KEY, **(environment or {})}
     with log.open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(
