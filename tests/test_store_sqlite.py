@@ -574,3 +574,19 @@ def test_a_database_in_memory_is_refused_and_the_memory_store_named(
 def test_an_address_in_place_of_a_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidValue, match="takes the path of a file, got the address"):
         SQLiteStore(path)
+
+
+def test_appends_go_on_when_the_ends_of_sessions_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.store.sqlite_appending.ENDS", 3)
+
+    async def run() -> list[int]:
+        async with SQLiteStore(tmp_path / "s.db") as store:
+            names = [f"s{index}" for index in range(8)]
+            for name in names:
+                await store.create(name)
+            for serial in range(3):
+                for name in names:
+                    await store.append(name, sample_entries(name, 3)[serial : serial + 1], serial)
+            return [len(await store.load(name)) for name in names]
+
+    assert asyncio.run(run()) == [3] * 8

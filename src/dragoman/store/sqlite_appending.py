@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Appender"]
 
+ENDS = 10_000  # of sessions that are remembered: a server appends to more and more of them
+
 # Without a position of the one before, which an append by another lease does not get, the database refuses the row.
 _INSERT = """INSERT INTO entries VALUES (NULL, ?1, ?2, (
     SELECT position FROM heads WHERE session = ?1 AND (SELECT token FROM leases WHERE session = ?1) IS ?3
@@ -72,6 +74,8 @@ class Appender:
         record_changes(self.connection, end.key, changes)
         if claim.ends_tail:
             delete_tail(self.connection, end.key)
+        if len(self._ends) >= ENDS:
+            self._ends.clear()
         self._ends[session_id] = _End(end.key, serial, checksum)
         return Head(serial - 1, checksum.hex())
 
