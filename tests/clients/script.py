@@ -93,8 +93,12 @@ def answer(read: ReadRequest, api: str, *, folder: str, thinks: bool = False) ->
 
 
 def newest(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages after the model's last one."""
-    said = [index for index, message in enumerate(messages) if message.role is Role.ASSISTANT]
+    """The messages after the model's last words or calls. Codex keeps the thoughts of an answer that was cut."""
+    said = [
+        index
+        for index, message in enumerate(messages)
+        if message.role is Role.ASSISTANT and (message.text or message.tool_calls)
+    ]
     return messages[said[-1] + 1 :] if said else messages
 
 

@@ -118,10 +118,12 @@ def test_a_gateway_that_is_killed_within_an_answer_goes_on_with_the_turn(
         held.release()
         ran = running.result()
         assert has_used_a_tool(ran), ran
-    (conversation,), _ = recorded(stage)
-    assert conversation.has_tool_loop
-    assert re.fullmatch("[us]+ata", conversation.roles), conversation.roles
-    assert conversation.kinds.count("client_request") == 3
+    conversations, _ = recorded(stage)
+    assert conversations[-1].has_tool_loop
+    assert re.fullmatch("[us]+ata", conversations[-1].roles), conversations[-1].roles
+    # Claude Code may say in its first message that the answer was cut. That is an edit: its session is a fork then.
+    assert [each.parent for each in conversations] in ([""], ["", conversations[0].session_id])
+    assert name == "claude-code" or len(conversations) == 1
 
 
 @main_pairs
