@@ -194,7 +194,7 @@ def test_taking_over_is_an_entry_and_the_slow_owner_starts_no_tool(tmp_path: Pat
             result = await taken.run(wait_seconds=60)
             gate.ends.set()
             assert result.output == "Mine now."
-            assert kinds(later)[4:6] == ["takeover", "tool_started"]
+            assert kinds(later)[5:7] == ["takeover", "tool_started"]
             lost = await slow.result()
             assert lost.status is AgentStatus.FAILED
             assert lost.error is not None

@@ -58,6 +58,7 @@ class ToolSetEntry(HistoryEntry, frozen=True):
         if not isinstance(self.invocation, ModelInvocationDescriptor):
             raise InvalidValue.of("tool_set.invocation", self.invocation, "a ModelInvocationDescriptor")
         _repair_digests(self, "digests", self.digests)
+        require_text("tool_set.offered", self.offered)
         if self.offered:
             _repair_digests(self, "offered", (self.offered,))
         if not isinstance(self.specs, (tuple, list)) or not all(isinstance(spec, ToolSpec) for spec in self.specs):
