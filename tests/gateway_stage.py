@@ -21,11 +21,11 @@ from aiohttp import web
 from dragoman.models import Model, model
 from dragoman.store import MemoryStore, SessionStore
 from dragoman.telemetry import Telemetry
-from dragoman.web.connections import ConnectionLimits
-from dragoman.web.gateway import Gateway, GatewaySettings
-from dragoman.web.keys import Keys
-from dragoman.web.routes import Routes
-from dragoman.web.serving import serving
+from dragoman.web.gateway.application import Gateway, GatewaySettings
+from dragoman.web.gateway.connections import ConnectionLimits
+from dragoman.web.gateway.keys import Keys
+from dragoman.web.gateway.routes import Routes
+from dragoman.web.gateway.serving import serving
 
 KEY = "key-of-the-upstream-4711"
 SECONDS = 120.0  # after which a test has hung

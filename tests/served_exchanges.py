@@ -22,9 +22,9 @@ from dragoman.errors import DragomanError
 from dragoman.models import Model, model
 from dragoman.store import MemoryStore, SessionStore
 from dragoman.stream import Assembly
-from dragoman.web.gateway import Gateway, GatewaySettings
-from dragoman.web.passing import passed_request
-from dragoman.web.routes import Routes
+from dragoman.web.gateway.application import Gateway, GatewaySettings
+from dragoman.web.gateway.passing import passed_request
+from dragoman.web.gateway.routes import Routes
 from dragoman.wire import find_recorded_dialect
 from tests.corpus import PROTOCOLS, Record, body_of, decode, records
 from tests.written_answers import SAID_FINISHES, SERVED, api_of, assembled, read, said

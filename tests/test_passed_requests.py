@@ -4,7 +4,7 @@ import asyncio
 
 from dragoman import model
 from dragoman.testing import ReplayedResponse, ReplayTransport
-from dragoman.web.passing import PassedAnswer, forwarded_headers, passed_request
+from dragoman.web.gateway.passing import PassedAnswer, forwarded_headers, passed_request
 
 KEY = "planted-7f3a9c-not-a-vendor-shape"
 NAME = "01a1eec3-9808-7981-be6f-7297300969b3"

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.delta import DoneDelta, StartDelta
 from dragoman.testing.recorded import decode_recorded
-from dragoman.web.renaming import rename_body, rename_events, rename_request
+from dragoman.web.gateway.renaming import rename_body, rename_events, rename_request
 from dragoman.wire import find_provider
 from tests.wire_samples import KITS
 

@@ -2,7 +2,7 @@
 
 from dragoman import Message, Text, Thinking, ToolCall
 from dragoman.message import ModelInvocationDescriptor
-from dragoman.web.seals import is_sealed, seal, unseal
+from dragoman.web.gateway.seals import is_sealed, seal, unseal
 
 THINKER = ModelInvocationDescriptor("anthropic", "anthropic-messages", "claude-opus-4-5")
 SIGNED = {"signature": "c2lnbmVk"}

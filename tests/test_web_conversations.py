@@ -22,7 +22,7 @@ from dragoman.history import (
 )
 from dragoman.history.toolresults import HistoryToolCallResult
 from dragoman.message import FileRef, MessageMeta, Part, ProviderItem, UnknownPart
-from dragoman.web.conversations import (
+from dragoman.web.gateway.conversations import (
     Chain,
     Frame,
     Prefix,
@@ -31,7 +31,7 @@ from dragoman.web.conversations import (
     frame_of,
     is_same_answer,
 )
-from dragoman.web.placing import (
+from dragoman.web.gateway.placing import (
     find_answer,
     find_place,
     frame_at,

@@ -18,8 +18,8 @@ from dragoman.errors import InvalidValue, ModelError, UnreadableData
 from dragoman.models import Model
 from dragoman.store import MemoryStore, SessionInfo
 from dragoman.usage import TokenUsage
-from dragoman.web.keys import KEY_VARIABLE, DailyUse, Keys, ServeKey, read_keys
-from dragoman.web.metrics import OTHER, SERIES, Metrics
+from dragoman.web.gateway.keys import KEY_VARIABLE, DailyUse, Keys, ServeKey, read_keys
+from dragoman.web.gateway.metrics import OTHER, SERIES, Metrics
 from tests.gateway_stage import (
     FRONTS,
     KEY,

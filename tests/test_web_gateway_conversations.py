@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.store import MemoryStore, SQLiteStore
-from dragoman.web.keys import Keys, ServeKey
+from dragoman.web.gateway.keys import Keys, ServeKey
 from tests.gateway_stage import (
     FRONTS,
     PROVIDERS,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.web.connections import HEAD_LIMIT, ConnectionLimits
-from dragoman.web.reading import MOST_TOKENS
+from dragoman.web.gateway.connections import HEAD_LIMIT, ConnectionLimits
+from dragoman.web.gateway.reading import MOST_TOKENS
 from tests.gateway_stage import (
     FRONTS,
     PROVIDERS,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.web.connections import ConnectionLimits
-from dragoman.web.fronts import FRONTS as FRONT_OF
+from dragoman.web.gateway.connections import ConnectionLimits
+from dragoman.web.gateway.fronts import FRONTS as FRONT_OF
 from tests.gateway_stage import (
     ANSWERS,
     FRONTS,

@@ -8,7 +8,7 @@ from opentelemetry.semconv._incubating.attributes import http_attributes, url_at
 from opentelemetry.semconv.metrics import http_metrics
 from opentelemetry.trace import SpanKind
 
-from dragoman.web.keys import Keys, ServeKey
+from dragoman.web.gateway.keys import Keys, ServeKey
 from tests.gateway_stage import FRONTS, Exchange, endless, line, on_a_loop, path_of, staged, until, written
 from tests.telemetry_cases import METRICS, Receiver, attributes, errors
 

@@ -14,8 +14,8 @@ from dragoman.history.exchanges import MAX_BASES, body_of
 from dragoman.history.handoff import hand_off
 from dragoman.request import ModelRequest
 from dragoman.store import MemoryStore, open_session
-from dragoman.web.asked import Asked
-from dragoman.web.recorder import Recorder
+from dragoman.web.gateway.asked import Asked
+from dragoman.web.gateway.recorder import Recorder
 from dragoman.wire import find_codec, find_dialect
 from tests.conversations import VARIANTS, Record, Target, needs_conversations, read_history, read_records
 from tests.read_requests import SERVED_TARGETS, said

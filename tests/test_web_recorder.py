@@ -30,9 +30,9 @@ from dragoman.store import (
     open_session,
     start_session,
 )
-from dragoman.web.asked import Asked
-from dragoman.web.recorder import Recorder, Turn
-from dragoman.web.responses import response_mark, with_previous
+from dragoman.web.gateway.asked import Asked
+from dragoman.web.gateway.recorder import Recorder, Turn
+from dragoman.web.gateway.responses import response_mark, with_previous
 from tests.web_cases import (
     CLAUDE,
     LOOK,
@@ -836,7 +836,7 @@ def test_a_store_that_hangs_breaks_no_answer(monkeypatch: pytest.MonkeyPatch) ->
 
             def hang(waits: bool) -> None:
                 store.waits = waits
-                monkeypatch.setattr("dragoman.web.recorder.STORE_SECONDS", 0.01 if waits else 600)
+                monkeypatch.setattr("dragoman.web.gateway.recorder.STORE_SECONDS", 0.01 if waits else 600)
 
             hang(True)
             turn = await recorder.begin(asked(A))
@@ -885,7 +885,7 @@ def test_a_session_that_was_erased_is_begun_anew(run: Run) -> None:
 
 @in_memory
 def test_a_session_that_has_grown_large_is_opened_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.web.kept_sessions.BYTES", 100_000)
+    monkeypatch.setattr("dragoman.web.gateway.kept_sessions.BYTES", 100_000)
 
     async def test(clients: Clients) -> None:
         kept = set()

@@ -16,9 +16,9 @@ from dragoman import Message, Role, Text, Thinking, ToolCall, ToolResult
 from dragoman.errors import ErrorCode, ModelError
 from dragoman.history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry
 from dragoman.store import Head, MemoryStore, SessionStore
-from dragoman.web.asked import Asked, Given
-from dragoman.web.recorder import Recorder, Turn
-from dragoman.web.responses import conversation_of
+from dragoman.web.gateway.asked import Asked, Given
+from dragoman.web.gateway.recorder import Recorder, Turn
+from dragoman.web.gateway.responses import conversation_of
 from tests.web_cases import (
     LOOK,
     PATHS,

@@ -10,12 +10,12 @@ import pytest
 from dragoman import Message
 from dragoman.errors import ErrorCode
 from dragoman.store import SessionStore, open_session
-from dragoman.web.asked import Asked
-from dragoman.web.canonical import body_mark
-from dragoman.web.differences import first_difference
-from dragoman.web.recorder import Recorder
-from dragoman.web.replay import Replay, delete_response, find_response
-from dragoman.web.responses import response_mark
+from dragoman.web.gateway.asked import Asked
+from dragoman.web.gateway.canonical import body_mark
+from dragoman.web.gateway.differences import first_difference
+from dragoman.web.gateway.recorder import Recorder
+from dragoman.web.gateway.replay import Replay, delete_response, find_response
+from dragoman.web.gateway.responses import response_mark
 from tests.web_cases import answer, asked, failed, given, of_body, require_sound, store_opener
 
 KINDS = ("memory", "sqlite", "postgres")

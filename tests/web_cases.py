@@ -15,7 +15,7 @@ from dragoman.request import ModelRequest
 from dragoman.store import MemoryStore, Session, SessionStore, SQLiteStore, open_session
 from dragoman.stream import Assembly
 from dragoman.testing.validators import validate_request
-from dragoman.web.asked import Asked, Given
+from dragoman.web.gateway.asked import Asked, Given
 from dragoman.wire import find_codec, find_dialect, find_provider
 from tests.conversations import TARGETS
 from tests.postgres_server import Place

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from ..models import Model
     from ..store import SessionStore
-    from ..web.connections import ConnectionLimits
-    from ..web.gateway import Gateway
-    from ..web.replay import Replay
+    from ..web.gateway.application import Gateway
+    from ..web.gateway.connections import ConnectionLimits
+    from ..web.gateway.replay import Replay
     from .settings import Settings
 
 __all__ = ["add_arguments"]
@@ -60,11 +60,11 @@ def serve(chosen: argparse.Namespace) -> int:
 
     from ..request import ObservabilityConfig
     from ..telemetry import Telemetry
-    from ..web.access import is_loopback
-    from ..web.gateway import Gateway, GatewaySettings
-    from ..web.keys import KEY_VARIABLE, read_keys
-    from ..web.routes import Routes
-    from ..web.serving import limits_for
+    from ..web.gateway.access import is_loopback
+    from ..web.gateway.application import Gateway, GatewaySettings
+    from ..web.gateway.keys import KEY_VARIABLE, read_keys
+    from ..web.gateway.routes import Routes
+    from ..web.gateway.serving import limits_for
 
     chosen.model = None  # a route here, and no setting
     settings = configured(chosen)
@@ -108,8 +108,8 @@ async def _serve(
 ) -> None:
     import secrets
 
-    from ..web.replay import Replay
-    from ..web.serving import serve_until_stopped
+    from ..web.gateway.replay import Replay
+    from ..web.gateway.serving import serve_until_stopped
     from .config import is_address
     from .inspecting import open_inspector
     from .stores import open_store

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .._jsontext import sorted_json
+from ..._jsontext import sorted_json
 
 __all__ = ["SHOWN", "Difference", "first_difference", "leaves_of", "likeness"]
 

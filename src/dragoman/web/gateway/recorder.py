@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from ..errors import ErrorCode, StoreError, report_raised
-from ..history import HistoryEntry, ResetEntry
-from ..store import AppendConflict, SessionBusy
+from ...errors import ErrorCode, StoreError, report_raised
+from ...history import HistoryEntry, ResetEntry
+from ...store import AppendConflict, SessionBusy
 from .access import is_own_session
 from .conversations import Frame
 from .finding import Found, TurnFinder, is_beside
@@ -25,9 +25,9 @@ from .said import Said
 from .turn import Turn
 
 if TYPE_CHECKING:
-    from ..history import Clock
-    from ..message import Message
-    from ..store import SessionStore
+    from ...history import Clock
+    from ...message import Message
+    from ...store import SessionStore
     from .asked import Asked, Given
 
 __all__ = ["Recorder", "Turn"]

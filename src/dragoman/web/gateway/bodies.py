@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from ..errors import ErrorCode
+from ...errors import ErrorCode
 from .refusals import RefusedRequest
 
 __all__ = ["Bodies", "expect_nothing"]

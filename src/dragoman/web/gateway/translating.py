@@ -7,13 +7,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..delta import ErrorDelta, KnownDelta
-from ..errors import DragomanError
-from ..models import Model
-from ..models.streams import ModelStream, close_quietly
-from ..request import ReadRequest
-from ..stream import AnswerForm, Assembly, Codec, WireEvent, frame_events
-from ..wire.fitting import fit_request
+from ...delta import ErrorDelta, KnownDelta
+from ...errors import DragomanError
+from ...models import Model
+from ...models.streams import ModelStream, close_quietly
+from ...request import ReadRequest
+from ...stream import AnswerForm, Assembly, Codec, WireEvent, frame_events
+from ...wire.fitting import fit_request
 from .seals import seal
 from .upstream import as_error
 

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import DragomanError, ErrorCode
+from ...errors import DragomanError, ErrorCode
 from .keys import OWNER, Keys, ServeKey, keys_of
 
 __all__ = ["Access", "is_loopback", "is_own_session"]

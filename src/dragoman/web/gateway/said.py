@@ -5,15 +5,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UnreadableData
-from ..history import ClientRequestEntry, HistoryEntry
-from ..history.exchanges import BodyChange, change_of
+from ...errors import UnreadableData
+from ...history import ClientRequestEntry, HistoryEntry
+from ...history.exchanges import BodyChange, change_of
 from .conversations import FRAME, Chain, Frame, Prefix, digest_prefixes, frame_of, mark_of
 from .placing import last_request
 from .seals import unseal
 
 if TYPE_CHECKING:
-    from ..message import Message
+    from ...message import Message
     from .asked import Asked
 
 __all__ = ["Said"]

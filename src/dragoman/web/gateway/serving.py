@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
-from ..errors import DragomanError, ErrorCode
+from ...errors import DragomanError, ErrorCode
 from .connections import ConnectionLimits, Connections
 from .refusals import refuse_unread
 

@@ -6,15 +6,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import ErrorCode, StoreError
-from ..history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry, ModelOutputEntry
-from ..store import Session, open_session
+from ...errors import ErrorCode, StoreError
+from ...history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry, ModelOutputEntry
+from ...store import Session, open_session
 from .conversations import answer_key
 
 if TYPE_CHECKING:
-    from ..history import Clock
-    from ..message import Message
-    from ..store import SessionStore
+    from ...history import Clock
+    from ...message import Message
+    from ...store import SessionStore
 
 __all__ = ["KeptSession", "KeptSessions"]
 

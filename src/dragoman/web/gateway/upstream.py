@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from ..delta import ErrorDelta
-from ..errors import DragomanError, ErrorCode
-from ..stream import Assembly
+from ...delta import ErrorDelta
+from ...errors import DragomanError, ErrorCode
+from ...stream import Assembly
 
 __all__ = ["UpstreamAnswer", "as_error"]
 

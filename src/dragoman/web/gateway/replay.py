@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .._jsontext import encode_json
-from ..delta import ErrorDelta
-from ..errors import DragomanError, ErrorCode, UnreadableData
-from ..history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry
-from ..history.exchanges import body_of
-from ..store import AppendConflict, SessionBusy, open_session
-from ..stream import SseParser
-from ..wire import find_codec
+from ..._jsontext import encode_json
+from ...delta import ErrorDelta
+from ...errors import DragomanError, ErrorCode, UnreadableData
+from ...history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry
+from ...history.exchanges import body_of
+from ...store import AppendConflict, SessionBusy, open_session
+from ...stream import SseParser
+from ...wire import find_codec
 from .canonical import body_mark, plain_body
 from .differences import SHOWN, Difference, first_difference, leaves_of, likeness
 from .fronts import RESPONSES
 from .responses import response_mark
 
 if TYPE_CHECKING:
-    from ..store import Mark, SessionInfo, SessionStore
+    from ...store import Mark, SessionInfo, SessionStore
     from .asked import Asked
 
 __all__ = ["Nearest", "Replay", "Replayed", "delete_response", "find_response"]

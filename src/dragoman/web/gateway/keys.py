@@ -11,9 +11,9 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from ..errors import ErrorCode, InvalidValue, ModelError, UnreadableData
-from ..transport.protocol import is_header_value
-from ..usage import TokenUsage
+from ...errors import ErrorCode, InvalidValue, ModelError, UnreadableData
+from ...transport.protocol import is_header_value
+from ...usage import TokenUsage
 
 __all__ = ["KEY_VARIABLE", "OWNER", "DailyUse", "Keys", "ServeKey", "keys_of", "read_keys"]
 

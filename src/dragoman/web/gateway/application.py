@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from aiohttp import web
 
-from ..errors import DragomanError, ErrorCode, InvalidValue, ModelError, UnreadableData, report_raised
-from ..store.refusals import require_new_session_id
-from ..wire import WIRE_APIS
+from ...errors import DragomanError, ErrorCode, InvalidValue, ModelError, UnreadableData, report_raised
+from ...store.refusals import require_new_session_id
+from ...wire import WIRE_APIS
 from .access import Access
 from .asked import Asked
 from .bodies import Bodies, expect_nothing
@@ -34,9 +34,9 @@ from .refusals import refuse
 from .responses import with_previous
 
 if TYPE_CHECKING:
-    from ..models import Model
-    from ..store import SessionStore
-    from ..telemetry import Telemetry
+    from ...models import Model
+    from ...store import SessionStore
+    from ...telemetry import Telemetry
     from .replay import Replay
     from .routes import Routes
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ..errors import ErrorCode, InvalidValue, ModelError
-from ..models.names import LOCAL, split_name
-from ..wire import WIRE_APIS
+from ...errors import ErrorCode, InvalidValue, ModelError
+from ...models.names import LOCAL, split_name
+from ...wire import WIRE_APIS
 
 __all__ = ["Routes"]
 

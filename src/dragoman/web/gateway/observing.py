@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..stream import Assembly
+from ...stream import Assembly
 from .fronts import FRONTS, Wanted, name_client, route_of
 from .metrics import Metrics
 
 if TYPE_CHECKING:
-    from ..errors import ErrorCode
-    from ..models import Model
-    from ..request import ReadRequest
-    from ..telemetry import Telemetry
-    from ..telemetry.operations import ChatOperation
-    from ..usage import TokenUsage
+    from ...errors import ErrorCode
+    from ...models import Model
+    from ...request import ReadRequest
+    from ...telemetry import Telemetry
+    from ...telemetry.operations import ChatOperation
+    from ...usage import TokenUsage
     from .delivery import Delivery
     from .exchange import Exchange
     from .turn import Turn

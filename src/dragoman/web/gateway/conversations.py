@@ -10,11 +10,11 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from .._jsontext import sorted_json
-from ..history import HistoryEntry
-from ..message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
-from ..request import ReadRequest
-from ..wire.request_reading import CACHE_MARKS
+from ..._jsontext import sorted_json
+from ...history import HistoryEntry
+from ...message import FileRef, Image, Message, Part, ProviderItem, Role, Text, Thinking, ToolCall, ToolResult
+from ...request import ReadRequest
+from ...wire.request_reading import CACHE_MARKS
 
 __all__ = [
     "FRAME",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ErrorCode
-from ..history import (
+from ...errors import ErrorCode
+from ...history import (
     ClientAnswerEntry,
     ClientRequestEntry,
     ContextualHistoryEntry,
@@ -21,14 +21,14 @@ from ..history import (
     ResetEntry,
     ToolResultsEntry,
 )
-from ..history.handoff import INTERRUPTED
-from ..interop.planning import plan_import
-from ..message import Message, MessageMeta, Part, Role, ToolCall, ToolResult
-from ..wire.drafts import ERROR_CODE_KEY, Imported
+from ...history.handoff import INTERRUPTED
+from ...interop.planning import plan_import
+from ...message import Message, MessageMeta, Part, Role, ToolCall, ToolResult
+from ...wire.drafts import ERROR_CODE_KEY, Imported
 from .conversations import FRAME, Frame, Prefix, answer_key, is_same_answer, whole_parts
 
 if TYPE_CHECKING:
-    from ..history import AgentState
+    from ...history import AgentState
 
 __all__ = [
     "NEAR",

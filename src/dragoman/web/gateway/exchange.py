@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..delta import ErrorDelta
-from ..errors import DragomanError, ErrorCode, ModelError
-from ..stream import AnswerForm, Assembly, frame_events
-from ..wire import find_codec
+from ...delta import ErrorDelta
+from ...errors import DragomanError, ErrorCode, ModelError
+from ...stream import AnswerForm, Assembly, frame_events
+from ...wire import find_codec
 from .asked import Given
 from .folding import fold_context
 from .fronts import GEMINI
@@ -23,7 +23,7 @@ from .upstream import as_error
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from ..models import Model
+    from ...models import Model
     from .asked import Asked
     from .delivery import Delivery
     from .fronts import Front

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from .._jsontext import encode_json
-from ..catalogue import list_models
-from ..context import count_message, find_counter
-from ..request import ReadRequest
-from ..wire import WIRE_APIS
+from ..._jsontext import encode_json
+from ...catalogue import list_models
+from ...context import count_message, find_counter
+from ...request import ReadRequest
+from ...wire import WIRE_APIS
 from .fronts import ANTHROPIC, GEMINI, Wanted
 from .routes import Routes
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..message import Message, MessageMeta, ModelInvocationDescriptor, Part, Thinking
+from ...message import Message, MessageMeta, ModelInvocationDescriptor, Part, Thinking
 
 __all__ = ["MARK", "is_sealed", "seal", "unseal"]
 

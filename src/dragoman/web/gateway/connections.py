@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 from aiohttp import http_exceptions, web
 
-from ..errors import report_raised
+from ...errors import report_raised
 
 __all__ = ["ConnectionLimits", "Connections"]
 

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..delta import ErrorDelta
-from ..errors import ErrorCode, StoreError
-from ..history import ClientAnswerEntry, HistoryEntry, InterruptionEntry, LevelOfDetail, ModelOutputEntry
-from ..history.contextmessages import context_messages, to_messages
-from ..history.exchanges import MAX_ANSWER, MAX_MARK, MAX_MARKS
-from ..history.metadata import NO_METADATA
-from ..message import Message
+from ...delta import ErrorDelta
+from ...errors import ErrorCode, StoreError
+from ...history import ClientAnswerEntry, HistoryEntry, InterruptionEntry, LevelOfDetail, ModelOutputEntry
+from ...history.contextmessages import context_messages, to_messages
+from ...history.exchanges import MAX_ANSWER, MAX_MARK, MAX_MARKS
+from ...history.metadata import NO_METADATA
+from ...message import Message
 from .asked import PASSED, Given
 from .canonical import body_mark
 from .conversations import is_same_answer, mark_of
 from .placing import find_answer, has_moved, with_recorded
 
 if TYPE_CHECKING:
-    from ..store import Session
+    from ...store import Session
     from .kept_sessions import KeptSession
     from .said import Said
 

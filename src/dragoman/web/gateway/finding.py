@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..history import ClientRequestEntry, HistoryEntry
+from ...history import ClientRequestEntry, HistoryEntry
 from .conversations import Frame, Prefix, mark_of
 from .placing import NEAR, find_place, frame_at, has_moved, last_request
 
 if TYPE_CHECKING:
-    from ..store import Mark, SessionStore
+    from ...store import Mark, SessionStore
     from .kept_sessions import KeptSession, KeptSessions
     from .said import Said
 

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..errors import ErrorCode, InvalidValue, StoreError
-from ..store.refusals import require_new_session_id
+from ...errors import ErrorCode, InvalidValue, StoreError
+from ...store.refusals import require_new_session_id
 
 if TYPE_CHECKING:
     from .said import Said

@@ -6,8 +6,8 @@ Pure. Replays find the recorded answer by this digest.
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from .._jsontext import decode_json, sorted_json
-from ..errors import UnreadableData
+from ..._jsontext import decode_json, sorted_json
+from ...errors import UnreadableData
 from .conversations import BILLING_LINE
 from .fronts import ANTHROPIC, CHAT, GEMINI, RESPONSES
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..context import ContextBuildInput, ContextManager
-from ..request import ContextConfig
+from ...context import ContextBuildInput, ContextManager
+from ...request import ContextConfig
 
 if TYPE_CHECKING:
-    from ..models import Model
-    from ..request import ReadRequest
+    from ...models import Model
+    from ...request import ReadRequest
     from .recorder import Turn
 
 __all__ = ["fold_context"]

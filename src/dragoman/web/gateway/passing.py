@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..delta import ErrorDelta
-from ..errors import DragomanError, ErrorCode, ModelError, Secrets
-from ..message import Message
-from ..models.streams import clean_assembly, close_quietly
-from ..request import ModelRequest, WireRequest
-from ..stream import AnswerForm, Assembler, Assembly, ResponseReader, frame_events
-from ..transport.protocol import is_header_value
+from ...delta import ErrorDelta
+from ...errors import DragomanError, ErrorCode, ModelError, Secrets
+from ...message import Message
+from ...models.streams import clean_assembly, close_quietly
+from ...request import ModelRequest, WireRequest
+from ...stream import AnswerForm, Assembler, Assembly, ResponseReader, frame_events
+from ...transport.protocol import is_header_value
 from .fronts import GEMINI
 from .renaming import rename_body, rename_events, rename_request
 from .upstream import as_error
 
 if TYPE_CHECKING:
-    from ..models import Model
-    from ..transport import HttpResponse
+    from ...models import Model
+    from ...transport import HttpResponse
 
 __all__ = ["PassedAnswer", "fetch_whole", "forwarded_headers", "other_request", "passed_request"]
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from ..errors import DragomanError
-from ..request import ReadRequest
-from ..stream import Assembly
+from ...errors import DragomanError
+from ...request import ReadRequest
+from ...stream import Assembly
 
 __all__ = ["PASSED", "Asked", "Given"]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..errors import StoreError
-from ..history import ClientAnswerEntry, ContextualHistoryEntry, HistoryEntry, ResetEntry
-from ..message import Message
-from ..store import open_session
+from ...errors import StoreError
+from ...history import ClientAnswerEntry, ContextualHistoryEntry, HistoryEntry, ResetEntry
+from ...message import Message
+from ...store import open_session
 from .asked import PASSED
 from .fronts import RESPONSES
 
 if TYPE_CHECKING:
-    from ..store import SessionStore
+    from ...store import SessionStore
     from .asked import Asked
 
 __all__ = ["conversation_of", "response_mark", "response_marks", "with_previous"]

@@ -3,9 +3,9 @@
 import msgspec
 from aiohttp import web
 
-from ..delta import ErrorDelta
-from ..errors import DragomanError, ErrorCode, ModelError
-from ..wire import find_codec
+from ...delta import ErrorDelta
+from ...errors import DragomanError, ErrorCode, ModelError
+from ...wire import find_codec
 from .fronts import ANTHROPIC, GEMINI, find_wanted
 
 __all__ = ["RefusedRequest", "refuse", "refuse_unread"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from .._jsontext import decode_json
-from ..errors import DragomanError, UnreadableData
-from ..request import ReadRequest
-from ..wire import find_codec
+from ..._jsontext import decode_json
+from ...errors import DragomanError, UnreadableData
+from ...request import ReadRequest
+from ...wire import find_codec
 from .refusals import RefusedRequest
 
 __all__ = ["Head", "read_conversation", "read_head"]

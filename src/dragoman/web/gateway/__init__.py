@@ -1,0 +1,3 @@
+"""Other people's clients on any model, each conversation recorded: what `dragoman serve` runs."""
+
+__all__: list[str] = []
