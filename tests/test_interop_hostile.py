@@ -81,7 +81,11 @@ VALUES = st.one_of(
 )
 
 
-@pytest.mark.parametrize("form", FORMS)
+# The longest samples take minutes.
+SAMPLED = [pytest.param(form, marks=pytest.mark.slow) if form in ("claude_code", "codex") else form for form in FORMS]
+
+
+@pytest.mark.parametrize("form", SAMPLED)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_value_that_does_not_belong_is_refused_with_its_place_or_read(form: str, data: st.DataObject) -> None:
@@ -103,7 +107,7 @@ def test_a_value_that_does_not_belong_is_refused_with_its_place_or_read(form: st
             check(imported)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SAMPLED)
 def test_every_field_of_every_wrong_type_is_refused_with_its_place_or_read(form: str) -> None:
     read = MADE_BY.get(form, FORMS[form][0])
     wrong: list[Any] = [None, True, 5, -1.5, "", SECRET, [], [SECRET], {}, {"type": SECRET}, {"a": {"b": []}}]

@@ -52,6 +52,7 @@ def test_two_stores_of_one_place_hold_to(check: str, open_store: Callable[[], Se
     asyncio.run(run())
 
 
+@pytest.mark.slow  # each check by itself is above
 @pytest.mark.parametrize("open_store", SHARED_KINDS, indirect=True)
 def test_the_whole_suite_runs_in_one_place(open_store: Callable[[], SessionStore]) -> None:
     made = asyncio.run(require_store_conformance(open_store, is_shared=True))

@@ -330,6 +330,7 @@ def test_a_parameter_that_is_given_twice_is_told() -> None:
     assert (call.arguments, call.parse_warning) == ({"at": "b"}, "duplicate keys, last value kept: 'at'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["<tool_call>{" + '"a":"</tool_call>', "<function=f><parameter=a></function>", "< <t "]
 )
