@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.web.gateway.connections import HEAD_LIMIT, ConnectionLimits
+from dragoman.web.gateway.connections import HEAD_LIMIT, HEADS_LIMIT, ConnectionLimits
 from dragoman.web.gateway.reading import MOST_TOKENS
 from tests.gateway_stage import (
     FRONTS,
@@ -285,6 +285,23 @@ async def test_what_is_no_http_is_told_so(noise: bytes) -> None:
 async def test_a_line_that_is_too_long_is_told_so(api: str) -> None:
     async with staged() as stage:
         require_error(api, await told(stage, head(api, f"x-a: {'a' * (HEAD_LIMIT + 1)}")), 431)
+
+
+@each_front
+@on_a_loop
+async def test_a_head_that_is_too_large_is_told_so(api: str) -> None:
+    async with staged() as stage:
+        fields = [f"x-{index}: {'a' * (HEAD_LIMIT - 100)}" for index in range(2 * HEADS_LIMIT // HEAD_LIMIT)]
+        require_error(api, await told(stage, head(api, *fields)), 431)
+
+
+@on_a_loop
+async def test_a_body_that_is_refused_may_be_sent_to_its_end() -> None:
+    async with staged(body_limit=MB) as stage, line(stage.port) as connection:
+        await connection.send(head(MESSAGES, f"Content-Length: {8 * HEADS_LIMIT}"), b" " * (8 * HEADS_LIMIT))
+        assert (await connection.answer()).status == 413
+        await connection.send(written(MESSAGES))
+        assert (await connection.reader.readline()).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(

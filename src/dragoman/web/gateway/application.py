@@ -148,7 +148,8 @@ class Gateway:
     ) -> web.StreamResponse:
         try:
             # Without the field, aiohttp would ask the system for the name of this machine, which may take seconds.
-            self._access.require_host(request.host if "host" in headers else "", headers.get("origin"))
+            host = request.host if len(request.headers.getall("host", ())) == 1 else ""
+            self._access.require_host(host, headers.get("origin"))
             if wanted.action == "health":
                 return web.json_response({"status": "stopping" if self._is_stopping else "ok"})
             key = self._access.require_key(headers, request.query)

@@ -6,6 +6,7 @@ knows connections alone: no fronts, no models.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ log = logging.getLogger("dragoman.serve")
 
 Refuse: TypeAlias = Callable[[str, int, str], web.Response]  # target of the request, status, words
 HEAD_LIMIT = 32 << 10  # of a line of the head; clients send long lists of betas
+HEADS_LIMIT = 1 << 20  # of all that comes before a head is whole, what follows it in the same reads included
 LINGER_SECONDS = 5.0  # how long a body is read that was refused, so that its sender gets to read why
 _TARGET_LIMIT = 500
 
@@ -64,14 +66,16 @@ class Connections(web.Server):
         try:
             try:
                 response = await self._handler(request)
-            except web.HTTPException as raised:  # of aiohttp itself: no route fits
-                response = self.refuse(request.path, raised.status, raised.reason)
+            except web.HTTPException as raised:
+                if not isinstance(request, web.Request) or request.match_info.http_exception is None:
+                    raise
+                response = self.refuse(request.path, raised.status, raised.reason)  # no route fits
             # Written here, and not when this has returned: until then the client is not idle.
             await response.prepare(request)
             await response.write_eof()
             return response
         finally:
-            connection.end_request()
+            connection.end_request(is_read=request.content.is_eof())
 
     def note_opened(self, connection: "_Connection") -> bool:
         """Count a connection; return False where there are too many, and each of them is being answered."""
@@ -100,7 +104,7 @@ class Connections(web.Server):
 class _Connection(web.RequestHandler):
     """One connection. One timer runs while it waits for a request, another while its client does not read."""
 
-    __slots__ = ("_deadline", "_is_busy", "_is_idle", "_server", "_stall", "_start", "_timer")
+    __slots__ = ("_is_busy", "_is_idle", "_received", "_server", "_stall", "_start", "_timer")
 
     def __init__(self, server: Connections) -> None:
         super().__init__(
@@ -117,6 +121,7 @@ class _Connection(web.RequestHandler):
         self._server = server
         self._is_busy = False
         self._is_idle = False  # after its first answer, and before the next bytes
+        self._received = 0  # since the last answer
         self._start = b""  # of a request, for whom its refusal is meant
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
@@ -143,6 +148,10 @@ class _Connection(web.RequestHandler):
                 self._expect(self._server.limits.head_seconds)
             if len(self._start) < _TARGET_LIMIT:
                 self._start += data[:_TARGET_LIMIT]
+            self._received += len(data)
+            if self._received > HEADS_LIMIT:
+                self._refuse_at_once(431, _WORDS[431])
+                return
         super().data_received(data)
 
     def pause_writing(self) -> None:
@@ -157,13 +166,14 @@ class _Connection(web.RequestHandler):
 
     def begin_request(self) -> None:
         """The head of a request has come whole."""
-        self._is_busy, self._is_idle = True, False
+        self._is_busy, self._is_idle, self._received = True, False, 0
         _cancel(self._timer)
         self._server.note_busy(self, is_busy=True)
 
-    def end_request(self) -> None:
-        """The answer has been written, or never will be."""
+    def end_request(self, *, is_read: bool) -> None:
+        """The answer has been written, or never will be. Unless its body `is_read`, its rest may come for a while."""
         self._is_busy, self._is_idle, self._start = False, True, b""
+        self._received = 0 if is_read else -sys.maxsize
         if self.transport is not None:
             self._server.note_busy(self, is_busy=False)
             self._expect(self._server.limits.idle_seconds)
@@ -224,7 +234,7 @@ class _Connection(web.RequestHandler):
 
 
 _WORDS = {
-    431: f"a line of the request's head is longer than {HEAD_LIMIT:,} bytes",
+    431: f"the head of the request is too large, or a line of it is longer than {HEAD_LIMIT:,} bytes",
     500: "the gateway failed",
 }
 
