@@ -22,6 +22,8 @@ from tests.cli_cases import User, empty_user  # noqa: F401  # the fixture
 from tests.postgres_server import Place
 from tests.store_cases import with_store
 
+pytestmark = pytest.mark.slow  # minutes, on a busy machine
+
 Change = Callable[[sqlite3.Connection], object]
 
 

@@ -56,6 +56,7 @@ def test_help_loads_no_command(user: User) -> None:
     assert not added & HEAVY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", OWN)
 def test_the_help_of_a_command_loads_nothing_heavy(user: User, command: str) -> None:
     assert user.folder.is_dir()

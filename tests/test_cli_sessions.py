@@ -665,6 +665,7 @@ def test_what_is_not_carried_over_is_said(user: User) -> None:
     assert "it may or may not have taken effect" in shown
 
 
+@pytest.mark.slow
 def test_standard_input_and_packed_files_are_read(user: User) -> None:
     import gzip
 
@@ -687,6 +688,7 @@ def test_every_format_has_a_reader() -> None:
 # ---------------------------------------------------------------- PostgreSQL
 
 
+@pytest.mark.slow
 def test_a_store_may_be_a_database_elsewhere(user: User, postgres: Place) -> None:
     user.set("DRAGOMAN_STORE", postgres.address)
     session_id = user.imported()

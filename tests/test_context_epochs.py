@@ -111,6 +111,7 @@ def test_a_short_conversation_is_left_alone_when_the_cache_is_gone() -> None:
     assert conversation.build(invocation=GPT).stats.epoch is None
 
 
+@pytest.mark.slow
 def test_an_epoch_that_could_change_nothing_is_not_reported() -> None:
     conversation = Conversation()
     conversation.say("go")
@@ -228,6 +229,7 @@ def test_the_screen_changes_at_each_of_200_turns_and_the_bytes_before_it_only_gr
         assert is_grown(earlier, later) or epochs[place] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["anthropic:claude-sonnet-4-5", "openai-chat:gpt-4.1", "openai:gpt-5"])
 def test_on_the_wire_too_only_the_screen_changes_over_200_turns(name: str) -> None:
     before: list[Any] = []

@@ -313,6 +313,7 @@ def test_a_damaged_session_keeps_no_other_run_back(tmp_path: Path) -> None:
     asyncio.run(after())
 
 
+@pytest.mark.slow
 def test_many_submits_on_one_session_at_once_are_all_recorded(use: Callable[[Use], None]) -> None:
     async def test(store: SessionStore, engine: LocalEngine) -> None:
         async with working(store, engine):

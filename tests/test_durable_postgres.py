@@ -31,6 +31,8 @@ from tests.durable_programs import (
 )
 from tests.postgres_server import Place, restart
 
+pytestmark = pytest.mark.slow  # minutes, on a busy machine
+
 DONE = Progress("completed", 0)
 
 

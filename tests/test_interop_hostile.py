@@ -85,6 +85,7 @@ VALUES = st.one_of(
 SAMPLED = [pytest.param(form, marks=pytest.mark.slow) if form in ("claude_code", "codex") else form for form in FORMS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", SAMPLED)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -107,6 +108,7 @@ def test_a_value_that_does_not_belong_is_refused_with_its_place_or_read(form: st
             check(imported)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", SAMPLED)
 def test_every_field_of_every_wrong_type_is_refused_with_its_place_or_read(form: str) -> None:
     read = MADE_BY.get(form, FORMS[form][0])
@@ -158,6 +160,7 @@ def objects_in(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]
             yield from objects_in(inner, f"{path}[{index}]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_field_that_nobody_knows_is_kept_or_told(form: str) -> None:
     read = FORMS[form][0]

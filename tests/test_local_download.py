@@ -20,6 +20,8 @@ from dragoman.local.weights import Piece, list_pulled
 from dragoman.models.local import read_local_name
 from tests.cli_cases import User, require_words
 
+pytestmark = pytest.mark.slow  # minutes, on a busy machine
+
 OLD = b"GGUF" + bytes(range(256)) * 4_000
 NEW = b"GGUF" + bytes(reversed(range(256))) * 4_100
 NAME = "hf:owner/repository/some.gguf"

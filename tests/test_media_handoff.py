@@ -98,6 +98,7 @@ BEDROCK = ("anthropic.claude-sonnet-4-5", "amazon.nova-pro", "amazon.nova-micro"
 NAMES = [*(f"{provider}:some-model" for provider in sorted(PROVIDERS)), *(f"bedrock:{each}" for each in BEDROCK)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_recorded_media_can_always_be_sent(name: str) -> None:
     speaker = asked(name)

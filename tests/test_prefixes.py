@@ -141,6 +141,7 @@ def requests(draw: st.DrawFn, messages: list[Message]) -> tuple[list[Message], d
     return asked, settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 def test_a_model_that_has_seen_the_beginning_sends_what_one_that_has_not_would(name: str, data: st.DataObject) -> None:

@@ -61,6 +61,7 @@ def test_no_question_after_a_span_looks_at_every_row(tmp_path: Path) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

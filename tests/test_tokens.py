@@ -212,6 +212,7 @@ def test_a_control_token_spelled_out_is_words(model: str, spelled: str) -> None:
 # Which counter a model gets.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("provider", "model", "name"),
     [
