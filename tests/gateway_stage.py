@@ -416,9 +416,14 @@ class Served(NamedTuple):
 
 @contextmanager
 def served(
-    upstream_url: str, folder: Path, *options: str, port: int = 0, environment: Mapping[str, str] | None = None
+    upstream_url: str,
+    folder: Path,
+    *options: str,
+    port: int = 0,
+    files: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
-    """Run `dragoman serve` before this upstream, and end it."""
+    """Run `dragoman serve` before this upstream, and end it. `files` is how many it may open."""
     home, store, log = folder / "home", folder / "record.db", folder / "serve.log"
     settings = home / ".config" / "dragoman" / "config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
@@ -428,6 +433,8 @@ def served(
     ]
     settings.write_text("\n".join(tables), "utf-8")
     command = [sys.executable, "-m", "dragoman", "serve", "--port", str(port), "--store", str(store), *options]
+    if files:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$0" "$@"', *command]
     given = {"PATH": os.environ["PATH"], "HOME": str(home), "UPSTREAM_KEY": KEY, **(environment or {})}
     with log.open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(

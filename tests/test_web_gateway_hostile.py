@@ -459,3 +459,17 @@ async def test_hostile_bodies_cost_a_bounded_amount_of_memory(tmp_path: Path) ->
                     assert 400 <= (await connection.answer()).status < 500
                     sending.cancel()
             assert server.peak_memory() - before < 64 * MB
+
+
+@on_a_loop
+async def test_a_process_with_few_files_serves_beside_silent_connections(tmp_path: Path) -> None:
+    async with upstream_server(Upstream()) as upstream:
+        with served(upstream.url, tmp_path, "--max-answers", "20", files=256) as server:
+            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(600)]
+            for _ in range(5):
+                async with line(server.port) as connection:
+                    await connection.send(written(MESSAGES))
+                    assert (await connection.reader.readline()).startswith(b"HTTP/1.1 200")
+            for _, writer in silent:
+                writer.transport.abort()
+            assert "Traceback" not in server.log.read_text("utf-8")

@@ -5,14 +5,16 @@ import json
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dragoman.errors import ErrorCode
 from dragoman.history import ClientAnswerEntry, InterruptionEntry
-from dragoman.store import MemoryStore
+from dragoman.store import Head, MemoryStore
 from tests.gateway_stage import (
     FRONTS,
     PROVIDERS,
@@ -158,6 +160,46 @@ async def test_what_had_come_is_recorded() -> None:
         assert (given.body, given.is_whole, cut.reason) == (told.body, False, ErrorCode.OVERLOADED)
 
 
+@on_a_loop
+async def test_a_store_that_hangs_keeps_no_client_waiting_for_the_end() -> None:
+    class Hanging(MemoryStore):
+        hangs = False
+
+        async def append(self, *arguments: Any, **options: Any) -> Head:
+            if self.hangs:
+                await asyncio.Event().wait()
+            return await super().append(*arguments, **options)
+
+    store = Hanging()
+    async with staged(script=endless, store=store) as stage:
+        answer = await opened(stage, "openai-chat")
+        store.hangs = True
+        await stage.gateway.stop()
+        assert b"being stopped" in (await answer).body
+
+
+@pytest.mark.parametrize("way", ["passed", "translated"])
+@on_a_loop
+async def test_an_answer_that_has_come_is_finished(way: str) -> None:
+    is_recording, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def append(self, session_id: str, entries: Any, *arguments: Any, **options: Any) -> Head:
+            if any(isinstance(entry, ClientAnswerEntry) for entry in entries):
+                is_recording.set()
+                await goes_on.wait()
+            return await super().append(session_id, entries, *arguments, **options)
+
+    async with staged(*routes_for("openai-chat", way), store=Slow()) as stage:
+        asking = asyncio.ensure_future(stage.ask("openai-chat"))
+        await is_recording.wait()
+        stopping = asyncio.ensure_future(stage.gateway.stop())
+        await until(lambda: stage.gateway.is_stopping)
+        goes_on.set()
+        assert (await asking).body.endswith(b"data: [DONE]\n\n")
+        await stopping
+
+
 # ---------------------------------------------------------------- processes
 
 
@@ -247,3 +289,28 @@ async def test_a_second_signal_ends_the_process_at_once(second: signal.Signals, 
                 await upstream.until(lambda upstream: upstream.open == 0)  # it has begun to end
                 server.process.send_signal(second)
                 await asyncio.to_thread(require_end, server, time.monotonic(), -second)
+
+
+HANGS = """
+import asyncio, sys
+from aiohttp import web
+from dragoman.web import serving
+
+serving.LAST_SECONDS = 0.5
+
+async def stop():
+    await asyncio.Event().wait()
+
+asyncio.run(serving.serve_until_stopped(
+    web.Application(), host="127.0.0.1", port=0, ready=lambda address: print(address, flush=True), stop=stop
+))
+"""
+
+
+def test_a_process_that_hangs_is_ended_all_the_same() -> None:
+    with subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"http://")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, b"did not end" in said) == (1, True)

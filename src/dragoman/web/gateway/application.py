@@ -96,7 +96,7 @@ class Gateway:
         self._replay = replay
         self._tasks: set[asyncio.Task[Any]] = set()
         self._under_way: dict[asyncio.Task[Any], Exchange] = {}
-        self._is_stopping = False
+        self.is_stopping = False
 
     def application(self, beside: Mapping[str, web.Application] | None = None) -> web.Application:
         """Return the application. `serving` runs it as it must be run: a client that leaves ends what it asked.
@@ -111,7 +111,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Take no more requests, and end the answers under way with an error of their API."""
-        self._is_stopping = True
+        self.is_stopping = True
         tasks = tuple(self._tasks)
         for task in tasks:
             exchange = self._under_way.get(task)
@@ -151,7 +151,7 @@ class Gateway:
             host = request.host if len(request.headers.getall("host", ())) == 1 else ""
             self._access.require_host(host, headers.get("origin"))
             if wanted.action == "health":
-                return web.json_response({"status": "stopping" if self._is_stopping else "ok"})
+                return web.json_response({"status": "stopping" if self.is_stopping else "ok"})
             key = self._access.require_key(headers, request.query)
             seen.key_name = key.name
             if wanted.session_id:
@@ -160,7 +160,7 @@ class Gateway:
         except ConnectionError:
             raise  # the client has gone
         except asyncio.CancelledError:
-            if not self._is_stopping or seen.has_begun or request.transport is None:
+            if not self.is_stopping or seen.has_begun or request.transport is None:
                 raise
             return refuse(wanted.api, ModelError(STOPPED, code=ErrorCode.OVERLOADED))
         except (UnreadableData, InvalidValue) as error:
@@ -227,7 +227,7 @@ class Gateway:
     @contextmanager
     def _place_for(self, key: ServeKey) -> Iterator[None]:
         """Count an answer, as long as it takes, and a request of the key; raise ModelError where it is one too many."""
-        if self._is_stopping:
+        if self.is_stopping:
             raise ModelError(STOPPED, code=ErrorCode.OVERLOADED)
         limit = self._settings.answers_at_once
         if self.metrics.under_way >= limit:
