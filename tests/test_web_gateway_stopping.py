@@ -294,7 +294,7 @@ async def test_a_second_signal_ends_the_process_at_once(second: signal.Signals, 
 HANGS = """
 import asyncio, sys
 from aiohttp import web
-from dragoman.web import serving
+from dragoman.web.gateway import serving
 
 serving.LAST_SECONDS = 0.5
 

@@ -32,13 +32,14 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `idle_seconds`: between two requests of a connection. `stall_seconds`: how long a client may leave an answer unread
     that fills the buffers. `connections`: how many there may be at once; above that, the one that has been waiting
-    longest for a request is closed.
+    longest for a request is closed. `backlog`: how many more may be accepted before that is seen.
     """
 
     head_seconds: float = 30.0
     idle_seconds: float = 75.0
     stall_seconds: float = 300.0
     connections: int = 1_000
+    backlog: int = 256
 
 
 class Connections(web.Server):

@@ -19,14 +19,15 @@ __all__ = ["limits_for", "serve_until_stopped", "serving"]
 log = logging.getLogger("dragoman.serve")
 SHUTDOWN_SECONDS = 1.0  # aiohttp waits as long twice for its handlers
 LAST_SECONDS = 9.0  # after the signal; then the process ends whatever it does
-BACKLOG = 256
+OWN_FILES = 64  # of the store, the log and the program itself
 FILES = 10_000
 
 
 def limits_for(answers_at_once: int) -> ConnectionLimits:
     """Return the limits that leave the process files enough for this many answers, each with its upstream."""
-    others = 64 + BACKLOG + 2 * answers_at_once
-    return ConnectionLimits(connections=max(_allowed_files() - others, answers_at_once + 16))
+    spare = max(_allowed_files() - OWN_FILES - 2 * answers_at_once, answers_at_once + 32)
+    backlog = min(spare // 4, ConnectionLimits().backlog)
+    return ConnectionLimits(connections=spare - backlog, backlog=backlog)
 
 
 @asynccontextmanager
@@ -38,15 +39,13 @@ async def serving(
     await runner.setup()
     try:
         assert runner.server is not None
+        limits = limits or ConnectionLimits()
         connections = Connections(
-            runner.server.request_handler,
-            runner.server.request_factory,
-            limits=limits or ConnectionLimits(),
-            refuse=refuse_unread,
+            runner.server.request_handler, runner.server.request_factory, limits=limits, refuse=refuse_unread
         )
         loop = asyncio.get_running_loop()
         try:
-            listener = await loop.create_server(connections, host, port, backlog=BACKLOG)
+            listener = await loop.create_server(connections, host, port, backlog=limits.backlog)
         except OSError as error:
             message = f"the gateway cannot listen on {host} port {port}: {error.strerror}"
             raise DragomanError(message, code=ErrorCode.CONNECTION) from error
