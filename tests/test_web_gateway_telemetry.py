@@ -1,6 +1,7 @@
 """Spans and metrics of a gateway's requests, as OpenTelemetry's own SDK receives them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,20 @@ from opentelemetry.semconv.metrics import http_metrics
 from opentelemetry.trace import SpanKind
 
 from dragoman.web.gateway.keys import Keys, ServeKey
-from tests.gateway_stage import FRONTS, Exchange, endless, line, on_a_loop, path_of, staged, until, written
+from tests.gateway_stage import (
+    FRONTS,
+    Exchange,
+    Upstream,
+    endless,
+    line,
+    on_a_loop,
+    path_of,
+    served,
+    staged,
+    until,
+    upstream_server,
+    written,
+)
 from tests.telemetry_cases import METRICS, Receiver, attributes, errors
 
 each_front = pytest.mark.parametrize("api", FRONTS)
@@ -202,3 +216,12 @@ async def test_content_is_in_spans_only_where_it_is_asked_for() -> None:
     call = attributes(receiver.span("chat m"))
     assert SAID in call["gen_ai.input.messages"]
     assert "Hello." in call["gen_ai.output.messages"]
+
+
+@on_a_loop
+async def test_the_command_records_where_it_is_told_to(tmp_path: Path) -> None:
+    async with upstream_server(Upstream()) as upstream:
+        with served(upstream.url, tmp_path, "--telemetry") as server:
+            async with line(server.port) as connection:
+                await connection.send(written("openai-chat", None, "Connection: close"))
+                assert (await connection.rest()).startswith(b"HTTP/1.1 200")
