@@ -196,6 +196,7 @@ async def many(requests: int, folder: Path) -> Found:
             async with gate:
                 await converse(first)
 
+        await _ask_at_once(upstream, server, client)
         started = time.monotonic()
         await asyncio.gather(*(take_turn(first) for first in range(requests // 5)))
         seconds = time.monotonic() - started
@@ -211,6 +212,19 @@ async def many(requests: int, folder: Path) -> Found:
     }
     require(late - early <= FLAT, f"memory grows: {found}")
     return found
+
+
+async def _ask_at_once(upstream: Upstream, server: Served, client: aiohttp.ClientSession) -> None:
+    """Open all streams, and let none of them go on before all are open."""
+
+    async def wait(exchange: Exchange) -> None:
+        await upstream.until(lambda upstream: upstream.most >= AT_ONCE)
+        await _answer(exchange)
+
+    upstream.script = wait
+    talks = [Talk(FRONTS[number % len(FRONTS)], f"at-once-{number}") for number in range(AT_ONCE)]
+    await asyncio.gather(*(talk.ask(client, server.url) for talk in talks))
+    upstream.script = _answer
 
 
 # ---------------------------------------------------------------- conversations
