@@ -23,6 +23,8 @@ from tests.chat_terminal import (
 )
 from tests.mcp_cases import OFFICIAL
 
+pytestmark = pytest.mark.slow  # each starts programs
+
 Open = Callable[..., AbstractContextManager[Terminal]]
 
 
@@ -470,7 +472,6 @@ def test_tools_of_an_mcp_server_of_the_settings_ask_first(chat: Open, server: Pa
         screen.expect("no tools are on")
 
 
-@pytest.mark.slow
 def test_a_question_of_an_mcp_server_is_asked_and_answered(chat: Open, server: Parrot, tmp_path: Path) -> None:
     settings = tmp_path / "home" / "config.toml"
     inn = f'command = "{sys.executable}"\nargs = ["{OFFICIAL}"]\nallow_elicitation = true\n'
@@ -556,7 +557,6 @@ def test_nothing_that_a_model_or_a_tool_says_steers_the_terminal(
 # ---------------------------------------------------------------- terminals
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["colour", "no colour", "dumb"])
 def test_a_screen_of_any_kind_reads_well(chat: Open, server: Parrot, columns: int, variables: dict[str, str]) -> None:

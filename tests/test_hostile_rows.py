@@ -173,6 +173,7 @@ def test_pieces_beyond_the_limit_of_an_entry_are_refused_before_they_are_put_tog
     assert with_store(path, look) < size
 
 
+@pytest.mark.slow
 def test_pieces_of_many_entries_are_read_a_part_at_a_time(tmp_path: Path) -> None:
     text = "a word " * (SPAN_BYTES // 20)  # a third of what is read at once
 

@@ -288,6 +288,7 @@ def test_an_answer_whose_calls_were_never_written_has_broken_off() -> None:
     assert import_claude_code(whole).warnings == ()
 
 
+@pytest.mark.slow
 def test_a_transcript_that_is_cut_after_any_line_is_read() -> None:
     lines = transcript("claude_code")
     first = next(index for index, each in enumerate(lines) if "message" in each)
@@ -497,6 +498,7 @@ def test_parents_that_are_a_circle_are_refused() -> None:
         import_pi(entries)
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_lines_is_read() -> None:
     lines = [line("user", str(index), str(index - 1) if index else None, "x") for index in range(20_000)]
     assert len(import_claude_code(lines).messages) == 20_000

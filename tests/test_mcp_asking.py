@@ -26,6 +26,8 @@ from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.tools import McpServer, QuestionAnswer
 from tests.mcp_cases import OFFICIAL, Reports, call, official_over_http, plain, run, text_of
 
+pytestmark = pytest.mark.slow  # each starts programs
+
 FORM = {
     "message": "Who comes?",
     "requestedSchema": {

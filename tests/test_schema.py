@@ -106,6 +106,7 @@ def test_every_delta_that_is_written_is_valid(value: MessageDelta) -> None:
     VALIDATOR.validate(json.loads(to_json(value)))
 
 
+@pytest.mark.slow
 @given(histories.entries())
 @unhurried
 def test_every_entry_that_is_written_is_valid(value: HistoryEntry) -> None:

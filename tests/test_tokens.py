@@ -351,6 +351,7 @@ def test_tiktoken_has_nothing_for_other_families(vocabulary_files: Path) -> None
     assert printed_by(program, without=("splintr",), cache=vocabulary_files).startswith("estimate ")
 
 
+@pytest.mark.slow
 def test_tiktoken_counts_hostile_texts(vocabulary_files: Path) -> None:
     program = (
         "from dragoman.context.tokens import find_counter\n"
