@@ -1,4 +1,4 @@
-"""The entries of a session → its model calls: when each was asked, of which model, with which setup. Pure.
+"""The entries of a session → its model calls: when each was made, its model, its tools and settings. Pure.
 
 A call is an answer that a run recorded, or a client's request to the gateway with what came of it. What tools and
 compactions ask a model is not among them: their requests share nothing with those of the conversation.

@@ -189,7 +189,7 @@ class AnswerWriter:
         return events
 
     def break_off(self, error: ErrorDelta, sent: bytes) -> list[WireEvent]:
-        """Return the events that end a stream with an error. `sent` is what the client has of it, whoever wrote it."""
+        """Return the events that end a stream with an error. `sent` is what the client has of it."""
         if sent:
             self.has_begun = True
             self.take_up(sent)

@@ -202,7 +202,7 @@ def require_key(key: str, header: str) -> None:
 def secrets_of(request: HttpRequest, besides: Mapping[str, str] = MappingProxyType({})) -> Secrets:
     """Return the secrets of a request: credentials in headers, query and address.
 
-    Fields of `besides` are none: whoever gave the request has them.
+    Fields of `besides` are none: the caller who gave the request has them.
     """
     fields = [
         value

@@ -53,7 +53,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Without `translates` requests are forwarded and recorded, and none goes to another API. With `passes_others` what
     has no front goes to the vendor of its API, unrecorded. `body_seconds` is what the body of a request may take longer
-    than a slow line. `hosts` are names that requests may be addressed to, beside those of loopback.
+    than a slow line. `hosts` are names that requests may be addressed to, beside those of loopback. After
+    `silence_seconds` without bytes a stream gets a sign of life; None is 15 seconds.
     """
 
     fold: int | None = None

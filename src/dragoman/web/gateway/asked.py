@@ -8,7 +8,7 @@ from ...stream import Assembly
 
 __all__ = ["PASSED", "Asked", "Given"]
 
-PASSED = "passed"  # noted with an answer of which the bytes are the vendor's own
+PASSED = "passed"  # noted with an answer whose bytes are the vendor's own
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -140,8 +140,6 @@ _CLIENTS = {
     "opencode/": "opencode",
     "geminicli": "gemini-cli",
     "qwencode": "qwen-code",
-    "pi/": "pi",
-    "aider": "aider",
     "litellm": "litellm",
 }
 # Header fields by which clients name their conversations.

@@ -25,7 +25,7 @@ BYTES = 4_000_000
 
 
 class KeptSession:
-    """An open session. Whoever decides by its entries what to append holds `lock`."""
+    """An open session. A task that decides by its entries what to append holds `lock`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -33,7 +33,7 @@ class KeptSession:
         self._opened = self._weighed = len(session.entries)
         self._bytes = 0
         self._answers: dict[bytes, list[int]] = {}  # by their keys: the serials of the outputs that say so
-        self._read = 0  # entries of which the outputs are known
+        self._read = 0  # entries whose outputs are known
 
     @property
     def session_id(self) -> str:

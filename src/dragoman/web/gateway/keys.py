@@ -18,7 +18,7 @@ from ...usage import TokenUsage
 __all__ = ["KEY_VARIABLE", "OWNER", "DailyUse", "Keys", "ServeKey", "keys_of", "read_keys"]
 
 KEY_VARIABLE = "DRAGOMAN_SERVE_KEY"
-OWNER = "default"  # the name of the key in the environment: of whoever runs the gateway
+OWNER = "default"  # the name of the key in the environment, which the operator has
 SHORTEST = 8
 _HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 

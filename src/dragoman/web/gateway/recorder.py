@@ -38,7 +38,7 @@ CONVERSATIONS = 10_000  # whose newest session is remembered
 
 
 class Recorder:
-    """Records the exchanges of clients. `faults` counts those of which something is not in the store."""
+    """Records the exchanges of clients. `faults` counts those that are not wholly in the store."""
 
     def __init__(self, store: "SessionStore", *, clock: "Clock | None" = None) -> None:
         self.faults = 0

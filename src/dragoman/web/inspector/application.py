@@ -71,20 +71,12 @@ def inspector(
     async def page(_request: web.Request) -> web.Response:
         return web.Response(text=_index(path), content_type="text/html")
 
-    async def static(request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        if name not in _static_names():
-            return refuse(404, "not_found", "the page has no such file")
-        data = files(__package__).joinpath("page", *name.split("/")).read_bytes()
-        suffix = name[name.rindex(".") :]
-        return web.Response(body=data, content_type=TYPES[suffix], charset="utf-8")
-
-    gate.open_handlers |= {page, static}
+    gate.open_handlers |= {page, _static}
     for place_of_page in ("/", "/s/{rest:.*}", "/new"):
         router.add_get(place_of_page, page)
     if path:
         router.add_get("", page)
-    router.add_get("/static/{name:.+}", static)
+    router.add_get("/static/{name:.+}", _static)
 
     async def end_runs(_application: web.Application) -> AsyncIterator[None]:
         yield
@@ -115,6 +107,16 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
         raise
     except Exception as error:  # noqa: BLE001  # the page must learn that something went wrong
         return refuse(500, "internal", f"this is a mistake in dragoman itself ({type(error).__name__})")
+
+
+async def _static(request: web.Request) -> web.Response:
+    """Answer with a file of the page."""
+    name = request.match_info["name"]
+    if name not in _static_names():
+        return refuse(404, "not_found", "the page has no such file")
+    data = files(__package__).joinpath("page", *name.split("/")).read_bytes()
+    suffix = name[name.rindex(".") :]
+    return web.Response(body=data, content_type=TYPES[suffix], charset="utf-8")
 
 
 def _unsent_model(name: str) -> Model:
