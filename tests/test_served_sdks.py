@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -56,71 +57,77 @@ def ask_anthropic(address: str, model: str, *, stream: bool, tools: bool) -> tup
     """Text, names of called tools and output tokens."""
     import anthropic
 
-    client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
-    given: dict[str, Any] = {
-        "model": model,
-        "extra_body": {"temperature": 0},
-        "max_tokens": 60,
-        "messages": [{"role": "user", "content": ASKED}],
-    }
-    if tools:
-        given["tools"] = [{"name": TOOL, "description": "The weather", "input_schema": SCHEMA}]
-        given["tool_choice"] = {"type": "any"}
-    if stream:
-        with client.messages.stream(**given) as events:
-            message = events.get_final_message()
-    else:
-        message = client.messages.create(**given)
-    text = "".join(block.text for block in message.content if block.type == "text")
-    return text, [block.name for block in message.content if block.type == "tool_use"], message.usage.output_tokens
+    with anthropic.Anthropic(base_url=address, api_key="none", max_retries=0) as client:
+        given: dict[str, Any] = {
+            "model": model,
+            "extra_body": {"temperature": 0},
+            "max_tokens": 60,
+            "messages": [{"role": "user", "content": ASKED}],
+        }
+        if tools:
+            given["tools"] = [{"name": TOOL, "description": "The weather", "input_schema": SCHEMA}]
+            given["tool_choice"] = {"type": "any"}
+        if stream:
+            with client.messages.stream(**given) as events:
+                message = events.get_final_message()
+        else:
+            message = client.messages.create(**given)
+        text = "".join(block.text for block in message.content if block.type == "text")
+        return text, [block.name for block in message.content if block.type == "tool_use"], message.usage.output_tokens
 
 
 def ask_chat(address: str, model: str, *, stream: bool, tools: bool) -> tuple[str, list[str], int]:
     """The same by Chat Completions."""
     import openai
 
-    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
-    given: dict[str, Any] = {
-        "model": model,
-        "temperature": 0,
-        "max_tokens": 60,
-        "messages": [{"role": "user", "content": ASKED}],
-    }
-    if tools:
-        given["tools"] = [{"type": "function", "function": {"name": TOOL, "parameters": SCHEMA}}]
-        given["tool_choice"] = "required"
-    if not stream:
-        whole = client.chat.completions.create(**given)
-        said = whole.choices[0].message
-        assert whole.usage is not None
-        return said.content or "", [call.function.name for call in said.tool_calls or ()], whole.usage.completion_tokens
-    text, names, tokens = "", [], 0
-    for chunk in client.chat.completions.create(**given, stream=True, stream_options={"include_usage": True}):
-        for choice in chunk.choices:
-            text += choice.delta.content or ""
-            names += [call.function.name for call in choice.delta.tool_calls or () if call.function.name]
-        tokens = chunk.usage.completion_tokens if chunk.usage else tokens
-    return text, names, tokens
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        given: dict[str, Any] = {
+            "model": model,
+            "temperature": 0,
+            "max_tokens": 60,
+            "messages": [{"role": "user", "content": ASKED}],
+        }
+        if tools:
+            given["tools"] = [{"type": "function", "function": {"name": TOOL, "parameters": SCHEMA}}]
+            given["tool_choice"] = "required"
+        if not stream:
+            whole = client.chat.completions.create(**given)
+            said = whole.choices[0].message
+            assert whole.usage is not None
+            return (
+                said.content or "",
+                [call.function.name for call in said.tool_calls or ()],
+                whole.usage.completion_tokens,
+            )
+        text, names, tokens = "", [], 0
+        for chunk in client.chat.completions.create(**given, stream=True, stream_options={"include_usage": True}):
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                names += [call.function.name for call in choice.delta.tool_calls or () if call.function.name]
+            tokens = chunk.usage.completion_tokens if chunk.usage else tokens
+        return text, names, tokens
 
 
 def ask_responses(address: str, model: str, *, stream: bool, tools: bool) -> tuple[str, list[str], int]:
     """The same by Responses."""
     import openai
 
-    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
-    given: dict[str, Any] = {"model": model, "temperature": 0, "max_output_tokens": 60, "input": ASKED}
-    if tools:
-        given["tools"] = [{"type": "function", "name": TOOL, "parameters": SCHEMA, "strict": False}]
-        given["tool_choice"] = "required"
-    if stream:
-        # llama.cpp's own events lack the numbers that the SDK's `stream` wants; here they pass as they are.
-        ended = [event for event in client.responses.create(**given, stream=True) if event.type == "response.completed"]
-        response = ended[0].response
-    else:
-        response = client.responses.create(**given)
-    assert response.usage is not None
-    calls = [item.name for item in response.output if item.type == "function_call"]
-    return response.output_text, calls, response.usage.output_tokens
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        given: dict[str, Any] = {"model": model, "temperature": 0, "max_output_tokens": 60, "input": ASKED}
+        if tools:
+            given["tools"] = [{"type": "function", "name": TOOL, "parameters": SCHEMA, "strict": False}]
+            given["tool_choice"] = "required"
+        if stream:
+            # llama.cpp's own events lack the numbers that the SDK's `stream` wants; here they pass as they are.
+            ended = [
+                event for event in client.responses.create(**given, stream=True) if event.type == "response.completed"
+            ]
+            response = ended[0].response
+        else:
+            response = client.responses.create(**given)
+        assert response.usage is not None
+        calls = [item.name for item in response.output if item.type == "function_call"]
+        return response.output_text, calls, response.usage.output_tokens
 
 
 def ask_gemini(address: str, model: str, *, stream: bool, tools: bool) -> tuple[str, list[str], int]:
@@ -128,24 +135,28 @@ def ask_gemini(address: str, model: str, *, stream: bool, tools: bool) -> tuple[
     from google import genai
     from google.genai import types
 
-    client = genai.Client(api_key="none", http_options=types.HttpOptions(base_url=address))
-    config = types.GenerateContentConfig(max_output_tokens=60, temperature=0)
-    if tools:
-        declared = types.FunctionDeclaration(name=TOOL, parameters_json_schema=SCHEMA)
-        config.tools = [types.Tool(function_declarations=[declared])]
-        calling = types.FunctionCallingConfig(mode=types.FunctionCallingConfigMode.ANY)
-        config.tool_config = types.ToolConfig(function_calling_config=calling)
-        config.automatic_function_calling = types.AutomaticFunctionCallingConfig(disable=True)
-    given: dict[str, Any] = {"model": model, "contents": ASKED, "config": config}
-    text, names, tokens = "", [], 0
-    answers = client.models.generate_content_stream(**given) if stream else [client.models.generate_content(**given)]
-    for answer in answers:
-        parts = answer.candidates[0].content.parts or () if answer.candidates and answer.candidates[0].content else ()
-        text += "".join(part.text or "" for part in parts if not part.thought)
-        names += [part.function_call.name or "" for part in parts if part.function_call]
-        if answer.usage_metadata is not None:
-            tokens = answer.usage_metadata.candidates_token_count or tokens
-    return text, names, tokens
+    with closing(genai.Client(api_key="none", http_options=types.HttpOptions(base_url=address))) as client:
+        config = types.GenerateContentConfig(max_output_tokens=60, temperature=0)
+        if tools:
+            declared = types.FunctionDeclaration(name=TOOL, parameters_json_schema=SCHEMA)
+            config.tools = [types.Tool(function_declarations=[declared])]
+            calling = types.FunctionCallingConfig(mode=types.FunctionCallingConfigMode.ANY)
+            config.tool_config = types.ToolConfig(function_calling_config=calling)
+            config.automatic_function_calling = types.AutomaticFunctionCallingConfig(disable=True)
+        given: dict[str, Any] = {"model": model, "contents": ASKED, "config": config}
+        text, names, tokens = "", [], 0
+        answers = (
+            client.models.generate_content_stream(**given) if stream else [client.models.generate_content(**given)]
+        )
+        for answer in answers:
+            parts = (
+                answer.candidates[0].content.parts or () if answer.candidates and answer.candidates[0].content else ()
+            )
+            text += "".join(part.text or "" for part in parts if not part.thought)
+            names += [part.function_call.name or "" for part in parts if part.function_call]
+            if answer.usage_metadata is not None:
+                tokens = answer.usage_metadata.candidates_token_count or tokens
+        return text, names, tokens
 
 
 Ask = Callable[..., tuple[str, list[str], int]]

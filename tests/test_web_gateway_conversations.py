@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -158,10 +159,10 @@ async def test_a_chat_of_the_gemini_sdk_remembers_what_was_said(api: str) -> Non
     genai = pytest.importorskip("google.genai")
 
     def talk(url: str) -> None:
-        client = genai.Client(api_key="none", http_options={"base_url": url})
-        chat = client.chats.create(model="m")
-        for said in ("First.", "Second.", "Third."):
-            assert list(chat.send_message_stream(said))
+        with closing(genai.Client(api_key="none", http_options={"base_url": url})) as client:
+            chat = client.chats.create(model="m")
+            for said in ("First.", "Second.", "Third."):
+                assert list(chat.send_message_stream(said))
 
     async with staged(f"*={PROVIDERS[api]}:m") as stage:
         await asyncio.to_thread(talk, stage.url)
