@@ -21,7 +21,8 @@ class Delivery:
     def __init__(self, request: web.Request, front: "Front", *, is_stream: bool, silence: float | None = None) -> None:
         self.status = 200
         self.headers: dict[str, str] = {}
-        self.body = bytearray()
+        self.size = 0
+        self._pieces: list[bytes] = []
         self._request = request
         self._response: web.StreamResponse | None = None
         self._beginning = asyncio.Lock()
@@ -31,6 +32,10 @@ class Delivery:
         self._written_at = self._loop.time()
         self._timer = self._loop.call_later(self._silence, self._look) if self._keep_alive else None
         self._telling: asyncio.Task[None] | None = None
+
+    def body(self, more: bytes = b"") -> bytes:
+        """Return what was written, with what is about to be."""
+        return b"".join((*self._pieces, more))
 
     @property
     def has_begun(self) -> bool:
@@ -58,7 +63,7 @@ class Delivery:
     async def write(self, piece: bytes) -> None:
         """Send bytes of the answer; wait while the client does not read."""
         assert self._response is not None
-        self.body += piece
+        self._keep(piece)
         self._written_at = self._loop.time()
         await self._response.write(piece)
 
@@ -73,8 +78,12 @@ class Delivery:
         """Return an answer that goes out at once."""
         self.stop()
         self.status, self.headers = status, dict(headers)
-        self.body += body
+        self._keep(body)
         return web.Response(status=status, headers=dict(headers), body=body)
+
+    def _keep(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self.size += len(piece)
 
     def stop(self) -> None:
         """Keep the stream alive no longer."""

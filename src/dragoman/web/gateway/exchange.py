@@ -157,11 +157,11 @@ class Exchange:
                 held += piece
             else:
                 await delivery.write(piece)
-            if len(delivery.body) + len(held) > WHOLE_LIMIT:
+            if delivery.size + len(held) > WHOLE_LIMIT:
                 limit = ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
                 return await self._fail(as_error(limit), answer)
         self.is_ending = True
-        await self._record(answer, delivery.status, headers, bytes(delivery.body) + held, is_whole=answer.is_whole)
+        await self._record(answer, delivery.status, headers, delivery.body(held), is_whole=answer.is_whole)
         if held:
             await delivery.write(held)
         return await delivery.finish()
@@ -171,7 +171,7 @@ class Exchange:
         delivery, self.cause = self._delivery, error.error_code
         if await delivery.settle():
             event = self._error_event(error)
-            body = bytes(delivery.body) + event
+            body = delivery.body(event)
             await self._record(answer, delivery.status, delivery.headers, body, is_whole=False, error=error)
             await delivery.write(event)
             return await delivery.finish()
@@ -198,7 +198,7 @@ class Exchange:
         error = ErrorDelta("", 0, None, ErrorCode.CANCELLED, _LEFT)
         self.cause = error.error_code
         delivery.stop()
-        await self._record(answer, delivery.status, delivery.headers, bytes(delivery.body), is_whole=False, error=error)
+        await self._record(answer, delivery.status, delivery.headers, delivery.body(), is_whole=False, error=error)
         raise asyncio.CancelledError
 
     async def _stop(self, error: ErrorDelta, answer: "UpstreamAnswer | None") -> "web.StreamResponse":
@@ -209,7 +209,7 @@ class Exchange:
                 async with asyncio.timeout(STOP_SECONDS):
                     await delivery.write(self._error_event(error))
                     response = await delivery.finish()
-            status, headers, body = delivery.status, delivery.headers, bytes(delivery.body)
+            status, headers, body = delivery.status, delivery.headers, delivery.body()
         else:
             status, headers, body = self._written(error, answer)
             response = delivery.whole(status, {**headers, **self._told()}, body)
@@ -248,7 +248,7 @@ class Exchange:
     def _error_event(self, error: ErrorDelta) -> bytes:
         assert self._codec.open_writer is not None
         writer = self._codec.open_writer(AnswerForm(answer_id="failed", model=self._asked.model))
-        return frame_events(writer.break_off(error, bytes(self._delivery.body)))
+        return frame_events(writer.break_off(error, self._delivery.body()))
 
     def _told(self) -> dict[str, str]:
         """What the client is told of the record."""

@@ -307,7 +307,8 @@ def _whole_events(rest: bytes, chunk: bytes) -> tuple[bytes, bytes]:
     data = rest + chunk if rest else chunk
     if data.endswith(_EVENT_ENDS):
         return data, b""
-    end = max(found + len(mark) if (found := data.rfind(mark)) >= 0 else 0 for mark in _EVENT_ENDS)
+    marks = _EVENT_ENDS if b"\r" in data else _EVENT_ENDS[:1]
+    end = max(found + len(mark) if (found := data.rfind(mark)) >= 0 else 0 for mark in marks)
     return data[:end], data[end:]
 
 
