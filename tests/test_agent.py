@@ -33,6 +33,7 @@ from dragoman.history import (
     InterruptionEntry,
     LevelOfDetailSections,
     ModelInputEntry,
+    ModelOutputEntry,
     RunStartedEntry,
     Section,
     SteeringEntry,
@@ -40,6 +41,7 @@ from dragoman.history import (
     entry_to_json,
 )
 from dragoman.message import ModelInvocationDescriptor
+from dragoman.models.recorded import FIRST_PIECE_KEY
 from dragoman.store import MemoryStore, open_session, start_session
 from dragoman.testing.scripted import Call, ScriptedModel, ScriptedRequest, Turn
 from dragoman.tools import tool
@@ -151,6 +153,15 @@ def test_run_sync_twice_over_the_network_leaves_nothing_open() -> None:
         assert [agent.run_sync(said).output for said in ("Hi.", "Again.")] == ["Hello", "Hello"]
         del agent
         gc.collect()  # what was left open complains now
+
+
+def test_the_record_says_how_long_the_first_piece_took() -> None:
+    with server_beside() as url:
+        agent = Agent(claude(url, AiohttpTransport(trust_env=False)))
+        agent.run_sync("Hi.")
+    assert agent.session is not None
+    (output,) = (entry for entry in agent.session.entries if isinstance(entry, ModelOutputEntry))
+    assert isinstance(output.metadata[FIRST_PIECE_KEY], float)
 
 
 def test_an_answer_that_pauses_is_sent_back() -> None:

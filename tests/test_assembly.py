@@ -2,7 +2,9 @@
 
 import json
 import re
+from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -527,3 +529,11 @@ def test_any_argument_text_at_all_is_read_as_the_standard_library_does_or_refuse
     call = call_with('{"a":' + raw + "}")
     if call.parse_warning is None and call.arguments is not None:
         assert call.arguments == json.loads(call.raw_args_text)
+
+
+def test_an_assembly_says_when_the_first_piece_of_the_answer_came() -> None:
+    later = [STAMP + timedelta(seconds=number) for number in range(10)]
+    deltas = stream(text(""), thinking("Well."), text("Yes."), done())
+    timed = [msgspec.structs.replace(delta, timestamp=when) for delta, when in zip(deltas, later, strict=False)]
+    assert assemble(timed).first_at == later[2]  # not the start, nor a piece that says nothing
+    assert assemble(timed[:2]).first_at is None

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.store import MemoryStore, SQLiteStore
+from dragoman.history import ModelOutputEntry
+from dragoman.models.recorded import FIRST_PIECE_KEY
+from dragoman.store import MemoryStore, SQLiteStore, open_session
 from dragoman.web.gateway.keys import Keys, ServeKey
 from tests.gateway_stage import (
     FRONTS,
@@ -208,3 +210,17 @@ async def test_what_only_another_vendor_keeps_is_refused_by_its_name() -> None:
         told = await stage.ask(RESPONSES, stream=False, conversation="conv_1")
         assert (told.status, "'conversation'" in told.error["message"]) == (400, True)
         assert stage.upstream.seen == 0
+
+
+# ---------------------------------------------------------------- time
+
+
+@pytest.mark.parametrize("api", [MESSAGES, CHAT])  # translated, passed
+@on_a_loop
+async def test_the_record_says_how_long_the_first_piece_took(api: str) -> None:
+    store = MemoryStore()
+    async with staged(f"*={PROVIDERS[api]}:m", store=store) as stage:
+        told = await stage.ask(CHAT)
+    session = await open_session(store, told.headers["x-dragoman-session"])
+    (output,) = (entry for entry in session.entries if isinstance(entry, ModelOutputEntry))
+    assert isinstance(output.metadata[FIRST_PIECE_KEY], float)

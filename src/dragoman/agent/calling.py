@@ -4,6 +4,7 @@ It decides only what a provider's refusal means. Whether to try again is the loo
 """
 
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from ..errors import ErrorCode, InvalidValue, ModelError
 from ..history import CallSetup, ToolSets
 from ..history.derived import AnswerEnd
 from ..message import Message
-from ..models.recorded import REQUEST_KEY, check_request, recorded_settings, recorded_text_calls
+from ..models.recorded import REQUEST_KEY, check_request, first_piece, recorded_settings, recorded_text_calls
 from ..request import ModelConfig, RuntimeConfig, WireRequest
 from ..router import AnyModel, AnyStream, LlmRequest, ProviderRouter
 from ..stream import Assembly
@@ -112,6 +113,7 @@ class ModelCaller:
             )
         except (InvalidValue, ModelError) as error:  # what the model cannot be asked; the store's errors end the run
             return self._failed(RunError.of(error), action)
+        asked_at = datetime.now(UTC)
         assembly = await self._read(self._stream, call)
         await scope.hooks.after_model(call, assembly)
         if assembly.message is None:
@@ -122,7 +124,7 @@ class ModelCaller:
         request, self._stream = getattr(self._stream, "request", None), None
         check = {REQUEST_KEY: check_request(request)} if isinstance(request, WireRequest) else {}
         self._media.note_read(model)
-        return Answered(scope.state, assembly.message, {**built.metadata, **check})
+        return Answered(scope.state, assembly.message, {**built.metadata, **check, **first_piece(asked_at, assembly)})
 
     def _refused(self, error: RunError, call: ModelCall, model: AnyModel, action: CallModel) -> Failed:
         """Return the failure. The next request leaves out what the provider refused, if it can."""

@@ -1,6 +1,7 @@
 """What a record keeps of a model's requests, and a model that writes them again: its settings, a checksum. Pure."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from zlib import crc32
 
@@ -9,13 +10,16 @@ import msgspec
 from ..errors import UnreadableData
 from ..message import ModelInvocationDescriptor
 from ..request import CacheConfig, ModelConfig, WireRequest
+from ..stream import Assembly
 from ..wire import PROVIDERS, find_dialect
 from .model import Model, model
 
 __all__ = [
+    "FIRST_PIECE_KEY",
     "REQUEST_KEY",
     "UNKNOWN_PROVIDER",
     "check_request",
+    "first_piece",
     "open_recorded_model",
     "recorded_settings",
     "recorded_text_calls",
@@ -23,6 +27,8 @@ __all__ = [
 
 # The metadata key under which a model output keeps the checksum of its request.
 REQUEST_KEY = "request_check"
+# The one under which it keeps how many seconds the first piece of the answer took.
+FIRST_PIECE_KEY = "first_piece_seconds"
 # A model of no provider that is known here is written down as one that speaks the most common API.
 UNKNOWN_PROVIDER = "openai-compatible"
 _CACHING = CacheConfig()
@@ -31,6 +37,13 @@ _CACHING = CacheConfig()
 def check_request(request: WireRequest) -> str:
     """Return the length and the checksum of a request's body, to compare with the request that is rendered again."""
     return f"{len(request.body)}:{crc32(request.body):08x}"
+
+
+def first_piece(asked_at: datetime, assembly: Assembly) -> dict[str, float]:
+    """Return the metadata of an answer that says how long its first piece took; none where that is not known."""
+    if assembly.first_at is None:
+        return {}
+    return {FIRST_PIECE_KEY: round(max((assembly.first_at - asked_at).total_seconds(), 0.0), 3)}
 
 
 def recorded_settings(asked: object, params: Mapping[str, Any]) -> dict[str, Any]:

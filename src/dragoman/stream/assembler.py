@@ -59,7 +59,10 @@ _NO_ARGUMENTS: dict[FinishReason | None, str] = {
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream came to: the `message`, or the `error` with the `partial` that had arrived before it."""
+    """What a stream came to: the `message`, or the `error` with the `partial` that had arrived before it.
+
+    `first_at` is when the first piece of the answer arrived.
+    """
 
     message: Message | None = None
     partial: Message | None = None
@@ -67,6 +70,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage | None = None
     finish_reason: FinishReason | None = None
     raw_finish_reason: str | None = None
+    first_at: datetime | None = None
 
 
 class _Run:
@@ -132,8 +136,8 @@ class Assembler:
     """
 
     __slots__ = (
-        "_calls", "_error", "_finish", "_invocation", "_run", "_slots", "_start", "_timestamp", "_trace_id",
-        "_usage",
+        "_calls", "_error", "_finish", "_first_at", "_invocation", "_run", "_slots", "_start", "_timestamp",
+        "_trace_id", "_usage",
     )  # fmt: skip
 
     def __init__(self, *, invocation: ModelInvocationDescriptor | None = None, trace_id: str | None = None) -> None:
@@ -147,6 +151,7 @@ class Assembler:
         self._finish: DoneDelta | None = None
         self._error: ErrorDelta | None = None
         self._timestamp: datetime | None = None
+        self._first_at: datetime | None = None
 
     def feed(self, delta: MessageDelta) -> None:
         """Take the next delta."""
@@ -175,6 +180,7 @@ class Assembler:
             usage=self._usage,
             finish_reason=done.finish_reason if done else None,
             raw_finish_reason=done.raw_finish_reason if done else None,
+            first_at=self._first_at,
         )
 
     def _add_start(self, delta: StartDelta) -> None:
@@ -185,8 +191,9 @@ class Assembler:
         if run is None or run.kind != delta.kind or run.part_index != delta.part_index:
             if not delta.text_delta and delta.provider_data is None:
                 return  # an empty piece says nothing: it opens no part and ends none
-            run = self._run = _Run(delta.kind, delta.part_index)
-            self._slots.append(run)
+            run = _Run(delta.kind, delta.part_index)
+            self._append(run, delta)
+            self._run = run
         run.pieces.append(delta.text_delta)
         if delta.provider_data is not None:
             run.provider_data = delta.provider_data
@@ -194,7 +201,7 @@ class Assembler:
 
     def _add_call(self, delta: ToolCallStartDelta) -> None:
         call = self._calls[delta.tool_call_id] = _Call(delta)
-        self._append(call)
+        self._append(call, delta)
 
     def _add_args(self, delta: ToolCallArgsDelta) -> None:
         if delta.args_text_delta:  # an empty piece of thinking ends no part either
@@ -206,10 +213,10 @@ class Assembler:
         self._run = None
 
     def _add_image(self, delta: ImageDelta) -> None:
-        self._append(Image(delta.mime_type, delta.data, delta.url, provider_data=delta.provider_data))
+        self._append(Image(delta.mime_type, delta.data, delta.url, provider_data=delta.provider_data), delta)
 
     def _add_item(self, delta: ProviderItemDelta) -> None:
-        self._append(ProviderItem(delta.item_type, delta.item, delta.text, provider_data=delta.provider_data))
+        self._append(ProviderItem(delta.item_type, delta.item, delta.text, provider_data=delta.provider_data), delta)
 
     def _add_usage(self, delta: UsageDelta) -> None:
         self._usage = delta.usage if self._usage is None else self._usage.updated_by(delta.usage)
@@ -220,7 +227,9 @@ class Assembler:
     def _add_error(self, delta: ErrorDelta) -> None:
         self._error = delta
 
-    def _append(self, slot: _Call | Part) -> None:
+    def _append(self, slot: _Run | _Call | Part, delta: MessageDelta) -> None:
+        if not self._slots:
+            self._first_at = delta.timestamp
         self._slots.append(slot)
         self._run = None
 

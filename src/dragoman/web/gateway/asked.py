@@ -1,5 +1,7 @@
 """The two values of an exchange with a client: what it asked, and what it was given."""
 
+from datetime import datetime
+
 import msgspec
 
 from ...errors import DragomanError
@@ -42,7 +44,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What the gateway answered, as bytes and as it was read. `model` is `provider:model`.
 
     `is_whole`: the answer came to its end, with a finish or with an error of its own. `is_passed`: its bytes are those
-    of the vendor. Stores find it by `marks`.
+    of the vendor. `asked_at` is when the model was asked. Stores find it by `marks`.
     """
 
     status: int
@@ -52,4 +54,5 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     assembly: Assembly | None
     is_whole: bool
     is_passed: bool = False
+    asked_at: datetime | None = None
     marks: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -61,6 +62,7 @@ class Exchange:
         translates: bool = True,
     ) -> None:
         self.assembly = Assembly()
+        self._asked_at: datetime | None = None
         self.model = ""
         self.way = "translated"
         self.cause: ErrorCode | None = None  # why the answer ended early
@@ -85,6 +87,7 @@ class Exchange:
                 model = open_model()
                 answer = await self._open(model)
                 call = self._seen.begin_call(model, self._asked.read, number - 1)
+                self._asked_at = datetime.now(UTC)
                 error = await answer.open()
                 call.note_first_bytes()
                 failure = error or answer.assembly.error  # nothing was delivered yet, whatever has come
@@ -241,7 +244,7 @@ class Exchange:
         await self._turn.end(
             Given(
                 status=status, body=body, headers=kept, model=self.model, assembly=arrived, is_whole=is_whole,
-                is_passed=self.way == "passed" and error is None, marks=marks,
+                is_passed=self.way == "passed" and error is None, asked_at=self._asked_at, marks=marks,
             )
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ from ...history.contextmessages import context_messages, to_messages
 from ...history.exchanges import MAX_ANSWER, MAX_MARK, MAX_MARKS
 from ...history.metadata import NO_METADATA
 from ...message import Message
+from ...models.recorded import first_piece
 from .asked import PASSED, Given
 from .canonical import body_mark
 from .conversations import is_same_answer, mark_of
@@ -169,7 +170,9 @@ def _whole_message(given: Given) -> Message | None:
 def _outcome(given: Given) -> list[HistoryEntry]:
     """The answer as the session keeps it: an output, or why there is none."""
     if (message := _whole_message(given)) is not None:
-        return [ModelOutputEntry(message)]
+        assert given.assembly is not None
+        timing = first_piece(given.asked_at, given.assembly) if given.asked_at is not None else NO_METADATA
+        return [ModelOutputEntry(message, metadata=timing)]
     assembly = given.assembly
     if assembly is None or (given.is_whole and assembly.error is None):
         return []

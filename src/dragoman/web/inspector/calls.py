@@ -24,6 +24,7 @@ from ...history import (
     ToolSets,
 )
 from ...message import Message, ModelInvocationDescriptor
+from ...models.recorded import FIRST_PIECE_KEY
 from ...toolspec import ToolSpec
 from ...usage import Prices, TokenUsage
 from .outlines import model_of
@@ -76,7 +77,7 @@ def _calls(entries: Sequence[HistoryEntry]) -> Iterator[dict[str, Any]]:
                 "costSoFar": cost_so_far,
                 "costWithoutCache": _cost(entry, cached=False),
                 "seconds": _seconds(sent_at, entry.timestamp),
-                "firstTokenSeconds": _first_token(entry),
+                "firstTokenSeconds": _first_piece(entry),
                 "sent": _levels(
                     timeline, projection[1], tool_tokens.get(entry.invocation, 0) if entry.invocation else 0
                 ),
@@ -154,9 +155,9 @@ def _seconds(begun: datetime | None, ended: datetime | None) -> float | None:
     return max((ended - begun).total_seconds(), 0.0)
 
 
-def _first_token(entry: ModelOutputEntry) -> float | None:
+def _first_piece(entry: ModelOutputEntry) -> float | None:
     """The seconds to the first piece of the answer, where the record has them."""
-    found = entry.metadata.get("first_token_seconds")
+    found = entry.metadata.get(FIRST_PIECE_KEY)
     return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 

@@ -80,13 +80,14 @@ export function CostView({ record, theme }) {
   const saved = total.costWithoutCache ? `${Math.round(100 * (1 - (total.cost ?? 0) / total.costWithoutCache))}% saved by it` : "";
   const plots = { epochs, chosen: place, theme, onChoose: choose, onHover: setHover };
   const lost = misses.reduce((sum, index) => sum + again(missed.get(calls[index].serial)), 0);
+  const timed = columns.first.some((value) => value != null);
   const tiles = [
     ["Cost", money(total.cost), "as reported, or by the catalogue"],
     ["Without a cache", money(total.costWithoutCache), saved],
     ["Read from cache", percent(total.cacheReadTokens, total.inputTokens), `${short(total.cacheReadTokens)} of ${short(total.inputTokens)} input tokens`],
     ["Output", short(total.outputTokens), `tokens in ${whole(total.calls)} answers`],
     ["Misses", causes.value ? whole(misses.length) : "…", causes.value ? `${short(lost)} tokens sent again` : "being looked for"],
-    ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
+    timed ? ["First token", seconds(quantile(columns.first, 0.5)), `median; 90% under ${seconds(quantile(columns.first, 0.9))}`] : ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
   ];
   const dear = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => again(b.found) - again(a.found));
   return html`<div class="cost scroll" tabindex="0" role="region" aria-label="Cost, cache and time">
@@ -100,7 +101,7 @@ export function CostView({ record, theme }) {
       <${Plot} ...${plots} title="Output tokens" height=${100} format=${short} series=${[{ label: "output", values: columns.output, colour: "--ink-3", kind: "bars" }]} />
       <div class="plothead"><strong>Cost</strong><span class="dim">dollars, cumulative</span><span class="grow"></span><span class="now">${money(shown.cost)}, ${money(shown.costSoFar)} so far</span></div>
       <${Plot} ...${plots} title="Cost so far" height=${120} format=${(/** @type {number} */ value) => `$${value < 1 ? value.toFixed(2) : value.toFixed(1)}`} series=${[{ label: "cost", values: columns.cost, colour: "--miss", kind: "steps" }]} />
-      <div class="plothead"><strong>Time</strong><span class="dim">seconds: whole answer${columns.first.some((value) => value != null) ? ", first token" : ""}</span><span class="grow"></span><span class="now">${seconds(shown.seconds)}</span></div>
+      <div class="plothead"><strong>Time</strong><span class="dim">seconds: whole answer${timed ? ", first token" : ""}</span><span class="grow"></span><span class="now">${shown.firstTokenSeconds == null ? "" : `${seconds(shown.firstTokenSeconds)}, `}${seconds(shown.seconds)}</span></div>
       <${Plot} ...${plots} axis title="Seconds of each answer" height=${140} format=${(/** @type {number} */ value) => `${value}`} series=${[{ label: "whole answer", values: columns.time, colour: "--gist", kind: "bars" }, { label: "first token", values: columns.first, colour: "--miss", kind: "points" }]} />
       <p class="small dim">model call; dashed lines are epochs, ✕ missed the cache</p>`}</section>
     <div class="costside"><section class="card" aria-label="Models"><table><thead><tr><th>Model</th><th class="right">Calls</th><th class="right">Input</th><th class="right">Cached</th><th class="right">Output</th><th class="right">Cost</th></tr></thead>
