@@ -265,6 +265,27 @@ def test_differences_are_laid_out_by_entry() -> None:
     played(test)
 
 
+def test_two_sessions_are_compared_by_their_newest_calls() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store)
+        await store.fork("talk", 2, new_session_id="branch")
+        found = await stage.get("/api/s/talk/differences", a="last", b="last", other="branch")
+        same = await stage.get("/api/s/talk/differences", a="4", b="2")
+        assert found["left"] == same["left"]
+        assert found["right"]["bytes"] == same["right"]["bytes"]
+        assert "#3" in {row["key"] for row in found["rows"] if row["state"] == "left"}
+
+    played(test)
+
+
+def test_no_session_is_begun_that_nobody_answers() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        assert (await stage.post("/api/sessions", {"text": "x"}))[0] == 409
+        assert (await store.list()).sessions == ()
+
+    played(test)
+
+
 @needs_conversations
 def test_a_context_says_parts_levels_and_what_was_folded() -> None:
     async def run() -> None:

@@ -3,6 +3,7 @@ record that attacks its reader. Chromium by Playwright; skipped with the reason 
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -155,7 +156,9 @@ class Reader:
     def open(self, place: str, shown: str | None = None) -> Any:
         mark = "&" if "?" in place else "?"
         self.page.goto(f"{self.server.address}/{place}{mark}token={TOKEN}")
-        self.page.wait_for_selector(shown or SHOWN.get(place, "#main"), timeout=SECONDS * 1000)
+        view = re.sub(r"^s/[^/]+(/[0-9]+)?", "s/talk", place.partition("?")[0])
+        self.page.wait_for_selector(shown or SHOWN[view], timeout=SECONDS * 1000)
+        self.page.wait_for_selector(".foot .keys span:nth-child(2)", state="attached")  # keys do something now
         return self.page
 
     def strangers(self) -> list[str]:
@@ -306,7 +309,50 @@ def test_requests_are_compared_by_turns_and_providers(reader: Callable[..., Read
     page.wait_for_selector('.diffrow[data-state="left"]')
 
 
+def test_requests_are_compared_by_line_and_by_bytes(reader: Callable[..., Reader], axe: str) -> None:
+    each = reader()
+    page = each.open("s/talk/diff")
+    page.keyboard.press("t")
+    page.wait_for_selector(".byteline")
+    page.click("text=By line")
+    page.wait_for_selector(".bodylines .addedline")
+    assert violations(page, axe) == []
+    page.keyboard.press("b")
+    page.wait_for_selector(".bodybytes mark")
+    assert violations(page, axe) == []
+    page.keyboard.press("b")
+    page.wait_for_selector(".diffrow")
+    assert each.complaints == []
+
+
+def test_two_sessions_are_compared(reader: Callable[..., Reader], axe: str) -> None:
+    each = reader()
+    page = each.open("")
+    page.click("text=Compare two")
+    page.check('[aria-label="Compare talk"]')
+    page.wait_for_selector("text=Choose the second")
+    assert violations(page, axe) == []
+    page.click('[aria-label="Compare branch"]')
+    page.wait_for_selector(".diffrow")
+    assert "/s/talk/diff?other=branch" in page.url
+    page.keyboard.press("s")
+    page.wait_for_url("**/s/branch/diff?**other=talk")
+    page.wait_for_selector(".byteline")
+    assert each.complaints == []
+
+
 # ---------------------------------------------------------------- live
+
+
+def test_a_session_is_begun_in_the_page(reader: Callable[..., Reader], server: Server, axe: str) -> None:
+    server.script = [ScriptedModel("A new answer.")]
+    page = reader().open("")
+    page.click("text=New session")
+    assert violations(page, axe) == []
+    page.fill("dialog textarea", "Begin here.")
+    page.click("dialog >> text=Begin")
+    page.wait_for_selector("text=A new answer.")
+    assert page.url.endswith("/live")
 
 
 def hold() -> tuple[Callable[[int], Any], Callable[[], None], asyncio.Event]:

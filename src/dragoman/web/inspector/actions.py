@@ -56,22 +56,34 @@ async def _start(request: web.Request) -> web.Response:
     if desk.is_read_only:
         return _read_only()
     body = await read_body(request)
+    if desk.make_agent is None:  # nothing is begun that nobody answers
+        return _no_agent()
+    _said(body)
     session = await start_session(desk.store, live=True)
     return await _say(desk, session, body)
 
 
 async def _say(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
     """Say something to the run under way; if there is none, begin one with the chosen model."""
-    text = _text(body, "text")
-    if not text.strip():
-        raise InvalidValue("there is nothing to say: text is empty")
+    text = _said(body)
     if await _is_running(desk, session):
         entry = await session.steer(text)
         return answer({"session": session.session_id, "serial": entry.serial, "steers": True})
     if desk.make_agent is None:
-        return refuse(409, "no_agent", "this server has no agent: it can show runs and speak to those under way")
+        return _no_agent()
     await _run(desk, session, text, _text(body, "model") or None)
     return answer({"session": session.session_id, "serial": session.state.next_serial, "steers": False})
+
+
+def _said(body: dict[str, Any]) -> str:
+    text = _text(body, "text")
+    if not text.strip():
+        raise InvalidValue("there is nothing to say: text is empty")
+    return text
+
+
+def _no_agent() -> web.Response:
+    return refuse(409, "no_agent", "this server has no agent: it can show runs and speak to those under way")
 
 
 async def _decide(desk: Desk, session: Session, body: dict[str, Any], *, approved: bool) -> web.Response:

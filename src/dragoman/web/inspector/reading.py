@@ -256,12 +256,16 @@ async def _request(request: web.Request) -> web.Response:
 
 
 async def _differences(request: web.Request) -> web.Response:
-    """Two requests: `a` and `b` are `serial`, `serial@model` or `@model`; without a serial it is the next call."""
+    """Two requests: `a` and `b` are `serial`, `serial@model` or `@model`; without a serial it is the next call.
+
+    A serial may be `last`, the newest call. With `other`, `b` is one of that session.
+    """
     desk, record = request.app[DESK], await request.app[DESK].record_of(request)
-    sides = [request.query.get(name, "") for name in ("a", "b")]
+    other = await desk.records.read(request.query["other"]) if request.query.get("other") else record
+    sides = [(record, request.query.get("a", "")), (other, request.query.get("b", ""))]
 
     def compare() -> dict[str, Any]:
-        left, right = (_rendered(desk, record, *_split(side)) for side in sides)
+        left, right = (_rendered(desk, found, *_split(side)) for found, side in sides)
         return compare_requests(left, right)
 
     return answer(await asyncio.to_thread(compare))
@@ -275,9 +279,11 @@ def _split(side: str) -> tuple[str | None, str]:
 def _rendered(desk: Desk, record: Record, at: str | None, name: str) -> Rendered:
     """The request before the entry `at`: that of the answer there, else of a call that would be made then."""
     serial = len(record.entries)
-    if at is not None:
+    if at == "last":
+        serial = _newest_answer(record.entries).serial
+    elif at is not None:
         if not (at.isascii() and at.isdigit() and int(at) <= len(record.entries)):
-            raise InvalidValue.of("at", at, f"a serial from 0 to {len(record.entries)}")
+            raise InvalidValue.of("at", at, f"a serial from 0 to {len(record.entries)}, or 'last'")
         serial = int(at)
     before = record.entries[:serial]
     entry = record.entries[serial] if serial < len(record.entries) else None

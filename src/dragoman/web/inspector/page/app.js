@@ -3,7 +3,7 @@
 import { effect, html, render, signal, useEffect, useRef, useState } from "./vendor/libraries.js";
 import { base, get } from "./api.js";
 import { bindings, helpIsOpen, paletteIsOpen, startKeys, tell, toast } from "./keys.js";
-import { Skeleton, Trouble } from "./parts.js";
+import { Dialog, Skeleton, Trouble } from "./parts.js";
 import { SessionRecord } from "./record.js";
 import { go, link, route, startRouter } from "./router.js";
 import { plain, Safe } from "./safetext.js";
@@ -70,16 +70,6 @@ function Foot({ words }) {
 
 /** @param {string} key */
 const named = (key) => ({ Enter: "↵", Escape: "esc", ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→" })[key] ?? key;
-
-/** A dialog that keeps the focus, and gives it back. @param {{open: any, title: string, children: any, class?: string}} given */
-function Dialog({ open, title, children, class: name }) {
-  const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => {
-    if (open.value && !element.current?.open) element.current?.showModal();
-    if (!open.value && element.current?.open) element.current.close();
-  }, [open.value]);
-  return html`<dialog ref=${element} class=${name} aria-label=${title} onClose=${() => (open.value = false)} onClick=${(/** @type {MouseEvent} */ event) => event.target === element.current && element.current?.close()}>${open.value && children}</dialog>`;
-}
 
 function Help() {
   return html`<${Dialog} open=${helpIsOpen} title="All keys"><h2>All keys</h2>

@@ -1,6 +1,6 @@
 // @ts-check
 // Small pieces that all views share.
-import { html, useEffect, useState } from "./vendor/libraries.js";
+import { html, useEffect, useRef, useState } from "./vendor/libraries.js";
 import { ApiError } from "./api.js";
 import { Safe, plain } from "./safetext.js";
 import { letter, modelName, provider } from "./words.js";
@@ -22,6 +22,16 @@ export const Trouble = ({ problem, retry }) => html`<div class="trouble" role="a
   <span><${Safe} text=${problem?.message ?? String(problem)} /></span>
   ${retry && html` <button class="link" onClick=${retry}>Try again</button>`}
 </div>`;
+
+/** A dialog that keeps the focus, and gives it back. @param {{open: any, title: string, children: any, class?: string}} given */
+export function Dialog({ open, title, children, class: name }) {
+  const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => {
+    if (open.value && !element.current?.open) element.current?.showModal();
+    if (!open.value && element.current?.open) element.current.close();
+  }, [open.value]);
+  return html`<dialog ref=${element} class=${name} aria-label=${title} onClose=${() => (open.value = false)} onClick=${(/** @type {MouseEvent} */ event) => event.target === element.current && element.current?.close()}>${open.value && children}</dialog>`;
+}
 
 /** Shown only if loading takes longer than a moment. @param {{lines?: number}} given */
 export function Skeleton({ lines = 6 }) {

@@ -16,5 +16,7 @@ export function computed<T>(make: () => T): Signal<T>;
 export function effect(run: () => void | (() => void)): () => void;
 export function batch<T>(run: () => T): T;
 export function untracked<T>(run: () => T): T;
-export function diffLines(left: string, right: string): { value: string; added?: boolean; removed?: boolean; count?: number }[];
+type Change = { value: string; added?: boolean; removed?: boolean; count?: number };
+export function diffLines(left: string, right: string): Change[];
+export function diffLines(left: string, right: string, options: { timeout: number }): Change[] | undefined;
 export const uPlot: any;

@@ -1,7 +1,8 @@
 // @ts-check
-// Two requests beside each other, by entry: of two providers at one serial, or of two turns of one.
+// Two requests beside each other: of two providers at one serial, of two turns of one, or of two sessions.
 import { diffLines, html, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
-import { get } from "../api.js";
+import { get, sessionPath } from "../api.js";
+import { BodyDiff } from "../bodydiff.js";
 import { previous } from "../entrypanel.js";
 import { bindings, tell } from "../keys.js";
 import { Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
@@ -58,16 +59,23 @@ export function RequestsView({ record }) {
   const newest = calls[calls.length - 1];
   const own = record.models[record.models.length - 1] ?? "anthropic:claude-opus-4-5";
   const other = record.models.find((name) => name !== own) ?? (own.startsWith("anthropic") ? "openai:gpt-5.1" : "anthropic:claude-opus-4-5");
-  const a = query.get("a") ?? `@${own}`;
-  const b = query.get("b") ?? `@${other}`;
-  const isTurns = !a.includes("@") && !b.includes("@");
-  const found = useLoaded(() => get(`${record.path}/differences`, { a, b }), [record, a, b]);
+  const beside = query.get("other") ?? "";
+  const a = query.get("a") ?? (beside ? "last" : `@${own}`);
+  const b = query.get("b") ?? (beside ? "last" : `@${other}`);
+  const isTurns = !beside && !a.includes("@") && !b.includes("@");
+  const found = useLoaded(() => get(`${record.path}/differences`, { a, b, other: beside }), [record, a, b, beside]);
+  const [mode, setMode] = useState(/** @type {"entry" | "line" | "bytes"} */ ("entry"));
+  const sideOf = (/** @type {string} */ side, /** @type {boolean} */ isRight) => {
+    const [at, model] = side.includes("@") ? side.split(/@(.*)/s) : [side, ""];
+    return { path: isRight && beside ? sessionPath(beside) : record.path, query: { at, model } };
+  };
   const models = useLoaded(() => get("api/models"), []);
   const [changesOnly, setChangesOnly] = useState(false);
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const show = (/** @type {string} */ left, /** @type {string} */ right) => go(link(record.id, "diff", null, { a: left, b: right }), true);
-  const turns = () => newest !== undefined && show(previous(record, newest), String(newest));
-  const providers = () => show(`@${own}`, `@${other}`);
+  const show = (/** @type {string} */ left, /** @type {string} */ right) => go(link(record.id, "diff", null, { a: left, b: right, other: beside }), true);
+  const alone = (/** @type {string} */ left, /** @type {string} */ right) => go(link(record.id, "diff", null, { a: left, b: right }), true);
+  const turns = () => newest !== undefined && alone(previous(record, newest), String(newest));
+  const providers = () => alone(`@${own}`, `@${other}`);
   const rows = found.value?.rows ?? [];
   const shown = folded(rows, changesOnly);
   const jump = (/** @type {number} */ by) => {
@@ -77,10 +85,10 @@ export function RequestsView({ record }) {
     const next = by > 0 ? all[places.findIndex((place) => place > 4)] : all[places.findLastIndex((place) => place < -4)];
     next?.scrollIntoView({ block: "start" });
   };
-  const copy = async (/** @type {string} */ side) => {
+  const copy = async (/** @type {boolean} */ isRight) => {
     try {
-      const [at, model] = side.includes("@") ? side.split(/@(.*)/s) : [side, ""];
-      const request = await get(`${record.path}/request`, { at, model });
+      const side = sideOf(isRight ? b : a, isRight);
+      const request = await get(`${side.path}/request`, side.query);
       await navigator.clipboard.writeText(request.curl);
       tell("The request is copied as curl. The key is a variable.");
     } catch (error) {
@@ -97,11 +105,12 @@ export function RequestsView({ record }) {
       { keys: ["n"], words: "next change", short: "change", run: () => jump(1) },
       { keys: ["N"], words: "change before", run: () => jump(-1) },
       { keys: ["="], words: "show or fold what is equal", short: "unfold", run: () => setChangesOnly(!changesOnly) },
-      { keys: ["s"], words: "swap sides", short: "swap sides", run: () => show(b, a) },
+      { keys: ["s"], words: "swap sides", short: "swap sides", run: () => (beside ? go(link(beside, "diff", null, { a: b, b: a, other: record.id }), true) : show(b, a)) },
+      { keys: ["b"], words: "by entry, by line, or bytes", short: "entry, line, bytes", run: () => setMode(mode === "entry" ? "line" : mode === "line" ? "bytes" : "entry") },
       { keys: ["t"], words: "turns or providers", short: "turns or providers", run: () => (isTurns ? providers() : turns()) },
       { keys: ["]"], words: "next call", run: () => shift(1) },
       { keys: ["["], words: "call before", run: () => shift(-1) },
-      { keys: ["y"], words: "copy the right request as curl", short: "copy curl", run: () => copy(b) },
+      { keys: ["y"], words: "copy the right request as curl", short: "copy curl", run: () => copy(true) },
     ];
   });
   const pick = (/** @type {"a" | "b"} */ name, /** @type {string} */ model) => {
@@ -111,26 +120,28 @@ export function RequestsView({ record }) {
   };
   const value = found.value;
   return html`<div class="requests">
-    <aside class="rail scroll" aria-label="Parts of the requests"><div class="pad"><div class="tabs" role="group" aria-label="What to compare"><button aria-pressed=${!isTurns} onClick=${providers}>Providers</button><button aria-pressed=${isTurns} onClick=${turns}>Turns</button></div>
-        <p class="small dim">${isTurns ? `Call #${a} beside #${b}: what was sent` : "The next call: what would be sent"}</p>
+    <aside class="rail scroll" aria-label="Parts of the requests"><div class="pad"><div class="tabs" role="group" aria-label="What to compare"><button aria-pressed=${!isTurns && !beside} onClick=${providers}>Providers</button><button aria-pressed=${isTurns} onClick=${turns}>Turns</button></div>
+        <p class="small dim">${beside ? html`The newest call beside that of <a href=${link(beside)}><${Safe} text=${beside} /></a>` : isTurns ? `Call #${a} beside #${b}: what was sent` : "The next call: what would be sent"}</p>
         ${isTurns && html`<div class="row"><button onClick=${() => shift(-1)} aria-label="Call before">‹</button><button onClick=${() => shift(1)} aria-label="Next call">›</button></div>`}</div>
       <ul class="units">${grouped(rows).map((each) => html`<li><button class="plain" onClick=${() => box.current?.querySelector(`[data-unit="${CSS.escape(each.key)}"]`)?.scrollIntoView({ block: "start" })}><span class=${STATES[each.state][2]} aria-hidden="true">${STATES[each.state][0]}</span><span class="hidden">${STATES[each.state][1]}</span><span class="cut grow">${plain(each.key)}</span><span class="dim">${each.count}</span></button></li>`)}</ul></aside>
     <div class="diffmain">
       ${found.problem && html`<${Trouble} problem=${found.problem} retry=${found.reload} />`}
       ${value && html`<div class="diffhead row wrap"><span class="dim small">Size</span><strong>${bytes(value.left.bytes)} / ${bytes(value.right.bytes)}</strong><span class="dim small">Tokens, about</span><strong>${whole(value.left.tokens)} / ${whole(value.right.tokens)}</strong><span class="dim small">Price, cold</span><strong>${money(value.left.coldPrice)} / ${money(value.right.coldPrice)}</strong><span class="grow"></span>
-        <label class="row small"><input type="checkbox" checked=${changesOnly} onChange=${() => setChangesOnly(!changesOnly)} /> only changes</label></div>
-        <div class="sides">${["left", "right"].map((name) => html`<${SideHead} side=${value[name]} spec=${name === "left" ? a : b} models=${models.value?.models ?? []} onPick=${(/** @type {string} */ model) => pick(name === "left" ? "a" : "b", model)} onCopy=${() => copy(name === "left" ? a : b)} />`)}</div>`}
+        <label class="row small"><input type="checkbox" checked=${changesOnly} onChange=${() => setChangesOnly(!changesOnly)} /> only changes</label>
+        <div class="tabs" role="group" aria-label="How to compare">${/** @type {const} */ ([["entry", "By entry"], ["line", "By line"], ["bytes", "Bytes"]]).map(([name, words]) => html`<button aria-pressed=${mode === name} onClick=${() => setMode(name)}>${words}</button>`)}</div></div>
+        <div class="sides">${["left", "right"].map((name) => html`<${SideHead} side=${value[name]} spec=${name === "left" ? a : b} models=${models.value?.models ?? []} onPick=${(/** @type {string} */ model) => pick(name === "left" ? "a" : "b", model)} onCopy=${() => copy(name === "right")} />`)}</div>`}
       <div class="scroll diffrows" ref=${box} tabindex="0" role="region" aria-label="Requests beside each other">
         ${!value && !found.problem ? html`<${Skeleton} />` : ""}
-        ${value && isTurns && html`<div class="byteline">${value.isSame ? "Both requests are the same, byte for byte." : html`<strong>Byte ${whole(value.commonBytes)}</strong>: up to here both are equal, ${((100 * value.commonBytes) / Math.max(value.right.bytes, 1)).toFixed(1)}% of ${whole(value.right.bytes)}. <code>${safe(value.around[0].after.slice(0, 60))}</code> became <code>${safe(value.around[1].after.slice(0, 60))}</code>`}</div>`}
-        ${shown.map((each) => (each.fold ? html`<div class="foldrow">${each.fold}</div>` : html`<${Row} key=${each.index} row=${each.row} />`))}
+        ${value && mode !== "entry" && html`<${BodyDiff} left=${sideOf(a, false)} right=${sideOf(b, true)} mode=${mode} />`}
+        ${value && mode === "entry" && (isTurns || beside) && html`<div class="byteline">${value.isSame ? "Both requests are the same, byte for byte." : html`<strong>Byte ${whole(value.commonBytes)}</strong>: up to here both are equal, ${((100 * value.commonBytes) / Math.max(value.right.bytes, 1)).toFixed(1)}% of ${whole(value.right.bytes)}. <code>${safe(value.around[0].after.slice(0, 60))}</code> became <code>${safe(value.around[1].after.slice(0, 60))}</code>`}</div>`}
+        ${mode === "entry" && shown.map((each) => (each.fold ? html`<div class="foldrow">${each.fold}</div>` : html`<${Row} key=${each.index} row=${each.row} />`))}
       </div></div></div>`;
 }
 
 /** @param {{side: any, spec: string, models: string[], onPick: (model: string) => void, onCopy: () => void}} given */
 function SideHead({ side, spec, models, onPick, onCopy }) {
   const at = spec.split("@")[0];
-  return html`<div class="sidehead row wrap"><${Tile} model=${side.model} /><strong class="cut"><${Safe} text=${modelName(side.model)} /></strong><span class="dim small" title=${plain(side.notes.join("; "))}>${side.specification}${at ? ` #${at}` : ""}${side.notes.length ? ` (${plain(side.notes[0]).slice(0, 40)})` : ""}</span><span class="grow"></span>
+  return html`<div class="sidehead row wrap"><${Tile} model=${side.model} /><strong class="cut"><${Safe} text=${modelName(side.model)} /></strong><span class="dim small" title=${plain(side.notes.join("; "))}>${side.specification}${at === "last" ? " newest call" : at ? ` #${at}` : ""}${side.notes.length ? ` (${plain(side.notes[0]).slice(0, 40)})` : ""}</span><span class="grow"></span>
     <select aria-label="Another model" value=${side.model} onChange=${(/** @type {any} */ event) => onPick(event.target.value)}>${[...new Set([side.model, ...models])].map((name) => html`<option value=${name}>${plain(name)}</option>`)}</select><button onClick=${onCopy}>Copy curl</button></div>`;
 }
 

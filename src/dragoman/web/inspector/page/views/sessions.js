@@ -1,9 +1,9 @@
 // @ts-check
 // Which sessions there are: when, by whom, at what cost, forked from what, and whether the record is sound.
-import { html, useEffect, useRef, useState } from "../vendor/libraries.js";
+import { html, signal, useEffect, useRef, useState } from "../vendor/libraries.js";
 import { get, post, sessionPath } from "../api.js";
 import { bindings, tell } from "../keys.js";
-import { Skeleton, Tile, Trouble } from "../parts.js";
+import { Dialog, Skeleton, Tile, Trouble } from "../parts.js";
 import { go, link } from "../router.js";
 import { plain, Safe } from "../safetext.js";
 import { modelName, money, short, since, whole } from "../words.js";
@@ -56,13 +56,13 @@ function useSummary({ session }) {
   return { row, summary };
 }
 
-/** @param {{session: any, depth: number, isChosen: boolean, onChoose: () => void, verified: any}} given */
-function Row({ session, depth, isChosen, onChoose, verified }) {
+/** @param {{session: any, depth: number, isChosen: boolean, onChoose: () => void, verified: any, isMarked: boolean, onMark: (() => void) | null}} given */
+function Row({ session, depth, isChosen, onChoose, verified, isMarked, onMark }) {
   const { row, summary } = useSummary({ session });
   const models = summary?.models ?? [];
   const found = verified ?? session.verified;
   return html`<tr ref=${row} aria-current=${isChosen ? "true" : undefined} class=${isChosen ? "chosen" : ""} onClick=${onChoose} id=${`row-${session.id}`}>
-    <td><div class="indent" style=${{ paddingLeft: `${depth * 20}px` }}><a class="strong" href=${link(session.id)} tabindex=${isChosen ? 0 : -1}>${depth ? html`<span class="dim" aria-hidden="true">└ </span>` : ""}<${Safe} text=${session.id} /></a>
+    <td><div class="indent" style=${{ paddingLeft: `${depth * 20}px` }}>${onMark && html`<input type="checkbox" class="mark" aria-label=${`Compare ${plain(session.id)}`} checked=${isMarked} onChange=${onMark} />`}<a class="strong" href=${link(session.id)} tabindex=${isChosen ? 0 : -1}>${depth ? html`<span class="dim" aria-hidden="true">└ </span>` : ""}<${Safe} text=${session.id} /></a>
       ${session.isRunning && html` <span class="ok small"><span aria-hidden="true">● </span>running</span>`}
       ${session.forkedFrom && html` <span class="dim small">fork at #${session.forkedFrom.serial}</span>`}${session.importedFrom && html` <span class="dim small">from <${Safe} text=${session.importedFrom} /></span>`}
       <div class="cut dim"><${Safe} text=${session.title ?? (session.isDamaged ? "its own record is damaged" : "")} /></div></div></td>
@@ -76,6 +76,37 @@ function Row({ session, depth, isChosen, onChoose, verified }) {
   </tr>`;
 }
 
+const beginning = signal(false);
+
+/** Where a person begins a session: what to say, and to which model. */
+function NewSession() {
+  const [text, setText] = useState("");
+  const [model, setModel] = useState("");
+  const [models, setModels] = useState(/** @type {string[]} */ ([]));
+  const [problem, setProblem] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
+  useEffect(() => {
+    if (beginning.value) get("api/models").then((found) => setModels(found.models), () => {});
+  }, [beginning.value]);
+  const begin = async () => {
+    setBusy(true);
+    try {
+      const made = await post("api/sessions", { text, model });
+      beginning.value = false;
+      go(link(made.session, "live"));
+    } catch (error) {
+      setProblem(error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return html`<${Dialog} open=${beginning} title="New session" class="newsession"><h2>New session</h2>
+    <textarea rows="4" aria-label="Say something" placeholder="Say something; a run begins" value=${text} autofocus onInput=${(/** @type {any} */ event) => setText(event.target.value)}></textarea>
+    <div class="row"><input list="newmodels" class="grow" aria-label="Model" placeholder="provider:model, or the one of the settings" value=${model} onInput=${(/** @type {any} */ event) => setModel(event.target.value)} /><datalist id="newmodels">${models.map((name) => html`<option value=${name}></option>`)}</datalist>
+      <button onClick=${() => (beginning.value = false)}>Cancel</button><button class="primary" disabled=${isBusy || !text.trim()} onClick=${begin}>Begin</button></div>
+    ${problem && html`<${Trouble} problem=${problem} />`}</${Dialog}>`;
+}
+
 /** @param {{setWords: (words: string) => void}} given */
 export function SessionsView({ setWords }) {
   const [words, setSearch] = useState("");
@@ -85,6 +116,12 @@ export function SessionsView({ setWords }) {
   const [place, setPlace] = useState(0);
   const [verified, setVerified] = useState(/** @type {Record<string, any>} */ ({}));
   const search = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const [marked, setMarked] = useState(/** @type {string | null} */ (null)); // the first of two to compare; "" before it
+  const mark = (/** @type {string} */ id) => {
+    if (!marked) return setMarked(id);
+    if (marked === id) return setMarked("");
+    go(link(marked, "diff", null, { other: id }));
+  };
   useEffect(() => {
     let isOver = false;
     const load = () =>
@@ -137,6 +174,8 @@ export function SessionsView({ setWords }) {
       { keys: ["k", "ArrowUp"], words: "session before", run: () => move(-1) },
       { keys: ["Enter"], words: "open", short: "open", run: () => chosen && go(link(chosen.id)) },
       { keys: ["/"], words: "search", short: "search", run: () => search.current?.focus() },
+      { keys: ["x"], words: "mark to compare; the second opens both", short: "mark to compare", run: () => chosen && mark(chosen.id) },
+      ...(marked === null ? [] : [{ keys: ["Escape"], words: "compare nothing", run: () => setMarked(null) }]),
       { keys: ["v"], words: "check the record", short: "verify", run: () => chosen && verify([chosen]) },
       ...(found && !found.isReadOnly ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }] : []),
     ];
@@ -145,13 +184,14 @@ export function SessionsView({ setWords }) {
   if (!found) return html`<${Skeleton} />`;
   return html`<div class="sessions scroll" tabindex="0" role="region" aria-label="Sessions">
     <div class="row head"><h1>Sessions</h1><span class="dim">${whole(found.total)} in <${Safe} text=${found.place || "this store"} /></span><span class="grow"></span>
-      <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button></div>
+      <button aria-pressed=${marked !== null} onClick=${() => setMarked(marked === null ? "" : null)}>${marked === null ? "Compare two" : marked ? "Choose the second" : "Choose two"}</button>
+      <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button>${found.hasAgent && html`<button class="primary" onClick=${() => (beginning.value = true)}>New session</button>`}</div>
     <div class="row filters"><div class="search"><input ref=${search} type="search" aria-label="Search all sessions" placeholder="Text, tool, path, model or id" value=${words} onInput=${(/** @type {any} */ event) => (setSearch(event.target.value), setPlace(0))} /><span class="count"><kbd>/</kbd></span></div>
       <button aria-pressed=${asTree} onClick=${() => setTree(!asTree)}>${asTree ? "Forks as tree" : "Newest first"}</button><span class="grow"></span>
       <span class="dim">${words ? `${rows.length} of ${found.total}${found.searched < found.total ? `, ${found.searched} searched` : ""}` : ""}</span></div>
     ${rows.length === 0
       ? html`<div class="note card"><p>${words ? "No session says that." : "There is no session yet."}</p>${!words && html`<code>dragoman chat</code>`}</div>`
       : html`<div class="card"><table class="list"><caption class="hidden">Sessions</caption><thead><tr><th>Session</th><th>Last used</th><th>Models</th><th class="wide">Context over time</th><th class="right">Entries</th><th class="right wide">Tokens</th><th class="right">Cost</th><th>Record</th></tr></thead>
-        <tbody>${rows.map(({ session, depth }, index) => html`<${Row} key=${session.id} session=${session} depth=${depth} isChosen=${index === place} verified=${verified[session.id]} onChoose=${() => setPlace(index)} />`)}</tbody></table></div>`}
-  </div>`;
+        <tbody>${rows.map(({ session, depth }, index) => html`<${Row} key=${session.id} session=${session} depth=${depth} isChosen=${index === place} verified=${verified[session.id]} isMarked=${marked === session.id} onMark=${marked === null ? null : () => mark(session.id)} onChoose=${() => setPlace(index)} />`)}</tbody></table></div>`}
+    <${NewSession} /></div>`;
 }
