@@ -1,4 +1,4 @@
-"""Fixtures that several modules of tests share: a PostgreSQL server, and a place in it for each test."""
+"""Fixtures that several modules of tests share: a PostgreSQL server, a place in it for each test, a recorder."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.postgres_server import Place, Server, missing, running_server
+from tests.web_recording import Run, recorder_runner
 
 # The machines that run the tests are noisy: how long an example takes says nothing about it.
 settings.register_profile("dragoman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,3 +40,9 @@ def postgres(empty_postgres: Place) -> Place:
     """A schema of the test's own, ready for use."""
     empty_postgres.migrate()
     return empty_postgres
+
+
+@pytest.fixture
+def run_recorder(request: pytest.FixtureRequest) -> Run:
+    """What runs a test of the gateway's recorder over a store, and checks what is left in it."""
+    return recorder_runner(request)
