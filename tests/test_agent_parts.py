@@ -37,7 +37,8 @@ from dragoman.agent.events import ApprovalAskedEvent, EventLog, FinishedEvent, T
 from dragoman.agent.hooks import HookChain
 from dragoman.agent.media import MediaReader, _key
 from dragoman.agent.output import OutputReader
-from dragoman.agent.tooling import recall_tool, widget_tool
+from dragoman.agent.tooling import tools_of
+from dragoman.context import RECALL_TOOL
 from dragoman.history import (
     HistoryEntry,
     HistoryToolCallResult,
@@ -47,8 +48,9 @@ from dragoman.history import (
     RunStartedEntry,
 )
 from dragoman.message import MessageMeta
-from dragoman.request import AgentConfig
+from dragoman.request import AgentConfig, ToolsConfig
 from dragoman.testing import ScriptedModel
+from dragoman.tools import ToolRegistry
 from dragoman.usage import TokenUsage
 from tests.agent_cases import Gate, read, run
 from tests.agent_stage import says
@@ -343,10 +345,14 @@ def test_the_definitions_of_a_wrapped_type_stand_at_the_top() -> None:
 def test_recall_may_run_again_and_widgets_run_one_at_a_time() -> None:
     async def use() -> None:
         session = await start_session(MemoryStore())
-        assert recall_tool(session, result_limit_bytes=1_000).idempotent
-        (spec, *_) = session.state.enumerate_widget_tools()
-        widget = widget_tool(session, spec)
+        offered, tools = tools_of(session, ToolRegistry(), ToolsConfig(notebook=True), has_recall=True)
+        recall, widget = tools.find(RECALL_TOOL.name), tools.find(session.state.enumerate_widget_tools()[0].name)
+        assert recall is not None
+        assert recall.idempotent
+        assert widget is not None
         assert (widget.concurrency, widget.idempotent) == ("widgets", False)
+        assert widget.name in [spec.name for spec in offered]
+        assert recall.name not in [spec.name for spec in offered]
 
     run(use())
 

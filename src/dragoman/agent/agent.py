@@ -22,18 +22,14 @@ from ..errors import (
 )
 from ..history import (
     AgentStatus,
-    ApprovalAnsweredEntry,
-    MemoryNotebookWidget,
     ModelInputEntry,
     QuestionAction,
-    QuestionAnsweredEntry,
 )
 from ..message import FinishReason, Message
 from ..request import AgentConfig
 from ..store import Session, SessionBusy, SessionHold
 from ..store.refusals import require_seconds
 from ..tools import QuestionAnswer, ToolContext, ToolDefinition, ToolLike, ToolRegistry
-from ..tools.asking import find_answer_problems
 from ..tools.batches import ClassLocks
 from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
@@ -46,6 +42,7 @@ from .asking import Asker, QuestionPolicy
 from .budget import Budget
 from .calling import ModelCaller
 from .contexts import Contexts
+from .deciding import decide_call, decide_question
 from .events import ErrorEvent, FinishedEvent
 from .given import (
     AnyRoute,
@@ -68,7 +65,7 @@ from .runner import Runner
 from .scope import Scope
 from .subagents import make_task_tool
 from .syncrun import SyncRun
-from .tooling import ToolRunner, recall_tool, widget_tool
+from .tooling import ToolRunner, tools_of
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -329,26 +326,15 @@ class Agent(Generic[RuntimeT, OutputT]):
 
     async def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Let a call run, with other arguments if they are given; then `run()` carries on."""
-        await self._answer(tool_call_id, ApprovalDecision(True, reason, arguments))
+        await self._decide(tool_call_id, ApprovalDecision(True, reason, arguments))
 
     async def deny(self, tool_call_id: str, *, reason: str = "") -> None:
         """Do not let a call run; the model is told why. Then `run()` carries on."""
-        await self._answer(tool_call_id, ApprovalDecision(False, reason))
+        await self._decide(tool_call_id, ApprovalDecision(False, reason))
 
-    async def _answer(self, tool_call_id: str, decision: ApprovalDecision) -> None:
+    async def _decide(self, tool_call_id: str, decision: ApprovalDecision) -> None:
         self._require_idle()
-        session = self._session
-        if session is not None:
-            await session.refresh()  # another agent may have asked, or answered
-        call = session.state.derived.open_call(tool_call_id) if session is not None else None
-        if session is None or call is None:
-            raise InvalidValue(f"no call {tool_call_id!r} waits for an answer")
-        tool = self._tools.find(call.request.tool_name)
-        problems = tool.find_problems(decision.arguments) if tool is not None and decision.arguments is not None else []
-        if problems:
-            raise InvalidValue(f"the arguments do not fit {call.request.tool_name}: {'; '.join(problems)}")
-        answer = (decision.approved, decision.reason, decision.arguments)
-        await session.append(ApprovalAnsweredEntry(tool_call_id, *answer))
+        await decide_call(self._session, self._tools, tool_call_id, decision)
 
     async def answer(
         self,
@@ -362,19 +348,9 @@ class Agent(Generic[RuntimeT, OutputT]):
         Raises InvalidValue for a question that waits for no answer, and for content that does not fit it.
         """
         answer = QuestionAnswer(action, content)  # type: ignore[arg-type]  # a word is converted
-        session, run = self._session, self._run
-        if session is not None:
-            await session.refresh()  # the run may be another process's
-        waiting = session.state.derived.questions if session is not None else ()
-        asked = next((each for each in waiting if each.question_id == question_id), None)
-        if session is None or asked is None:
-            raise InvalidValue(f"no question {question_id!r} waits for an answer")
-        problems = find_answer_problems(asked.schema, answer)
-        if problems:
-            raise InvalidValue(f"the answer does not fit the question: {'; '.join(problems)}")
-        await session.append(QuestionAnsweredEntry(question_id, answer.action, answer.content))
-        if run is not None and not run.is_done:
-            run._tell_news()
+        await decide_question(self._session, question_id, answer)
+        if self._run is not None and not self._run.is_done:
+            self._run._tell_news()
 
     # ------------------------------------------------------------ as a tool
 
@@ -600,14 +576,8 @@ class Agent(Generic[RuntimeT, OutputT]):
     def _all_tools(self, session: Session) -> tuple[tuple[ToolSpec, ...], ToolRegistry]:
         """The tools that the agent offers, and those that it can run: contexts offer `recall`. Made once a session."""
         if self._registry is None or self._registry[0] is not session:
-            off, limit = set(self._config.tools.disabled), self._config.tools.result_limit_bytes
-            if not self._config.tools.notebook:
-                off.update(spec.name for spec in MemoryNotebookWidget.tools)
-            specs = [spec for spec in session.state.enumerate_widget_tools() if spec.name not in off]
-            offered = registry = self._tools.with_tools(*(widget_tool(session, spec) for spec in specs))
-            if self._contexts.have_recall and RECALL_TOOL.name not in self._tools:
-                registry = offered.with_tools(recall_tool(session, result_limit_bytes=limit))
-            self._registry = (session, offered.specs, registry)
+            has_recall = self._contexts.have_recall and RECALL_TOOL.name not in self._tools
+            self._registry = (session, *tools_of(session, self._tools, self._config.tools, has_recall=has_recall))
         return self._registry[1:]
 
     def _result(self, session: Session, runner: Runner, run_id: str, ending: Ending) -> RunResult[OutputT]:

@@ -15,6 +15,7 @@ from ..history import (
     ApprovalAskedEntry,
     HistoryEntry,
     HistoryToolCallResult,
+    MemoryNotebookWidget,
     OpenCall,
     RunStartedEntry,
     ToolFinishedEntry,
@@ -36,7 +37,7 @@ from .loop import interrupted_result
 from .media import MediaReader
 from .scope import Scope
 
-__all__ = ["ToolRunner", "recall_tool", "widget_tool"]
+__all__ = ["ToolRunner", "tools_of"]
 
 CRASHED = "the process that ran it was lost"
 
@@ -219,7 +220,24 @@ class Retries:
         return self._counts[tool_name]
 
 
-def recall_tool(session: Session, *, result_limit_bytes: int) -> ToolDefinition:
+def tools_of(
+    session: Session, tools: ToolRegistry, config: ToolsConfig, *, has_recall: bool
+) -> tuple[tuple[ToolSpec, ...], ToolRegistry]:
+    """Return the tools that an agent offers, its own and those of widgets, and all that it can run.
+
+    Contexts offer `recall`; `has_recall` says whether it is to be had.
+    """
+    off = set(config.disabled)
+    if not config.notebook:
+        off.update(spec.name for spec in MemoryNotebookWidget.tools)
+    specs = [spec for spec in session.state.enumerate_widget_tools() if spec.name not in off]
+    offered = tools.with_tools(*(_widget_tool(session, spec) for spec in specs))
+    if not has_recall:
+        return offered.specs, offered
+    return offered.specs, offered.with_tools(_recall_tool(session, result_limit_bytes=config.result_limit_bytes))
+
+
+def _recall_tool(session: Session, *, result_limit_bytes: int) -> ToolDefinition:
     """Return the tool that brings a folded entry of the session back."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext[Any]) -> str:
@@ -228,7 +246,7 @@ def recall_tool(session: Session, *, result_limit_bytes: int) -> ToolDefinition:
     return _tool(RECALL_TOOL, execute, idempotent=True)
 
 
-def widget_tool(session: Session, spec: ToolSpec) -> ToolDefinition:
+def _widget_tool(session: Session, spec: ToolSpec) -> ToolDefinition:
     """Return a widget's tool. It records its change and its result together, so that neither happens twice."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext[Any]) -> str:
