@@ -203,6 +203,11 @@ class Agent(Generic[RuntimeT, OutputT]):
         return self._session
 
     @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that it was given."""
+        return self._tools.specs
+
+    @property
     def config(self) -> AgentConfig:
         """The settings."""
         return self._config

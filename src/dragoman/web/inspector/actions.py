@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from ...agent import Agent
 from ...errors import DragomanError, IllegalAppend, InvalidValue, StoreError
 from ...history import ApprovalAnsweredEntry
 from ...store import Session, SessionBusy, open_session, start_session
@@ -71,7 +72,7 @@ async def _say(desk: Desk, session: Session, body: dict[str, Any]) -> web.Respon
         return answer({"session": session.session_id, "serial": entry.serial, "steers": True})
     if desk.make_agent is None:
         return _no_agent()
-    await _run(desk, session, text, _text(body, "model") or None)
+    await _carry_on(desk, session, await _agent(desk, session, _text(body, "model") or None), text)
     return answer({"session": session.session_id, "serial": session.state.next_serial, "steers": False})
 
 
@@ -98,10 +99,15 @@ async def _decide(desk: Desk, session: Session, body: dict[str, Any], *, approve
         (recorded,) = await session.append(entry)
     except IllegalAppend:
         return _decided_before(session, call_id)
-    is_waiting = any(call.awaits_answer for call in session.state.derived.open_calls)
-    if not is_waiting and await _is_left(desk, session):
-        await _run(desk, session, None, _text(body, "model") or None)
-    return answer({"serial": recorded.serial})
+    calls = session.state.derived.open_calls
+    is_carried_on = await _is_running(desk, session)
+    if not any(call.awaits_answer for call in calls) and await _is_left(desk, session):
+        agent = await _agent(desk, session, _text(body, "model") or None)
+        # An agent without these tools would end the calls with an error: whoever has them carries the run on.
+        if {call.request.tool_name for call in calls} <= {tool.name for tool in agent.tools}:
+            await _carry_on(desk, session, agent, None)
+            is_carried_on = True
+    return answer({"serial": recorded.serial, "isCarriedOn": is_carried_on})
 
 
 def _decided_before(session: Session, call_id: str) -> web.Response:
@@ -181,13 +187,12 @@ _ACTIONS: dict[str, Action] = {
 # ---------------------------------------------------------------- runs
 
 
-async def _run(desk: Desk, session: Session, prompt: str | None, model: str | None) -> None:
-    """Begin a run in the background, and return when it has begun: what a person does wrong is told at once."""
-    agent = await _agent(desk, session, model)
+async def _carry_on(desk: Desk, session: Session, agent: Agent[Any, Any], prompt: str | None) -> None:
+    """Go on in the background, and return when that has begun: what a person does wrong is told at once."""
     begun = asyncio.Event()
     failed: list[DragomanError] = []
 
-    async def carry_on() -> None:
+    async def work() -> None:
         try:
             said = prompt
             while True:
@@ -201,7 +206,7 @@ async def _run(desk: Desk, session: Session, prompt: str | None, model: str | No
         finally:
             begun.set()
 
-    task = asyncio.create_task(carry_on())
+    task = asyncio.create_task(work())
     desk.runs[session.session_id] = (agent, task)
     task.add_done_callback(lambda done: _drop_run(desk, session.session_id, done))
     await begun.wait()
@@ -225,7 +230,7 @@ def _drop_run(desk: Desk, session_id: str, task: "asyncio.Task[None]") -> None:
         del desk.runs[session_id]
 
 
-async def _agent(desk: Desk, session: Session, model: str | None) -> Any:
+async def _agent(desk: Desk, session: Session, model: str | None) -> Agent[Any, Any]:
     assert desk.make_agent is not None
     made = desk.make_agent(session, model)
     return await made if inspect.isawaitable(made) else made
