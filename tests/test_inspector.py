@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from dragoman.web.inspector import session_html
 
 from .conversations import PNG, needs_conversations
 from .inspector_cases import HOSTILE, hostile, invocation_of, recorded, replay
-from .inspector_stage import TOKEN, Stage, staged
+from .inspector_stage import TOKEN, WRITES, Stage, staged
 
 OPUS = invocation_of("anthropic:claude-opus-4-5")
 
@@ -66,10 +67,17 @@ def test_the_token_in_the_address_becomes_a_cookie_of_this_site_alone() -> None:
             assert answer.status == 200
         jar = aiohttp.CookieJar(unsafe=True)
         async with aiohttp.ClientSession(cookie_jar=jar) as client:
-            async with client.get(f"{stage.address}/", params={"token": TOKEN}):
-                pass
-            async with client.get(f"{stage.address}/api/sessions") as answer:
-                assert answer.status == 200
+            async with client.get(f"{stage.address}/", params={"token": TOKEN}) as answer:
+                key = re.findall('name="dragoman-key" content="([0-9a-f]{64})"', await answer.text())
+            # Other programs on this machine get the cookie too: a browser sends it to all ports.
+            for params, status in (({}, 401), ({"key": "0" * 64}, 401), ({"key": key[0]}, 200)):
+                async with client.get(f"{stage.address}/api/sessions", params=params) as answer:
+                    assert answer.status == status
+            async with client.get(f"{stage.address}/") as answer:
+                assert 'name="dragoman-key" content=""' in await answer.text()
+        async with stage.client.get(f"{stage.address}/api/sessions", params={"key": key[0]}) as answer:
+            assert answer.status == 401
+        assert TOKEN not in cookie
 
     played(test)
 
@@ -79,6 +87,12 @@ def test_the_token_in_the_address_becomes_a_cookie_of_this_site_alone() -> None:
     [
         ({"Host": "evil.example"}, 421),
         ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "127.0.0.1:80.evil.example"}, 421),
+        ({"Host": "evil.example@127.0.0.1"}, 421),
+        ({"Host": "127.0.0.1/x"}, 421),
+        ({"Host": "10.1.2.3:8000"}, 200),
+        ({"Host": "[::1]:8000"}, 200),
+        ({"Host": "localhost"}, 200),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
@@ -278,6 +292,26 @@ def test_two_sessions_are_compared_by_their_newest_calls() -> None:
     played(test)
 
 
+def test_metadata_of_any_depth_is_shown() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        given = {"a": {"b": [1, {"c": None}]}, "imported_from": {"x": 1}, "title": 5}
+        await start_session(store, "odd", metadata=given)
+        assert (await stage.get("/api/s/odd"))["metadata"] == given
+        assert (await stage.get("/api/sessions"))["total"] == 1
+
+    played(test)
+
+
+def test_a_body_that_is_too_deep_is_refused() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        address = f"{stage.address}/api/sessions"
+        deep = "[" * 100_000
+        async with stage.client.post(address, params={"token": TOKEN}, data=deep, headers=WRITES) as answer:
+            assert answer.status == 400
+
+    played(test)
+
+
 def test_no_session_is_begun_that_nobody_answers() -> None:
     async def test(stage: Stage, store: MemoryStore) -> None:
         assert (await stage.post("/api/sessions", {"text": "x"}))[0] == 409
@@ -442,6 +476,45 @@ def test_a_prompt_starts_a_run_that_an_approval_carries_on() -> None:
         assert decision["time"]
 
     played(test, make_agent=payer(script))
+
+
+def test_an_agent_without_the_tools_of_a_run_only_records_the_decision() -> None:
+    script = ScriptedModel(Turn(calls=(Call("pay", {"euros": 5}, "c1"),)), "Done.")
+
+    def toolless(session: Session, _model: str | None) -> Agent[Any, Any]:
+        return Agent(ScriptedModel("Never asked."), session=session)
+
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "talk")
+        agent = Agent(script, tools=[pay], session=session)
+        await agent.run("pay")
+        status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann"})
+        assert (status, body["isCarriedOn"]) == (200, False)
+        assert (await agent.run()).output == "Done."  # its own process carries it on
+        assert any("5 paid" in str(entry) for entry in await store.load("talk"))
+
+    played(test, make_agent=toolless)
+
+
+def test_prompts_at_once_begin_one_run_and_speak_to_it() -> None:
+    waits = asyncio.Event()
+
+    async def wait(_number: int) -> None:
+        await waits.wait()
+
+    def make_agent(session: Session, _model: str | None) -> Agent[Any, Any]:
+        return Agent(ScriptedModel("One.", "Two.", between=wait), session=session)
+
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await start_session(store, "talk")
+        saying = [stage.post("/api/s/talk/input", {"text": f"say {number}"}) for number in range(4)]
+        answers = await asyncio.gather(*saying)
+        assert [status for status, _ in answers] == [200] * 4
+        assert sorted(body["steers"] for _, body in answers) == [False, True, True, True]
+        waits.set()
+        await events(stage, "/api/s/talk/events", until=is_end)
+
+    played(test, make_agent=make_agent)
 
 
 def test_two_decisions_at_once_have_one_winner_whom_the_other_sees() -> None:

@@ -137,7 +137,8 @@ async def _serve(
 
 def _tell(token: str, address: str) -> None:
     """Say that the gateway is ready: one line on standard output. Who may see the record is told apart from it."""
-    sys.stderr.write(f"the record in a browser: {address}{INSPECTOR}/?token={token}\n")
+    place = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")  # no browser opens these
+    sys.stderr.write(f"the record in a browser: {place}{INSPECTOR}/?token={token}\n")
     sys.stderr.flush()
     Output().line(f"dragoman serves {address}")
     sys.stdout.flush()

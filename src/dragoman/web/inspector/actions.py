@@ -37,13 +37,14 @@ def _endpoint(action: Action) -> Callable[[web.Request], Awaitable[web.Response]
         desk = request.app[DESK]
         if desk.is_read_only:
             return _read_only()
-        body = await read_body(request)
-        session = await open_session(desk.store, session_of(request), live=True)
-        expected = body.get("expectedSerial")
-        if expected is not None and expected != session.state.next_serial:
-            message = f"the session has gone on: its next serial is {session.state.next_serial}, not {expected}"
-            return refuse(409, "conflict", message)
-        return await action(desk, session, body)
+        body, session_id = await read_body(request), session_of(request)
+        async with desk.writing[session_id]:
+            session = await open_session(desk.store, session_id, live=True)
+            expected = body.get("expectedSerial")
+            if expected is not None and expected != session.state.next_serial:
+                message = f"the session has gone on: its next serial is {session.state.next_serial}, not {expected}"
+                return refuse(409, "conflict", message)
+            return await action(desk, session, body)
 
     return act
 

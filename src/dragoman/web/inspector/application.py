@@ -68,8 +68,8 @@ def inspector(
     add_reading(router)
     add_actions(router)
 
-    async def page(_request: web.Request) -> web.Response:
-        return web.Response(text=_index(path), content_type="text/html")
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text=_index(path, gate.key_for(request)), content_type="text/html")
 
     gate.open_handlers |= {page, _static}
     for place_of_page in ("/", "/s/{rest:.*}", "/new"):
@@ -130,9 +130,9 @@ def _unsent_model(name: str) -> Model:
     return model(name) if provider == LOCAL else model(name, **endpoint)
 
 
-def _index(path: str) -> str:
+def _index(path: str, key: str) -> str:
     text = files(__package__).joinpath("page", "index.html").read_text("utf-8")
-    return text.replace("{{base}}", escape(f"{path}/", quote=True))
+    return text.replace("{{base}}", escape(f"{path}/", quote=True)).replace("{{key}}", key)
 
 
 @cache

@@ -1,7 +1,8 @@
 """What the endpoints share: the store, the records that were read, and how models and agents are made."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -42,6 +43,7 @@ class Desk:
         self.make_agent = make_agent
         self.place = place
         self.runs: dict[str, tuple[Agent[Any, Any], asyncio.Task[Any]]] = {}  # by session, those of this process
+        self.writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by session, one action at a time
         self.followers: dict[str, int] = {}  # by session, how many browsers follow
         self.summaries: dict[str, tuple[int, dict[str, Any]]] = {}  # by session, at which serial
         self.reviews: dict[str, tuple[int, list[dict[str, Any]]]] = {}  # of the cache, by session, at which serial
@@ -79,8 +81,8 @@ async def read_body(request: web.Request) -> dict[str, Any]:
         raise InvalidValue(f"the request is longer than {LARGEST_BODY} bytes")
     try:
         body = msgspec.json.decode(data or b"{}")
-    except msgspec.DecodeError:
-        raise InvalidValue("the request is no JSON") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise InvalidValue("the request is no JSON that this server reads") from None
     if not isinstance(body, dict):
         raise InvalidValue("the request must be a JSON object")
     return body
@@ -88,4 +90,11 @@ async def read_body(request: web.Request) -> dict[str, Any]:
 
 def answer(value: Any, status: int = 200) -> web.Response:
     """Return a value as JSON."""
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+    body = msgspec.json.encode(value, enc_hook=_plain)
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):  # metadata is one, at every depth
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -1,10 +1,15 @@
-"""Who may read the page and its endpoints: a token that becomes a cookie, the Host and Origin of each request.
+"""Who may read the page and its endpoints: a token that becomes a cookie and a key, Host and Origin of each request.
+
+Browsers send a cookie to all ports of a host, so to other programs on this machine. It counts only together with a key
+that the page keeps in the storage of its origin, which has a port.
 
 The page shows what people, models and tools wrote. A site that the reader visits must not read it, and nothing in the
 record may run: every answer carries a policy that allows scripts, styles and pictures of this server alone.
 """
 
 import hmac
+import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -15,7 +20,8 @@ __all__ = ["SAFE_HEADERS", "Gate", "refuse"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+LOCALHOST = "localhost"
+_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\[\]:/@?#\s]+)(?::[0-9]{1,5})?")
 # A page of another site cannot set this header without asking first, and it is never allowed to.
 WRITE_HEADER = "X-Dragoman-Inspector"
 POLICY = (
@@ -38,15 +44,19 @@ def refuse(status: int, code: str, message: str) -> web.Response:
 
 
 class Gate:
-    """Lets in the requests of one browser that has the token. `hosts` are further names that this server answers to."""
+    """Lets in the requests of browsers that have the token. `hosts` are further names that this server answers to.
+
+    It answers to every address: an attacker can give this machine a name, and no page of another site comes from here.
+    """
 
     def __init__(self, token: str, *, path: str, hosts: Iterable[str] = ()) -> None:
         self._token = token.encode()
         self._path = path
-        self._hosts = LOOPBACK | {host.lower() for host in hosts}
+        self._hosts = {LOCALHOST, *(host.lower() for host in hosts)}
         self.open_handlers: set[object] = set()  # those of the page itself, which is code that anybody has
         # Cookies of one host are shared by all of its ports: two inspectors must not overwrite each other's.
         self.cookie = f"dragoman_{sha256(self._token).hexdigest()[:12]}"
+        self._cookie_value, self._key = (_derived(self._token, what) for what in (b"cookie", b"page"))
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -56,9 +66,13 @@ class Gate:
         if not response.prepared:
             for name, value in SAFE_HEADERS.items():
                 response.headers.setdefault(name, value)
-            if refused is None and self._fits(request.query.get("token")):
+            if refused is None and self._has_token(request):
                 self._set_cookie(request, response)
         return response
+
+    def key_for(self, request: web.Request) -> str:
+        """Return the key that the page keeps, for a request with the token; else nothing."""
+        return self._key if self._has_token(request) else ""
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if not self._is_own_host(request.host):
@@ -70,12 +84,11 @@ class Gate:
             request
         ):
             return refuse(403, "wrong_origin", "the request comes from another site")
-        token = request.query.get("token")
-        if token is not None and not self._fits(token):
+        if "token" in request.query and not self._has_token(request):
             return refuse(403, "wrong_token", "this token is not valid: use the address that the server printed")
         if not self._is_guarded(request):
             return None
-        if not self._fits(token) and not self._fits(request.cookies.get(self.cookie)):
+        if not self._has_token(request) and not self._is_page(request):
             return refuse(401, "no_token", "open the address that the server printed: it has the token")
         if request.method != "GET" and request.headers.get(WRITE_HEADER) != "1":
             return refuse(403, "wrong_origin", f"a request that writes needs the header {WRITE_HEADER}: 1")
@@ -84,29 +97,45 @@ class Gate:
     def _set_cookie(self, request: web.Request, response: web.StreamResponse) -> None:
         response.set_cookie(
             self.cookie,
-            self._token.decode(),
+            self._cookie_value,
             path=self._path or "/",
             httponly=True,
             samesite="Strict",
             secure=request.scheme == "https",
         )
 
-    def _fits(self, given: str | None) -> bool:
-        return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+    def _has_token(self, request: web.Request) -> bool:
+        return _is_same(request.query.get("token", ""), self._token)
+
+    def _is_page(self, request: web.Request) -> bool:
+        """Whether the page asks that was opened with the token: it has both the cookie and the key."""
+        has_cookie = _is_same(request.cookies.get(self.cookie, ""), self._cookie_value.encode())
+        return has_cookie and _is_same(request.query.get("key", ""), self._key.encode())
 
     def _is_guarded(self, request: web.Request) -> bool:
         """Whether a request needs the token: all do that are not for the page's own files."""
         return request.match_info.handler not in self.open_handlers
 
     def _is_own_host(self, host: str) -> bool:
-        return (_name_of(f"//{host}") or "") in self._hosts
+        found = _HOST.fullmatch(host)
+        name = found["name"].lower() if found is not None else ""
+        return bool(name) and (name in self._hosts or "*" in self._hosts or _is_address(name))
 
     def _is_own_origin(self, origin: str, request: web.Request) -> bool:
         return urlsplit(origin).netloc.lower() == request.host.lower() and self._is_own_host(request.host)
 
 
-def _name_of(address: str) -> str | None:
+def _derived(token: bytes, what: bytes) -> str:
+    return hmac.new(token, what, sha256).hexdigest()
+
+
+def _is_same(given: str, wanted: bytes) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted)
+
+
+def _is_address(name: str) -> bool:
     try:
-        return urlsplit(address).hostname
+        ipaddress.ip_address(name.strip("[]"))
     except ValueError:
-        return None
+        return False
+    return True

@@ -16,12 +16,20 @@ export class ApiError extends Error {
 /** The path below which the page stands, with a slash at its end. */
 export const base = new URL(document.baseURI).pathname;
 
+// The server gives the key with the page, once, for its token. Storage has it per port; cookies go to all ports.
+const key = (() => {
+  const place = `dragoman-key ${base}`;
+  const given = /** @type {HTMLMetaElement | null} */ (document.querySelector('meta[name="dragoman-key"]'))?.content;
+  if (given) localStorage.setItem(place, given);
+  return given || localStorage.getItem(place);
+})();
+
 /** @param {string} id */
 export const sessionPath = (id) => `api/s/${encodeURIComponent(id)}`;
 
 /** @param {string} path @param {Record<string, any>} [query] */
 export function address(path, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const given = Object.entries({ ...query, key }).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
   return base + path + (text ? `?${text}` : "");
 }
