@@ -74,6 +74,9 @@ def test_sessions_of_another_program_are_opened_read_only(tmp_path: Path) -> Non
         assert found["isReadOnly"] is True
         (session,) = found["sessions"]
         assert session["importedFrom"] == "claude-code"
+        assert session["updatedAt"] == "2026-01-01T00:00:00+00:00"
+        (entry, *_) = get(f"{address}/api/s/s1/entries?token={token}")["entries"]
+        assert entry["entry"]["timestamp"] == "2026-01-01T00:00:00Z"
 
 
 def test_a_session_is_exported_as_one_page(tmp_path: Path) -> None:

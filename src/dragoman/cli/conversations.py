@@ -6,10 +6,12 @@ Knows no store. What is in no known format is refused with a line that says what
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from .._jsontext import decode_json, encode_json
 from ..errors import InvalidValue, UnreadableData
@@ -33,6 +35,7 @@ from ..interop.codex import import_rollout, superseded_rollouts
 from ..interop.databases import Database, open_database
 from ..interop.llm import import_all_llm
 from ..interop.openai_agents import has_sessions, import_all_openai_agents
+from ..interop.planning import said_at
 from ..interop.transcripts import NoConversation
 from ..jsonform import from_json
 from ..message import Message, Role
@@ -180,7 +183,16 @@ def _conversation(name: str, imported: Imported, session_id: str | None) -> Conv
         session_id = own
     state = AgentState.create_default(session_id=session_id, widgets=())
     warnings = append_imported(state, imported)
-    return Conversation(format=name, session_id=state.session_id, entries=tuple(state.entries), warnings=warnings)
+    entries = tuple(_with_own_times(state.entries))
+    return Conversation(format=name, session_id=state.session_id, entries=entries, warnings=warnings)
+
+
+def _with_own_times(entries: Iterable[HistoryEntry]) -> Iterator[HistoryEntry]:
+    """The entries of a session that another program kept, with its times: an entry without one has that before it."""
+    time: datetime | None = None
+    for entry in entries:
+        time = said_at(entry) or time
+        yield entry if time is None else replace(entry, timestamp=time)
 
 
 # ---------------------------------------------------------------- databases

@@ -37,7 +37,10 @@ from ..wire.reading import Notes
 if TYPE_CHECKING:
     from ..store import Session
 
-__all__ = ["PlannedImport", "append_imported", "as_imported", "import_into", "plan_import"]
+__all__ = ["PlannedImport", "append_imported", "as_imported", "import_into", "plan_import", "said_at"]
+
+# The metadata key under which an input or results keep when they were said.
+SAID_AT_KEY = "said_at"
 
 _CALL_CODES = frozenset().union(*STATUS_CODES.values())
 
@@ -175,12 +178,12 @@ class _Planner:
         self.entries.append(ModelInputEntry.of(*parts, run_id=message.run_id, metadata=metadata))
 
     def _metadata(self, index: int, notes: dict[str, Any], timestamp: datetime | None) -> Metadata:
-        said_at = _said_at(timestamp)
+        noted = {} if timestamp is None else {SAID_AT_KEY: msgspec.to_builtins(timestamp)}
         try:
-            return Metadata.of({**notes, **said_at})
+            return Metadata.of({**notes, **noted})
         except IllegalAppend:
             self.notes.add(_path(index), "fields of the message that are larger than metadata may be are left out")
-            return Metadata.of(said_at)
+            return Metadata.of(noted)
 
     def _add_output(self, index: int, message: Message) -> None:
         calls = message.tool_calls
@@ -245,9 +248,14 @@ def _error_code(message: Message) -> ErrorCode | None:
     return next((code for code in _CALL_CODES if code is not None and code == word), None)
 
 
-def _said_at(timestamp: datetime | None) -> dict[str, Any]:
-    """What an entry notes of when a message was said: its own time is that of the import."""
-    return {} if timestamp is None else {"said_at": msgspec.to_builtins(timestamp)}
+def said_at(entry: HistoryEntry) -> datetime | None:
+    """Return when what an imported entry records was said, as far as it notes that."""
+    if isinstance(entry, ModelOutputEntry):
+        return entry.message.timestamp
+    try:
+        return msgspec.convert(entry.metadata.get(SAID_AT_KEY), datetime | None)
+    except msgspec.ValidationError:
+        return None
 
 
 def _path(index: int) -> str:
