@@ -45,6 +45,7 @@ def workers() -> Iterator[list[subprocess.Popen[str]]]:
         assert worker.returncode == 0, said
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_print_what_it_says(
     empty_postgres: Place, tmp_path: Path, workers: list[subprocess.Popen[str]]
 ) -> None:

@@ -559,6 +559,7 @@ def test_a_run_is_stopped_and_a_session_forked_and_erased() -> None:
     played(test, make_agent=lambda session, _model: Agent(script[0], session=session))
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_waits_for_no_answer() -> None:
     async def run() -> None:
         reached = asyncio.Event()

@@ -461,6 +461,7 @@ async def test_hostile_bodies_cost_a_bounded_amount_of_memory(tmp_path: Path) ->
             assert server.peak_memory() - before < 64 * MB
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_a_process_with_few_files_serves_beside_silent_connections(tmp_path: Path) -> None:
     async with upstream_server(Upstream()) as upstream:

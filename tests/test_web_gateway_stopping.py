@@ -160,6 +160,7 @@ async def test_what_had_come_is_recorded() -> None:
         assert (given.body, given.is_whole, cut.reason) == (told.body, False, ErrorCode.OVERLOADED)
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_a_store_that_hangs_keeps_no_client_waiting_for_the_end() -> None:
     class Hanging(MemoryStore):

@@ -87,7 +87,7 @@ SAMPLE = [*zip(SERVED_TARGETS, ("unmarked", "native", "hard", "unmarked"), stric
 @needs_conversations
 @pytest.mark.parametrize(
     ("target", "variant", "every"),
-    [(*pair, 63) for pair in SAMPLE] + [pytest.param(*pair, 8, marks=pytest.mark.slow) for pair in ALL],
+    [(*pair, 250) for pair in SAMPLE] + [pytest.param(*pair, 8, marks=pytest.mark.slow) for pair in ALL],
 )
 def test_a_recorded_conversation_becomes_one_session(target: str, variant: str, every: int) -> None:
     count = 0
@@ -98,4 +98,4 @@ def test_a_recorded_conversation_becomes_one_session(target: str, variant: str, 
         except Exception as error:
             raise AssertionError(f"{record['id']}: {error}") from error
         count += 1
-    assert count > 5
+    assert count > 1
