@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from dragoman import (
     ToolSpec,
     UnreadableData,
 )
+from dragoman.cli.conversations import read_path
 from dragoman.history import (
     HistoryEntry,
     LevelOfDetailSections,
@@ -278,6 +280,14 @@ def test_records_without_tool_sets_are_compared_by_the_conversation_alone() -> N
     assert (first.cause, second.cause, third.cause) == ("first", "kept", "unknown")
     assert "the record does not hold all that was sent" in third.sentence
     assert third.is_exact is None
+
+
+@pytest.mark.parametrize("name", ["claude_code.jsonl", "claude_code_fork.jsonl"])
+def test_no_change_of_tools_is_told_of_another_programs_sessions(name: str) -> None:
+    (found,) = read_path(str(Path(__file__).parent / "samples" / "interop" / name))
+    calls = review_cache(found.entries)
+    assert calls
+    assert CacheCause.TOOLS not in {call.cause for call in calls}
 
 
 def test_a_set_that_lacks_a_tool_leaves_the_setup_unknown() -> None:

@@ -115,6 +115,9 @@ def _find_change(pair: Pair) -> Verdict:
 
 
 def _of_tools(pair: Pair) -> Verdict:
+    if any(seen.call.request is None and seen.call.setup is None for seen in (pair.old, pair.new)):
+        # What is rendered has stand-ins for the tools that the conversation names.
+        return Verdict(cause=CacheCause.UNKNOWN, sentence="The record does not say which tools the model was given.")
     old, new = _tools_by_name(pair.old_request), _tools_by_name(pair.new_request)
     said = [f"`{name}` was added" for name in new if name not in old]
     said += [f"`{name}` was removed" for name in old if name not in new]
