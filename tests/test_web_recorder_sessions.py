@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Message, Thinking, ToolSpec
+from dragoman import Message, Text, Thinking, ToolSpec
 from dragoman.history import (
     ModelInputEntry,
     ResetEntry,
@@ -350,6 +350,100 @@ def test_a_repeat_in_a_joined_session_is_the_same_turn(run_recorder: Run) -> Non
         turn = await clients.ask(A, told="X", **joined)
         assert turn.is_joined
         assert texts(await clients.one()) == ["user: A", "assistant: X"]
+
+    run_recorder(test)
+
+
+@over_stores
+def test_words_that_recur_in_a_joined_session_are_new_words(run_recorder: Run) -> None:
+    async def test(clients: Clients) -> None:
+        joined: dict[str, Any] = {"session_id": "work"}
+        for number, said in enumerate((A, B, B, C, B, A)):  # each is a client of its own
+            turn = await clients.ask(said, **joined)
+            assert len(turn.messages) == 2 * number + 1
+            assert turn.told_session_id == "work"
+            await turn.end(given(answer("X")))
+        turn = await clients.ask(A, X, B, told="Y", **joined)  # a client that goes on in its own conversation
+        assert len(turn.messages) == 13
+        turn = await clients.ask(B, C, told="Z", **joined)
+        assert [part.text for part in turn.messages[-1].parts if isinstance(part, Text)] == ["B", "C"]
+        assert (await clients.one()).session_id == "work"
+
+    run_recorder(test)
+
+
+@in_memory
+def test_a_client_of_a_joined_session_says_the_same_again_in_its_conversation(run_recorder: Run) -> None:
+    async def test(clients: Clients) -> None:
+        joined: dict[str, Any] = {"session_id": "work"}
+        for _ in range(2):
+            await clients.ask(A, told="X", **joined)
+            await clients.ask(A, X, B, told="Y", **joined)
+        assert texts(await clients.one()) == ["user: A", "assistant: X", "user: B", "assistant: Y"] * 2
+
+    run_recorder(test)
+
+
+@in_memory
+def test_results_that_a_joined_client_sends_again_are_no_new_results(run_recorder: Run) -> None:
+    async def test(clients: Clients) -> None:
+        joined: dict[str, Any] = {"session_id": "work"}
+        await clients.ask(A, told=answer(call("look")), **joined)
+        again = [A, Message.assistant(call("look")), result("found")]
+        for _ in range(2):
+            turn = await clients.ask(*again, told="X", **joined)
+            assert [message.role for message in turn.messages] == ["user", "assistant", "tool"]
+        assert texts(await clients.one()) == ["user: A", "assistant: look()", "tool: found", "assistant: X"]
+
+    run_recorder(test)
+
+
+@in_memory
+def test_a_retry_in_a_joined_session_is_new_once_another_client_has_spoken(run_recorder: Run) -> None:
+    async def test(clients: Clients) -> None:
+        joined: dict[str, Any] = {"session_id": "work"}
+        turn = await clients.ask(A, **joined)
+        await turn.end(failed())
+        await clients.ask(B, told="X", **joined)
+        await clients.ask(A, told="Y", **joined)
+        assert texts(await clients.one())[-2:] == ["user: A", "assistant: Y"]
+
+    run_recorder(test)
+
+
+@in_memory
+def test_the_same_words_of_two_joined_clients_at_once_get_a_fork(run_recorder: Run) -> None:
+    async def test(clients: Clients) -> None:
+        joined: dict[str, Any] = {"session_id": "work"}
+        await clients.ask(A, told="X", **joined)
+        turns = [await clients.ask(B, **joined) for _ in range(3)]
+        told = [turn.told_session_id for turn in turns]
+        for turn in reversed(turns):
+            await turn.end(given(answer(f"Y{turns.index(turn)}")))
+        assert [turn.session_id for turn in turns] == told
+        assert len(set(told)) == 3
+        for session in await clients.sessions():
+            assert texts(session)[:3] == ["user: A", "assistant: X", "user: B"]
+
+    run_recorder(test)
+
+
+# ---------------------------------------------------------------- the session that a client is told
+
+
+@in_memory
+def test_the_session_that_is_told_before_an_answer_has_the_answer(run_recorder: Run) -> None:
+    async def test(clients: Clients) -> None:
+        turns = [await clients.ask(A) for _ in range(3)]
+        told = [turn.told_session_id for turn in turns]
+        assert (bool(told[0]), told[1:]) == (True, ["", ""])
+        for turn in reversed(turns):
+            await turn.end(given(answer(f"X{turns.index(turn)}")))
+        assert turns[0].session_id == told[0]
+        again = await clients.ask(A)
+        assert again.told_session_id == ""
+        await again.end(given(answer("Z")))
+        assert again.told_session_id not in ("", told[0])
 
     run_recorder(test)
 

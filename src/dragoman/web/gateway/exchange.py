@@ -259,8 +259,9 @@ class Exchange:
         told = {"x-dragoman-model": self.model} if self.model.isascii() and self.model.isprintable() else {}
         if turn.fault:
             return {**told, "x-dragoman-record": "failed"}
-        is_name = turn.session_id.isascii() and turn.session_id.isprintable()
-        return {**told, "x-dragoman-session": turn.session_id} if turn.session_id and is_name else told
+        session_id = turn.told_session_id
+        is_name = session_id.isascii() and session_id.isprintable()
+        return {**told, "x-dragoman-session": session_id} if session_id and is_name else told
 
 
 def _suffix(asked: "Asked") -> str:

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...history import ClientRequestEntry, HistoryEntry
 from .conversations import Frame, Prefix, mark_of
-from .placing import NEAR, find_place, frame_at, has_moved, last_request
+from .placing import NEAR, Place, find_place, frame_at, has_moved, is_own_turn, last_request
 
 if TYPE_CHECKING:
+    from ...message import Message
     from ...store import Mark, SessionStore
     from .kept_sessions import KeptSession, KeptSessions
     from .said import Said
 
-__all__ = ["Found", "TurnFinder", "is_beside"]
+__all__ = ["Found", "TurnFinder", "is_beside", "place_joined"]
 
 CANDIDATES = 8  # sessions that are looked at for one prefix
 NEAR_WORDS = 48  # digests that are looked for first: almost always the turn before is among them
@@ -52,7 +53,8 @@ class TurnFinder:
                 if own:
                     if len(joined.entries) <= own[-1]:
                         await joined.session.refresh()
-                    return Found(joined, own[-1], prefix, None)
+                    if is_own_turn(joined.entries, own[-1], prefix, said.messages):
+                        return Found(joined, own[-1], prefix, None)
                 found = await self._choose(said, frame, prefix, marks)
                 if found is not None and found.kept.is_side:
                     return found
@@ -98,6 +100,13 @@ def is_beside(frame: Frame, entries: Sequence[HistoryEntry], program: str, *, is
         if own is not None and entry.metadata.get("program") == program:
             return frame.shares_nothing(own) and frame.tool_count < own.tool_count
     return False
+
+
+def place_joined(entries: Sequence[HistoryEntry], found: Found | None, messages: "Sequence[Message]") -> Place:
+    """Where a request belongs in a session that its client has joined. Another client may speak after `found`."""
+    if found is None or not is_own_turn(entries, found.serial, found.prefix, messages):
+        return Place(-1, tuple(messages))
+    return find_place(entries, found.serial, found.prefix, messages)
 
 
 def _pages(prefixes: Sequence[Prefix]) -> Iterator[Sequence[Prefix]]:

@@ -5,6 +5,7 @@ and a `ClientAnswerEntry`. What a request continues is found by the marks of the
 """
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,6 +38,7 @@ __all__ = [
     "find_place",
     "frame_at",
     "has_moved",
+    "is_own_turn",
     "last_request",
     "plan_turn",
     "with_recorded",
@@ -86,6 +88,20 @@ def find_answer(entries: Sequence[HistoryEntry], serial: int) -> int | None:
 def has_moved(entries: Sequence[HistoryEntry], serial: int) -> bool:
     """Whether the session says more after the entry `serial`. Facts say nothing."""
     return _next_said(entries, serial) is not None
+
+
+def is_own_turn(entries: Sequence[HistoryEntry], serial: int, prefix: Prefix, messages: Sequence[Message]) -> bool:
+    """Whether a request to a joined session continues or repeats the turn of `serial`, and does not say the same anew.
+
+    Each client that joins begins with its own words, and short words recur. So the request must show that its client
+    has the turn: it has an answer or a result of that turn. Or the turn is the newest and has no answer: a retry.
+    """
+    rest = prefix.rest_of(messages)
+    if isinstance(entries[serial], ClientAnswerEntry) or _answer_in(rest):
+        return True
+    asked = messages[: prefix.message + 1 if prefix.parts else prefix.message]
+    newest = takewhile(lambda message: message.role is not Role.ASSISTANT, reversed(asked))
+    return any(message.role is Role.TOOL for message in newest) or not has_moved(entries, serial)
 
 
 def frame_at(entries: Sequence[HistoryEntry], serial: int) -> Frame | None:

@@ -16,7 +16,7 @@ from ...history import HistoryEntry, ResetEntry
 from ...store import AppendConflict, SessionBusy
 from .access import is_own_session
 from .conversations import Frame
-from .finding import Found, TurnFinder, is_beside
+from .finding import Found, TurnFinder, is_beside, place_joined
 from .kept_sessions import KeptSession, KeptSessions
 from .naming import SessionNames, require_joinable
 from .placing import Place, find_place, has_moved, last_request, plan_turn
@@ -156,11 +156,9 @@ class Recorder:
         if is_beside(frame, kept.entries, said.asked.client, is_known=found is not None):
             return await self._begin_session(said, is_side=True)
         async with kept.lock:
-            place = Place(-1, said.messages)
             for _ in range(TRIES):
-                if found is not None:
-                    place = find_place(kept.entries, found.serial, found.prefix, said.messages)
-                if not place.is_repeat and (self._is_busy(kept) or kept.session.state.current_run_id):
+                place = place_joined(kept.entries, found, said.messages)
+                if self._is_busy(kept) or (not place.is_repeat and kept.session.state.current_run_id):
                     break
                 try:
                     if found is not None and place.is_repeat:
@@ -171,9 +169,10 @@ class Recorder:
                 except SessionBusy:
                     break
             others = [turn.first_serial for turn in self._under_way.get(session_id, ()) if not turn.has_ended]
-            serial = max(min(others, default=len(kept.entries)) - 1, place.end)
+            before = min(others, default=len(kept.entries)) - 1
+            serial = place.end if place.is_repeat else max(before, place.end)
         fork = await self._create(said, kept, serial)
-        return await self._append(said, fork, place.rest, said.mark, is_joined=True)
+        return await self._append(said, fork, place.rest, "" if place.is_repeat else said.mark, is_joined=True)
 
     async def _begin_session(self, said: Said, *, is_side: bool = False) -> Turn:
         kept = await self._create(said, is_side=is_side)
@@ -189,8 +188,11 @@ class Recorder:
         if not place.is_repeat:
             return await self._append(said, found.kept, place.rest, said.mark)
         # The turn is there. Its answer goes where the first one went, or should have gone.
-        (recorded,) = await found.kept.session.append(said.request_entry(found.kept.entries))
-        return Turn(said, self, found.kept, serial=found.serial, request_serial=recorded.serial, is_joined=is_joined)
+        kept, serial = found.kept, found.serial
+        may_fork = self._is_busy(kept) or has_moved(kept.entries, serial)
+        (recorded,) = await kept.session.append(said.request_entry(kept.entries))
+        asked_at = recorded.serial
+        return Turn(said, self, kept, serial=serial, request_serial=asked_at, is_joined=is_joined, may_fork=may_fork)
 
     async def _append(
         self, said: Said, kept: KeptSession, rest: Sequence["Message"], *marks: str, is_joined: bool = False
@@ -224,7 +226,7 @@ class Recorder:
         async with kept.lock:
             for _ in range(TRIES):
                 planned = turn.plan_end(given)
-                if planned is None:
+                if planned is None or self._is_kept_free(turn, kept):
                     break
                 try:
                     await kept.session.append(*planned)
@@ -294,6 +296,13 @@ class Recorder:
     def _is_busy(self, kept: KeptSession) -> bool:
         """Whether an answer is under way that belongs at the end of the session."""
         return any(not turn.has_ended for turn in self._under_way.get(kept.session_id, ()))
+
+    def _is_kept_free(self, turn: Turn, kept: KeptSession) -> bool:
+        """Whether the place of an answer belongs to the same request, made earlier, which is still under way."""
+        if not turn.may_fork or has_moved(kept.entries, turn.serial):
+            return False
+        others = (other for other in self._under_way.get(kept.session_id, ()) if not other.has_ended)
+        return any(other.serial == turn.serial and other.request_serial < turn.request_serial for other in others)
 
     def _fault(self, error: Exception) -> str:
         """Count a fault and say what it was, without content."""

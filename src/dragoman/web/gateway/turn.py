@@ -51,6 +51,7 @@ class Turn:
         request_serial: int = -1,
         first_serial: int = -1,
         is_joined: bool = False,
+        may_fork: bool = False,
         fault: str = "",
     ) -> None:
         self.said = said
@@ -58,6 +59,7 @@ class Turn:
         self.fault = fault
         self.is_side = kept is not None and kept.is_side
         self.is_joined = is_joined
+        self.may_fork = may_fork  # it repeats a request that has an answer, or another answer under way
         self.serial = serial  # of the request that the answer belongs to; earlier than its own where it is a repeat
         self.request_serial = request_serial
         self.first_serial = request_serial if first_serial < 0 else first_serial  # of the entries that it added
@@ -69,6 +71,11 @@ class Turn:
     def session_id(self) -> str:
         """The session that has the request, and the answer when it has come."""
         return "" if self.kept is None or self.fault else self.kept.session_id
+
+    @property
+    def told_session_id(self) -> str:
+        """The session that the client is told; empty as long as the answer may go to a fork."""
+        return "" if self.may_fork and not self.has_ended else self.session_id
 
     @property
     def session(self) -> "Session | None":
