@@ -152,6 +152,62 @@ async def test_a_stream_that_begins_with_an_error_makes_room_for_the_next_model(
         assert (told.status, told.body) == (200, OVERLOADED)
 
 
+# ---------------------------------------------------------------- responses of other keys
+
+
+async def continued(stage: Stage, key: str, response_id: str, *, model: str = "m") -> Told:
+    """Continue a response, with a key."""
+    return await ask_at(stage, "", RESPONSES, key=key, model=model, said="Go on.", previous_response_id=response_id)
+
+
+@on_a_loop
+async def test_a_key_does_not_continue_the_response_of_another_one() -> None:
+    keys = Keys([ServeKey.of("alice", ALICE), ServeKey.of("bob", BOB)])
+    routes = (f"m={PROVIDERS[RESPONSES]}:m", f"other={PROVIDERS[MESSAGES]}:m")
+    async with staged(*routes, keys=keys, passes_others=True) as stage:
+        headers, body = {"x-api-key": ALICE}, body_of(RESPONSES, said="A secret.")
+        async with stage.client.post(stage.url + path_of(RESPONSES), data=BytesIO(body), headers=headers) as told:
+            assert b'"resp_1"' in await told.read()
+        for model in ("m", "other"):
+            refused = await continued(stage, BOB, "resp_1", model=model)
+            assert (refused.status, stage.upstream.seen) == (404, 1)
+            assert "no response 'resp_1'" in refused.error["message"]
+        parts, headers = f"{stage.url}/v1/responses/resp_1/input_items", {"x-api-key": BOB}
+        async with stage.client.get(parts, headers=headers) as told:
+            assert (told.status, stage.upstream.seen) == (404, 1)
+        await continued(stage, ALICE, "resp_1")
+        assert json.loads(stage.upstream.bodies[-1])["previous_response_id"] == "resp_1"
+        await continued(stage, BOB, "resp_of_the_vendor")  # the record does not know it
+        assert json.loads(stage.upstream.bodies[-1])["previous_response_id"] == "resp_of_the_vendor"
+
+
+@on_a_loop
+async def test_a_response_that_broke_off_is_continued_by_its_own_key_alone() -> None:
+    async def cut(exchange: Exchange) -> None:
+        exchange.closes = True
+        await exchange.send(exchange.answer.opening + exchange.answer.piece)
+
+    keys = Keys([ServeKey.of("alice", ALICE), ServeKey.of("bob", BOB)])
+    async with staged(keys=keys, script=cut) as stage:
+        body, headers = BytesIO(body_of(RESPONSES)), {"x-api-key": ALICE}
+        async with stage.client.post(stage.url + path_of(RESPONSES), data=body, headers=headers) as told:
+            assert b"response.failed" in await told.read()
+        assert (await continued(stage, BOB, "resp_1")).status == 404
+        assert stage.upstream.seen == 1
+        await continued(stage, ALICE, "resp_1")
+        assert stage.upstream.seen == 2
+
+
+@on_a_loop
+async def test_a_response_that_was_deleted_is_not_continued_at_its_vendor() -> None:
+    async with staged() as stage:
+        await stage.ask(RESPONSES)
+        async with stage.client.delete(f"{stage.url}/v1/responses/resp_1") as told:
+            assert told.status == 200
+        assert (await continued(stage, "", "resp_1")).status == 404
+        assert stage.upstream.seen == 1
+
+
 # ---------------------------------------------------------------- chats of SDKs
 
 

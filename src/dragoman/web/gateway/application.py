@@ -31,7 +31,7 @@ from .passing import PassedAnswer, fetch_whole, other_request, passed_request
 from .reading import read_conversation, read_head
 from .recorder import Recorder
 from .refusals import refuse
-from .responses import with_previous
+from .responses import require_own_response, unknown_response, with_previous
 
 if TYPE_CHECKING:
     from ...models import Model
@@ -300,7 +300,7 @@ class Gateway:
         find = find_response if wanted.action == "stored" else delete_response
         body = await find(self._store, wanted.target, key.name)
         if body is None:
-            raise ModelError(f"there is no response {wanted.target[:100]!r}", code=ErrorCode.NOT_FOUND)
+            raise unknown_response(wanted.target)
         return web.Response(body=body, content_type="application/json")
 
     async def _replayed(self, asked: Asked) -> web.Response:
@@ -315,6 +315,8 @@ class Gateway:
         if not self._settings.passes_others or self._replay is not None:
             message = f"this gateway has nothing at {request.method} {wanted.path[:200]}"
             raise ModelError(message, code=ErrorCode.NOT_FOUND)
+        if wanted.target:
+            await require_own_response(self._store, wanted.target, key.name)
         model = self._model(f"{WIRE_APIS[wanted.api].providers[0]}:any")
         query = urlencode([(name, value) for name, value in request.query.items() if name != "key"])
         self._use.admit(key)

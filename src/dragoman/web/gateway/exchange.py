@@ -16,7 +16,7 @@ from .asked import Given
 from .folding import fold_context
 from .fronts import GEMINI
 from .passing import WHOLE_LIMIT, PassedAnswer, passed_request
-from .responses import response_marks
+from .responses import response_marks, unknown_response
 from .seals import is_sealed, unseal
 from .translating import TranslatedAnswer
 from .upstream import as_error
@@ -121,8 +121,7 @@ class Exchange:
             assert asked.problem is not None
             raise asked.problem
         if asked.previous and not asked.knows_previous:
-            message = f"there is no response {asked.previous[:100]!r} to continue"
-            raise ModelError(message, code=ErrorCode.NOT_FOUND)
+            raise unknown_response(asked.previous)
         if kept := [name for name in _KEPT_THERE if read.other_fields.get(name)]:
             message = f"{kept[0]!r} names what another vendor keeps: {self.model} cannot have it"
             raise ModelError(message, code=ErrorCode.UNSUPPORTED)
@@ -239,7 +238,7 @@ class Exchange:
         self.assembly = arrived
         if arrived.error is not None:
             self.cause = arrived.error.error_code
-        marks = response_marks(self._asked, body) if is_whole else ()
+        marks = response_marks(self._asked, body, is_whole=is_whole)
         kept = {name: value for name, value in headers.items() if not name.startswith("x-dragoman-")}
         await self._turn.end(
             Given(

@@ -73,6 +73,7 @@ _POSTED: dict[str, tuple[Action, str]] = {
 }
 _GEMINI = re.compile(r"/v1(?:beta)?/models/(.+):(generateContent|streamGenerateContent|countTokens)")
 _RESPONSE = re.compile(r"/v1/responses/([^/]+)")
+_RESPONSE_PART = re.compile(r"/v1/responses/([^/]+)/.+")
 _MODEL = re.compile(r"/v1(?:beta)?/models/(.+)")
 
 
@@ -107,7 +108,8 @@ def _find(method: str, path: str, headers: Mapping[str, str]) -> Wanted:
         return Wanted(action="models", api=api, path=path)
     if method == "GET" and (named := _MODEL.fullmatch(path)):
         return Wanted(action="model", api=api, path=path, target=unquote(named[1]))
-    return Wanted(action="other", api=api, path=path)
+    part = _RESPONSE_PART.fullmatch(path)
+    return Wanted(action="other", api=api, path=path, target=unquote(part[1]) if part else "")
 
 
 def route_of(wanted: Wanted) -> str:

@@ -21,7 +21,7 @@ from ...wire import find_codec
 from .canonical import body_mark, plain_body
 from .differences import SHOWN, Difference, first_difference, leaves_of, likeness
 from .fronts import RESPONSES
-from .responses import response_mark
+from .responses import given_mark, response_mark
 
 if TYPE_CHECKING:
     from ...store import Mark, SessionInfo, SessionStore
@@ -193,7 +193,7 @@ async def delete_response(store: "SessionStore", response_id: str, key_name: str
         "",
         method="DELETE",
         client=key_name,
-        marks=(response_mark(response_id, key_name),),
+        marks=(response_mark(response_id, key_name), given_mark(response_id)),
     )
     await _append_fact(store, found[0], fact)
     return encode_json({"id": response_id, "object": "response", "deleted": True})
