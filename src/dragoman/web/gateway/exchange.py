@@ -88,7 +88,7 @@ class Exchange:
                 answer = await self._open(model)
                 call = self._seen.begin_call(model, self._asked.read, number - 1)
                 self._asked_at = datetime.now(UTC)
-                error = await answer.open()
+                error = await answer.open(holds=len(models) > 1)
                 call.note_first_bytes()
                 failure = error or answer.assembly.error  # nothing was delivered yet, whatever has come
                 if failure is None or number == len(models) or failure.error_code in _FINAL:

@@ -21,7 +21,7 @@ from ...stream import AnswerForm, Assembler, Assembly, ResponseReader, frame_eve
 from ...transport.protocol import is_header_value
 from .fronts import GEMINI
 from .renaming import rename_body, rename_events, rename_request
-from .upstream import as_error
+from .upstream import HOLD_LIMIT, as_error, has_content
 
 if TYPE_CHECKING:
     from ...models import Model
@@ -151,6 +151,7 @@ class PassedAnswer:
         self._chunks: AsyncIterator[bytes] | None = None
         self._rest = b""  # of an event that has not come whole
         self._first = b""
+        self._has_content = False
         self._last = b""  # events that were passed on
         self._refusal: bytes | None = None
         self._cause: DragomanError | None = None  # why the body broke off
@@ -164,8 +165,8 @@ class PassedAnswer:
         """Return the body by which the upstream refused."""
         return self._refusal
 
-    async def open(self) -> ErrorDelta | None:
-        """Wait for the first whole event, or for the whole body where that is asked for."""
+    async def open(self, *, holds: bool = False) -> ErrorDelta | None:
+        """Wait for the first whole event, or for the first content, or for the whole body where that is asked for."""
         try:
             self._response, self._secrets = await self._client.forward(self._request)
         except DragomanError as error:
@@ -178,10 +179,11 @@ class PassedAnswer:
         if not 200 <= self.status < 300:
             return await self._refused()
         if "text/event-stream" in response.headers.get("content-type", ""):
-            self._first = await self._next_events()
-            if not self._first and self.assembly.error is not None:
-                return self.assembly.error
-            return None
+            self._first = more = await self._next_events()
+            while holds and more and not self._has_content and len(self._first) < HOLD_LIMIT:
+                more = await self._next_events()
+                self._first += more
+            return self.assembly.error if not (self._has_content if holds else self._first) else None
         return await self._read_whole()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
@@ -277,6 +279,7 @@ class PassedAnswer:
 
     def _read(self, deltas: list[Any]) -> None:
         """Take the copy's deltas. The answer is whole when its finish has come, or the vendor's own error."""
+        self._has_content = self._has_content or has_content(deltas)
         feed, rewrites = self._assembler.feed, self._rewrites
         is_plain = rewrites.keys().isdisjoint(map(type, deltas))
         for delta in deltas:

@@ -15,7 +15,7 @@ from ...request import ReadRequest
 from ...stream import AnswerForm, Assembly, Codec, WireEvent, frame_events
 from ...wire.fitting import fit_request
 from .seals import seal
-from .upstream import as_error
+from .upstream import HOLD_LIMIT, as_error, has_content
 
 __all__ = ["TranslatedAnswer"]
 
@@ -55,6 +55,7 @@ class TranslatedAnswer:
         self._stream: ModelStream | None = None
         self._batches: AsyncGenerator[list[KnownDelta], None] | None = None
         self._first = b""
+        self._has_content = False
         self._failure: ErrorDelta | None = None
 
     @property
@@ -72,8 +73,8 @@ class TranslatedAnswer:
         """Return None: the upstream speaks another API."""
         return None
 
-    async def open(self) -> ErrorDelta | None:
-        """Ask the model and wait for the first events, or for the whole body where that is asked for."""
+    async def open(self, *, holds: bool = False) -> ErrorDelta | None:
+        """Ask the model and wait for the first events or content, or for the whole body where that is asked for."""
         try:
             self._stream = self._ask()
         except DragomanError as error:
@@ -81,8 +82,11 @@ class TranslatedAnswer:
             return self._failure
         self._batches = self._stream.batches()
         if self._is_stream and not self._as_array:
-            self._first = await self._next_events()
-            return self._writer.failure if not self._first else None
+            self._first = more = await self._next_events()
+            while holds and more and not self._has_content and len(self._first) < HOLD_LIMIT:
+                more = await self._next_events()
+                self._first += more
+            return self._writer.failure if not (self._has_content if holds else self._first) else None
         events = [event async for batch in self._batches for event in self._writer.write(batch)]
         events += self._writer.end()
         if self._writer.failure is not None:
@@ -124,6 +128,7 @@ class TranslatedAnswer:
         assert self._batches is not None
         while not self._writer.is_over:
             batch = await anext(self._batches, None)
+            self._has_content = self._has_content or has_content(batch or ())
             events = self._writer.end() if batch is None else self._writer.write(batch)
             self.is_whole = self._writer.done is not None
             if events:

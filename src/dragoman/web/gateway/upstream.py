@@ -1,13 +1,16 @@
 """What a model answers, as bytes in the client's own API: the one protocol of both ways to ask it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Protocol
 
-from ...delta import ErrorDelta
+from ...delta import ErrorDelta, ImageDelta, ProviderItemDelta, TextDelta, ThinkingDelta, ToolCallStartDelta
 from ...errors import DragomanError, ErrorCode
 from ...stream import Assembly
 
-__all__ = ["UpstreamAnswer", "as_error"]
+__all__ = ["HOLD_LIMIT", "UpstreamAnswer", "as_error", "has_content"]
+
+HOLD_LIMIT = 1 << 20  # bytes before the first content that are held back
+_CONTENT = frozenset({TextDelta, ThinkingDelta, ToolCallStartDelta, ImageDelta, ProviderItemDelta})
 
 
 class UpstreamAnswer(Protocol):
@@ -18,8 +21,11 @@ class UpstreamAnswer(Protocol):
     headers: dict[str, str]
     is_whole: bool  # whether the answer has come to its end
 
-    async def open(self) -> ErrorDelta | None:
-        """Wait for the first bytes of the answer. A failure before them is returned: the next model may be asked."""
+    async def open(self, *, holds: bool = False) -> ErrorDelta | None:
+        """Wait for the first bytes of the answer; with `holds`, for its first content, and hold back what comes before.
+
+        A failure before them is returned: the next model may be asked.
+        """
 
     def pieces(self) -> AsyncIterator[bytes]:
         """Yield the answer: whole events, or the whole body. A cut becomes the API's own error."""
@@ -33,6 +39,11 @@ class UpstreamAnswer(Protocol):
 
     async def close(self) -> None:
         """Close the connection."""
+
+
+def has_content(deltas: Iterable[object]) -> bool:
+    """Whether an answer has begun to say something: its start, its usage and its end are no content."""
+    return not _CONTENT.isdisjoint(map(type, deltas))
 
 
 def as_error(error: Exception) -> ErrorDelta:
