@@ -1,11 +1,12 @@
-"""Several models behind one name: which one answers, what is told where all of them fail, what trace a failure leaves."""
+"""Several models behind one name: which one answers, what is told where all fail, what trace a failure leaves."""
 
 import asyncio
-import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
-from tests.gateway_stage import FRONTS, PROVIDERS, Exchange, on_a_loop, staged, whole
+from tests.gateway_stage import FRONTS, PROVIDERS, Exchange, Script, body_of, on_a_loop, path_of, staged, whole
 
 CHAT, RESPONSES, MESSAGES = "openai-chat", "openai-responses", "anthropic-messages"
 OVERLOADED = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
@@ -27,9 +28,7 @@ def is_first(exchange: Exchange) -> bool:
 @pytest.mark.parametrize("front", [MESSAGES, CHAT])
 @pytest.mark.parametrize("first", FRONTS[:-1])  # an answer of Gemini has no start of its own
 @on_a_loop
-async def test_the_next_model_is_asked_where_the_first_breaks_off_before_its_first_words(
-    front: str, first: str
-) -> None:
+async def test_the_next_model_is_asked_where_the_first_breaks_off_before_its_words(front: str, first: str) -> None:
     async def script(exchange: Exchange) -> None:
         if not is_first(exchange):
             await whole(exchange)
@@ -63,10 +62,7 @@ async def test_an_answer_that_breaks_off_after_its_first_words_is_the_answer() -
         await said.wait()
 
     async with staged(*chain(MESSAGES, MESSAGES), script=script) as stage:
-        body = json.dumps(
-            {"model": "m", "stream": True, "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-        )
-        async with stage.client.post(f"{stage.url}/v1/messages", data=body) as told:
+        async with stage.client.post(stage.url + path_of(MESSAGES), data=body_of(MESSAGES)) as told:
             assert b"Hello." in await told.content.readuntil(b"Hello.")
             said.set()
             assert b"event: error" in await told.read()
@@ -82,9 +78,59 @@ async def test_a_client_hears_signs_of_life_while_a_start_is_held_back() -> None
         await heard.wait()
         await exchange.send(exchange.answer.piece + exchange.answer.closing)
 
-    async with staged(*chain(CHAT, MESSAGES), script=script, silence_seconds=0.01) as stage:
-        body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]})
-        async with stage.client.post(f"{stage.url}/v1/chat/completions", data=body) as told:
-            assert (await told.content.readuntil(b"\n\n")) == b": keep-alive\n\n"
-            heard.set()
-            assert b"Hello." in await told.read()
+    async with (
+        staged(*chain(CHAT, MESSAGES), script=script, silence_seconds=0.01) as stage,
+        stage.client.post(stage.url + path_of(CHAT), data=body_of(CHAT)) as told,
+    ):
+        assert (await told.content.readuntil(b"\n\n")) == b": keep-alive\n\n"
+        heard.set()
+        assert b"Hello." in await told.read()
+
+
+# ---------------------------------------------------------------- where all of them fail
+
+
+def refusing(first: int, second: int, fields: Mapping[str, str] = MappingProxyType({})) -> Script:
+    """Refuse both models, the first with these fields of the head. A status of 0 closes the connection."""
+
+    async def script(exchange: Exchange) -> None:
+        status = first if is_first(exchange) else second
+        if not status:
+            assert exchange.request.transport is not None
+            exchange.request.transport.abort()
+            return
+        exchange.fields = (
+            {name.replace("_", "-"): value for name, value in fields.items()} if is_first(exchange) else {}
+        )
+        await exchange.send(b'{"error":{"message":"refused"}}', status=status, kind="application/json")
+
+    return script
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@on_a_loop
+async def test_a_client_is_told_the_failure_that_it_can_wait_for(stream: bool) -> None:
+    async with staged(*chain(CHAT, MESSAGES), script=refusing(429, 400)) as stage:
+        assert ((await stage.ask(CHAT, stream=stream)).status, stage.upstream.seen) == (429, 2)
+    async with staged(*chain(MESSAGES, CHAT), script=refusing(400, 429)) as stage:
+        assert ((await stage.ask(CHAT, stream=stream)).status, stage.upstream.seen) == (400, 1)  # any model refuses it
+    async with staged(*chain(CHAT, CHAT), script=refusing(401, 503)) as stage:
+        assert (await stage.ask(CHAT, stream=stream)).status == 503
+
+
+@pytest.mark.parametrize("first", [CHAT, MESSAGES])
+@on_a_loop
+async def test_a_client_is_told_how_long_to_wait_by_whichever_model(first: str) -> None:
+    async with staged(*chain(first, CHAT), script=refusing(503, 0, {"retry-after": "7"})) as stage:
+        told = await stage.ask(CHAT)
+        assert (told.status, told.headers["retry-after"], stage.upstream.seen >= 2) == (503, "7", True)
+        assert told.headers["x-dragoman-model"] == f"{PROVIDERS[first]}:first"
+
+
+@on_a_loop
+async def test_a_gateway_that_only_forwards_tells_what_the_vendor_said() -> None:
+    async with staged(*chain(CHAT, MESSAGES), script=refusing(500, 500), translates=False) as stage:
+        told = await stage.ask(CHAT)
+        assert (told.status, told.error["message"], stage.upstream.seen) == (500, "refused", 1)
+    async with staged(*chain(MESSAGES, CHAT), script=refusing(500, 401), translates=False) as stage:
+        assert (await stage.ask(CHAT)).status == 401

@@ -21,12 +21,13 @@ from .access import Access
 from .asked import Asked
 from .bodies import Bodies, expect_nothing
 from .delivery import Delivery
-from .exchange import STOPPED, Exchange, can_pass
+from .exchange import STOPPED, Exchange
 from .fronts import FRONTS, GEMINI, Wanted, find_wanted, name_client, name_conversation
 from .keys import DailyUse, Keys, ServeKey
 from .listing import counted, listed
 from .metrics import CONTENT_TYPE, Metrics
 from .observing import Observed, Observer
+from .opening import can_pass
 from .passing import PassedAnswer, fetch_whole, other_request, passed_request
 from .reading import read_conversation, read_head
 from .recorder import Recorder

@@ -13,12 +13,11 @@ from ...errors import DragomanError, ErrorCode, ModelError
 from ...stream import AnswerForm, Assembly, frame_events
 from ...wire import find_codec
 from .asked import Given
-from .folding import fold_context
+from .attempts import Attempt, most_useful
 from .fronts import GEMINI
-from .passing import WHOLE_LIMIT, PassedAnswer, passed_request
-from .responses import response_marks, unknown_response
-from .seals import is_sealed, unseal
-from .translating import TranslatedAnswer
+from .opening import Opener
+from .passing import WHOLE_LIMIT, PassedAnswer
+from .responses import response_marks
 from .upstream import as_error
 
 if TYPE_CHECKING:
@@ -32,12 +31,10 @@ if TYPE_CHECKING:
     from .recorder import Turn
     from .upstream import UpstreamAnswer
 
-__all__ = ["STOPPED", "Exchange", "can_pass"]
+__all__ = ["STOPPED", "Exchange"]
 
 # What any model would refuse: the next one is not asked.
 _FINAL = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTENT_FILTERED})
-# Fields of a Responses request that name what only its vendor keeps.
-_KEPT_THERE = ("conversation", "prompt")
 _LEFT = "the client closed the connection"
 STOPPED = "the gateway is being stopped: ask again"
 STOP_SECONDS = 2.0  # for a client to take the end of its answer, and again for its record
@@ -68,35 +65,37 @@ class Exchange:
         self.cause: ErrorCode | None = None  # why the answer ended early
         self.is_ending = False  # the whole answer has come, and is being read out and recorded
         self.is_stopping = False
+        self.failed: list[Attempt] = []  # models that failed, other than `model`
         self._asked = asked
         self.front = front
-        self._headers = headers
         self._turn = turn
         self._delivery = delivery
         self._seen = seen
-        self._fold = fold
-        self._translates = translates
+        self._opener = Opener(
+            asked=asked, front=front, headers=headers, turn=turn, fold=fold, translates=translates
+        )  # fmt: skip
         self._codec = find_codec(front.api)
 
     async def run(self, models: "Sequence[Callable[[], Model]]") -> "web.StreamResponse":
         """Return the response, delivered; raise CancelledError where the client leaves before its end."""
-        for number, open_model in enumerate(models, 1):
+        for number, open_model in enumerate(models):
+            self.model, self.way, self._asked_at = "", "translated", None
             answer: UpstreamAnswer | None = None
             call: ObservedCall | None = None
             try:
                 model = open_model()
                 answer = await self._open(model)
-                call = self._seen.begin_call(model, self._asked.read, number - 1)
+                call = self._seen.begin_call(model, self._asked.read, number)
                 self._asked_at = datetime.now(UTC)
                 error = await answer.open(holds=len(models) > 1)
                 call.note_first_bytes()
                 failure = error or answer.assembly.error  # nothing was delivered yet, whatever has come
-                if failure is None or number == len(models) or failure.error_code in _FINAL:
+                if failure is None or len(models) == 1:
                     return await self._deliver(answer, error)
             except DragomanError as refused:
-                error = as_error(refused)
-                if number == len(models) or error.error_code in _FINAL:
-                    return await self._fail(error, None)
+                failure = as_error(refused)
+                if self._delivery.size:
+                    return await self._fail(failure, answer)
             except (asyncio.CancelledError, ConnectionError):  # the latter where the client left as it was written to
                 return await self._broken_off(answer)
             finally:
@@ -104,38 +103,26 @@ class Exchange:
                     await answer.close()
                 if call is not None and answer is not None:
                     call.end(answer.assembly)
-        raise AssertionError("a route has a model")
+            self.failed.append(Attempt(self.model, self.way, self._asked_at, failure, answer))
+            if failure.error_code in _FINAL:
+                break
+        return await self._fail_all()
 
     async def _open(self, model: "Model") -> "UpstreamAnswer":
-        """Return the model's answer, not asked for yet: the bytes pass where both sides speak the same API."""
-        asked, read, dialect = self._asked, self._asked.read, model.client.dialect
-        self.model = f"{dialect.provider}:{model.get_config().model_id}"
-        if can_pass(asked, model, self.front) and self._fold is None:
-            request = passed_request(
-                model, asked.body, self._headers, asked=asked.model, suffix=_suffix(asked), query=asked.query
-            )
-            if request is not None:
-                self.way = "passed"
-                return PassedAnswer(model, request, asked=asked.model, is_stream=asked.is_stream)
-        if read is None:
-            assert asked.problem is not None
-            raise asked.problem
-        if asked.previous and not asked.knows_previous:
-            raise unknown_response(asked.previous)
-        if kept := [name for name in _KEPT_THERE if read.other_fields.get(name)]:
-            message = f"{kept[0]!r} names what another vendor keeps: {self.model} cannot have it"
-            raise ModelError(message, code=ErrorCode.UNSUPPORTED)
-        if not self._translates:
-            message = f"{self.model} speaks another API, and this gateway only forwards"
-            raise ModelError(message, code=ErrorCode.UNSUPPORTED)
-        self.way = "translated"
-        anchors = () if self._turn.is_joined else read.request.cache_anchors  # they are indices of the client's own
-        said = replace(read.request, messages=unseal(self._turn.messages), cache_anchors=anchors)
-        read = replace(read, request=said)
-        if self._fold is not None:
-            read = await fold_context(self._turn, read, model, self._fold)
-        as_array = asked.is_stream and asked.api == GEMINI and "alt=sse" not in asked.query
-        return TranslatedAnswer(model, self._codec, read, asked=asked.model, as_array=as_array)
+        self.model = f"{model.client.dialect.provider}:{model.get_config().model_id}"
+        answer = await self._opener.open(model, self.model)
+        self.way = "passed" if isinstance(answer, PassedAnswer) else "translated"
+        return answer
+
+    async def _fail_all(self) -> "web.StreamResponse":
+        """No model answers. The client is told the failure that it can best act on."""
+        told = most_useful(self.failed)
+        self.failed.remove(told)
+        self.model, self.way, self._asked_at = told.model, told.way, told.asked_at
+        try:
+            return await self._fail(told.error, told.answer)
+        except (asyncio.CancelledError, ConnectionError):
+            return await self._broken_off(told.answer)
 
     async def _deliver(self, answer: "UpstreamAnswer", error: ErrorDelta | None) -> "web.StreamResponse":
         delivery = self._delivery
@@ -261,25 +248,3 @@ class Exchange:
         session_id = turn.told_session_id
         is_name = session_id.isascii() and session_id.isprintable()
         return {**told, "x-dragoman-session": session_id} if session_id and is_name else told
-
-
-def _suffix(asked: "Asked") -> str:
-    """What the path has at its end: Gemini's method, which says whether the answer is a stream."""
-    if asked.api != GEMINI:
-        return ""
-    return ":streamGenerateContent" if asked.is_stream else ":generateContent"
-
-
-def can_pass(asked: "Asked", model: "Model", front: "Front") -> bool:
-    """Whether the client's bytes may go to the model's vendor as they are."""
-    dialect = model.client.dialect
-    is_known_there = not asked.previous or (
-        dialect.provider == asked.keeper if asked.knows_previous else dialect.provider in front.keepers
-    )
-    return (
-        dialect.specification == front.api
-        and dialect.text_calls is None
-        and not asked.session_id
-        and is_known_there
-        and not is_sealed(asked.body)
-    )
