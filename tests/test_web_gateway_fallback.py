@@ -1,11 +1,16 @@
 """Several models behind one name: which one answers, what is told where all fail, what trace a failure leaves."""
 
 import asyncio
+import json
+import logging
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import pytest
 
+from dragoman.history import ClientAnswerEntry
+from dragoman.store import MemoryStore, open_session
+from dragoman.web.gateway.keys import Keys, ServeKey
 from tests.gateway_stage import FRONTS, PROVIDERS, Exchange, Script, body_of, on_a_loop, path_of, staged, whole
 
 CHAT, RESPONSES, MESSAGES = "openai-chat", "openai-responses", "anthropic-messages"
@@ -134,3 +139,57 @@ async def test_a_gateway_that_only_forwards_tells_what_the_vendor_said() -> None
         assert (told.status, told.error["message"], stage.upstream.seen) == (500, "refused", 1)
     async with staged(*chain(MESSAGES, CHAT), script=refusing(500, 401), translates=False) as stage:
         assert (await stage.ask(CHAT)).status == 401
+
+
+# ---------------------------------------------------------------- what trace a failure leaves
+
+
+async def _begin_and_break(exchange: Exchange) -> None:
+    """The first model reports what it uses, and breaks off. The second answers."""
+    if not is_first(exchange):
+        await whole(exchange)
+        return
+    exchange.closes = True
+    await exchange.send(exchange.answer.opening)
+
+
+@pytest.mark.parametrize("front", [MESSAGES, CHAT])
+@on_a_loop
+async def test_a_model_that_failed_is_in_the_record_the_log_and_the_metrics(
+    front: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.serve")
+    store = MemoryStore()
+    async with staged(*chain(MESSAGES, CHAT), script=_begin_and_break, store=store) as stage:
+        told = await stage.ask(front)
+        page = stage.gateway.metrics.page()
+    first, second = f"{PROVIDERS[MESSAGES]}:first", f"{PROVIDERS[CHAT]}:second"
+    tried = [{"model": first, "error": "stream_truncated", "input_tokens": 3, "output_tokens": 2}]
+    (line,) = [json.loads(record.getMessage()) for record in caplog.records if '"answer"' in record.getMessage()]
+    assert (line["model"], line["tried"]) == (second, tried)
+    assert f'dragoman_failed_models_total{{model="{first}",code="stream_truncated"}} 1\n' in page
+    for model in (first, second):
+        assert f'dragoman_tokens_total{{model="{model}",kind="input"}} 3\n' in page
+    session = await open_session(store, told.headers["x-dragoman-session"])
+    (answer,) = (entry for entry in session.entries if isinstance(entry, ClientAnswerEntry))
+    assert (answer.model, [dict(each) for each in answer.metadata["tried"]]) == (second, tried)
+
+
+@on_a_loop
+async def test_what_a_model_used_that_failed_counts_for_the_key() -> None:
+    key = ServeKey.of("alice", "the-key-of-alice", tokens=8)
+    async with staged(*chain(MESSAGES, CHAT), script=_begin_and_break, keys=Keys([key])) as stage:
+        for status in (200, 429):
+            headers = {"x-api-key": "the-key-of-alice"}
+            async with stage.client.post(stage.url + path_of(CHAT), data=body_of(CHAT), headers=headers) as told:
+                assert told.status == status
+                await told.read()
+
+
+@on_a_loop
+async def test_every_model_that_refused_is_counted() -> None:
+    async with staged(*chain(CHAT, MESSAGES), script=refusing(429, 500)) as stage:
+        await stage.ask(CHAT)
+        page = stage.gateway.metrics.page()
+    assert f'dragoman_failed_models_total{{model="{PROVIDERS[CHAT]}:first",code="rate_limited"}} 1\n' in page
+    assert f'dragoman_failed_models_total{{model="{PROVIDERS[MESSAGES]}:second",code="server_error"}} 1\n' in page

@@ -272,7 +272,8 @@ class Gateway:
             del self._under_way[task]
             delivery.stop()
             seen.note(exchange, turn, delivery)
-            self._use.add(key, exchange.assembly.usage)
+            for usage in (exchange.assembly.usage, *(attempt.usage for attempt in exchange.failed)):
+                self._use.add(key, usage)
 
     async def _count(self, asked: Asked, headers: Mapping[str, str]) -> web.Response:
         """Count tokens: the vendor does, where it speaks the client's API; else they are estimated."""

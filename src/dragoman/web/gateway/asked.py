@@ -44,7 +44,8 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What the gateway answered, as bytes and as it was read. `model` is `provider:model`.
 
     `is_whole`: the answer came to its end, with a finish or with an error of its own. `is_passed`: its bytes are those
-    of the vendor. `asked_at` is when the model was asked. Stores find it by `marks`.
+    of the vendor. `asked_at` is when the model was asked, `tried` tells of models that failed before. Stores find it by
+    `marks`.
     """
 
     status: int
@@ -55,4 +56,5 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool
     is_passed: bool = False
     asked_at: datetime | None = None
+    tried: tuple[dict[str, str | int], ...] = ()
     marks: tuple[str, ...] = ()

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...delta import ErrorDelta
 
 if TYPE_CHECKING:
+    from ...usage import TokenUsage
     from .upstream import UpstreamAnswer
 
-__all__ = ["Attempt", "most_useful"]
+__all__ = ["TRIED", "Attempt", "most_useful"]
+
+TRIED = "tried"  # in the log and in the metadata of an answer: the models that failed before
+LONGEST = 200  # characters of a model's name there
 
 
 class Attempt(NamedTuple):
@@ -20,6 +24,18 @@ class Attempt(NamedTuple):
     asked_at: datetime | None
     error: ErrorDelta
     answer: "UpstreamAnswer | None"
+
+    @property
+    def usage(self) -> "TokenUsage | None":
+        """What the model reported to have used all the same."""
+        return None if self.answer is None else self.answer.assembly.usage
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what the log and the record tell of it."""
+        usage = self.usage
+        used = {} if usage is None else {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        told = {name: tokens for name, tokens in used.items() if tokens is not None}
+        return {"model": self.model[:LONGEST], "error": str(self.error.error_code), **told}
 
 
 def most_useful(failed: Sequence[Attempt]) -> Attempt:

@@ -37,6 +37,7 @@ __all__ = ["STOPPED", "Exchange"]
 _FINAL = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTENT_FILTERED})
 _LEFT = "the client closed the connection"
 STOPPED = "the gateway is being stopped: ask again"
+MOST_TRIED = 20  # that the record tells of
 STOP_SECONDS = 2.0  # for a client to take the end of its answer, and again for its record
 
 
@@ -63,6 +64,7 @@ class Exchange:
         self.model = ""
         self.way = "translated"
         self.cause: ErrorCode | None = None  # why the answer ended early
+        self.has_left = False  # the client, before the end of its answer
         self.is_ending = False  # the whole answer has come, and is being read out and recorded
         self.is_stopping = False
         self.failed: list[Attempt] = []  # models that failed, other than `model`
@@ -184,6 +186,7 @@ class Exchange:
         delivery = self._delivery
         if self.is_stopping:
             return await self._stop(ErrorDelta("", 0, None, ErrorCode.OVERLOADED, STOPPED), answer)
+        self.has_left = True
         error = ErrorDelta("", 0, None, ErrorCode.CANCELLED, _LEFT)
         self.cause = error.error_code
         delivery.stop()
@@ -231,6 +234,7 @@ class Exchange:
             Given(
                 status=status, body=body, headers=kept, model=self.model, assembly=arrived, is_whole=is_whole,
                 is_passed=self.way == "passed" and error is None, asked_at=self._asked_at, marks=marks,
+                tried=tuple(attempt.facts() for attempt in self.failed[:MOST_TRIED]),
             )
         )  # fmt: skip
 

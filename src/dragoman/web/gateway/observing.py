@@ -2,12 +2,13 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...stream import Assembly
+from .attempts import TRIED
 from .fronts import FRONTS, Wanted, name_client, route_of
 from .metrics import Metrics
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ...telemetry import Telemetry
     from ...telemetry.operations import ChatOperation
     from ...usage import TokenUsage
+    from .attempts import Attempt
     from .delivery import Delivery
     from .exchange import Exchange
     from .turn import Turn
@@ -52,6 +54,8 @@ class Observed:
         self.fault = ""
         self.cause: ErrorCode | None = None
         self.usage: TokenUsage | None = None
+        self.tried: Sequence[Attempt] = ()
+        self._failed: list[tuple[str, str]] = []  # models and why
         self._begun: int | None = None
         self._observer = observer
         self._wanted = wanted
@@ -78,6 +82,10 @@ class Observed:
         """Take what became of an answer."""
         self.way, self.model, self.cause, self.fault = exchange.way, exchange.model, exchange.cause, turn.fault
         self.session_id, self.usage = turn.session_id, exchange.assembly.usage
+        self.tried = exchange.failed
+        self._failed = [(attempt.model, str(attempt.error.error_code)) for attempt in exchange.failed]
+        if exchange.cause is not None and not exchange.has_left and not exchange.is_stopping:
+            self._failed.append((exchange.model, str(exchange.cause)))
         self._begun = delivery.status if delivery.has_begun else None
 
     def end(self, status: int | None) -> None:
@@ -90,6 +98,8 @@ class Observed:
         metrics.add("dragoman_answer_seconds_total", seconds, front=wanted.api)
         if self.cause is not None:
             metrics.add("dragoman_cut_answers_total", front=wanted.api, cause=str(self.cause))
+        for model, code in self._failed:
+            metrics.add("dragoman_failed_models_total", model=model, code=code)
         if self.fault:
             metrics.add("dragoman_store_faults_total")
             log.warning("an answer is not recorded: %s", self.fault)
@@ -110,18 +120,24 @@ class Observed:
             "record": "failed" if self.fault else None,
             "way": way,
             "cause": cause,
+            TRIED: [attempt.facts() for attempt in self.tried],
             **usage,
         }
-        told = {name: fact for name, fact in facts.items() if fact not in (None, "")}
+        told = {name: fact for name, fact in facts.items() if fact not in (None, "", [])}
         log.info("%s", msgspec.json.encode(told).decode())
 
     def _counted_usage(self) -> dict[str, Any]:
-        usage, metrics = self.usage, self._observer.metrics
+        metrics = self._observer.metrics
+        used = [(self.model, self.usage), *((attempt.model, attempt.usage) for attempt in self.tried)]
+        for model, usage in used:
+            if usage is None:
+                continue
+            for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+                metrics.add("dragoman_tokens_total", tokens or 0, model=model, kind=kind)
+            metrics.add("dragoman_cost_dollars_total", usage.cost or 0.0, model=model)
+        usage = self.usage
         if usage is None:
             return {}
-        for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-            metrics.add("dragoman_tokens_total", tokens or 0, model=self.model, kind=kind)
-        metrics.add("dragoman_cost_dollars_total", usage.cost or 0.0, model=self.model)
         return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cost": usage.cost}
 
 

@@ -1,6 +1,6 @@
 """One request of a client while it is answered: where it is recorded, and what becomes of its answer there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ...delta import ErrorDelta
@@ -12,6 +12,7 @@ from ...history.metadata import NO_METADATA
 from ...message import Message
 from ...models.recorded import first_piece
 from .asked import PASSED, Given
+from .attempts import TRIED
 from .canonical import body_mark
 from .conversations import is_same_answer, mark_of
 from .placing import find_answer, has_moved, with_recorded
@@ -155,7 +156,7 @@ class Turn:
             model=given.model,
             is_whole=given.is_whole and len(body) == len(given.body),
             marks=tuple(marks[:MAX_MARKS]),
-            metadata={PASSED: True} if given.is_passed else NO_METADATA,
+            metadata=_noted(given),
         )
 
     def _read_messages(self) -> tuple[Message, ...]:
@@ -188,6 +189,11 @@ def _outcome(given: Given) -> list[HistoryEntry]:
     if partial is not None and not partial.parts:
         partial = None
     return [InterruptionEntry(error.error_code, error.message or "", partial, error.provider_message or "")]
+
+
+def _noted(given: Given) -> Mapping[str, object]:
+    passed = {PASSED: True} if given.is_passed else {}
+    return {**passed, TRIED: list(given.tried)} if given.tried else passed or NO_METADATA
 
 
 def _is_mark(word: str) -> bool:
