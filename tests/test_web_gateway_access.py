@@ -536,6 +536,24 @@ async def test_the_page_of_metrics_is_one_that_prometheus_reads() -> None:
     assert found["dragoman_answers_under_way"] == {(): 0}
 
 
+async def _break_off(exchange: Exchange) -> None:
+    exchange.closes = True
+    await exchange.send(exchange.answer.opening + exchange.answer.piece)
+
+
+@pytest.mark.parametrize("provider", ["openai-chat", "anthropic"])  # passed, translated
+@on_a_loop
+async def test_a_refusal_is_no_cut_answer(provider: str) -> None:
+    async with staged(f"*={provider}:m", script=_say_back) as stage:
+        for stream in (True, False):
+            assert (await stage.ask("openai-chat", stream=stream)).status == 400
+        assert "dragoman_cut_answers_total" not in families(stage.gateway.metrics.page())
+        stage.upstream.script = _break_off
+        assert (await stage.ask("openai-chat")).status == 200
+        found = families(stage.gateway.metrics.page())["dragoman_cut_answers_total"]
+        assert found == {("openai-chat", "stream_truncated"): 1}
+
+
 def test_large_counts_are_told_to_the_last_digit_and_labels_are_escaped() -> None:
     metrics = Metrics()
     metrics.add("dragoman_tokens_total", 123_456_789, model='a"b\\c\nd', kind="input")

@@ -35,6 +35,8 @@ __all__ = ["STOPPED", "Exchange"]
 
 # What any model would refuse: the next one is not asked.
 _FINAL = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CONTENT_FILTERED})
+# Causes that end an answer early, whether or not something of it had come. A refusal is no answer.
+_CUTS = frozenset({ErrorCode.STREAM_TRUNCATED, ErrorCode.CANCELLED})
 _LEFT = "the client closed the connection"
 STOPPED = "the gateway is being stopped: ask again"
 MOST_TRIED = 20  # that the record tells of
@@ -63,7 +65,8 @@ class Exchange:
         self._asked_at: datetime | None = None
         self.model = ""
         self.way = "translated"
-        self.cause: ErrorCode | None = None  # why the answer ended early
+        self.cause: ErrorCode | None = None  # why there is no answer, or not all of it
+        self.is_cut = False  # something of the answer had come
         self.has_left = False  # the client, before the end of its answer
         self.is_ending = False  # the whole answer has come, and is being read out and recorded
         self.is_stopping = False
@@ -228,6 +231,8 @@ class Exchange:
         self.assembly = arrived
         if arrived.error is not None:
             self.cause = arrived.error.error_code
+            said = arrived.partial or arrived.message
+            self.is_cut = self.cause in _CUTS or (said is not None and bool(said.parts))
         marks = response_marks(self._asked, body, is_whole=is_whole)
         kept = {name: value for name, value in headers.items() if not name.startswith("x-dragoman-")}
         await self._turn.end(

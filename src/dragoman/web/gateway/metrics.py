@@ -11,7 +11,7 @@ _COUNTERS = {
     "dragoman_requests_total": "Requests by front, way (passed, translated, replayed, refused, others) and status.",
     "dragoman_tokens_total": "Tokens by model and kind.",
     "dragoman_cost_dollars_total": "Cost by model, as far as it is known.",
-    "dragoman_cut_answers_total": "Answers that ended early, by front and cause.",
+    "dragoman_cut_answers_total": "Answers that ended early, by front and cause. Refusals are none.",
     "dragoman_failed_models_total": "Models that were to answer and failed, by model and error code.",
     "dragoman_store_faults_total": "Requests or answers that could not be recorded.",
     "dragoman_answer_seconds_total": "Seconds that requests took, by front.",

@@ -56,6 +56,7 @@ class Observed:
         self.usage: TokenUsage | None = None
         self.tried: Sequence[Attempt] = ()
         self._failed: list[tuple[str, str]] = []  # models and why
+        self._is_cut = False
         self._begun: int | None = None
         self._observer = observer
         self._wanted = wanted
@@ -82,7 +83,7 @@ class Observed:
         """Take what became of an answer."""
         self.way, self.model, self.cause, self.fault = exchange.way, exchange.model, exchange.cause, turn.fault
         self.session_id, self.usage = turn.session_id, exchange.assembly.usage
-        self.tried = exchange.failed
+        self.tried, self._is_cut = exchange.failed, exchange.is_cut
         self._failed = [(attempt.model, str(attempt.error.error_code)) for attempt in exchange.failed]
         if exchange.cause is not None and not exchange.has_left and not exchange.is_stopping:
             self._failed.append((exchange.model, str(exchange.cause)))
@@ -96,7 +97,7 @@ class Observed:
         way = self.way or ("refused" if counted >= 400 else wanted.action)
         metrics.add("dragoman_requests_total", front=wanted.api, way=way, status=str(counted))
         metrics.add("dragoman_answer_seconds_total", seconds, front=wanted.api)
-        if self.cause is not None:
+        if self._is_cut:
             metrics.add("dragoman_cut_answers_total", front=wanted.api, cause=str(self.cause))
         for model, code in self._failed:
             metrics.add("dragoman_failed_models_total", model=model, code=code)
