@@ -105,6 +105,16 @@ async def test_a_session_that_cannot_be_called_so_is_refused(name: str) -> None:
         assert (told.status, stage.upstream.seen) == (400, 0)
 
 
+@on_a_loop
+async def test_a_gateway_that_only_forwards_says_that_no_session_can_be_joined() -> None:
+    store = MemoryStore()
+    async with staged(store=store, translates=False) as stage:
+        told = await ask_at(stage, "/session/work")
+        assert (told.status, stage.upstream.seen) == (400, 0)
+        assert "none can be joined" in told.error["message"]
+        assert not (await store.list()).sessions
+
+
 # ---------------------------------------------------------------- other models
 
 

@@ -251,6 +251,9 @@ class Gateway:
         if asked.read is None and not any(can_pass(asked, each(), front) for each in models):
             assert asked.problem is not None
             raise asked.problem
+        if asked.session_id and not self._settings.translates:
+            message = "this gateway only forwards requests: it adds nothing of a session, and none can be joined"
+            raise ModelError(message, code=ErrorCode.UNSUPPORTED)
         asked = await with_previous(self._store, asked)
         turn = await self._recorder.begin(asked)
         seen.session_id = turn.session_id

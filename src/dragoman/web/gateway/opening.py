@@ -55,7 +55,9 @@ class Opener(msgspec.Struct, frozen=True, kw_only=True):
             message = f"{kept[0]!r} names what another vendor keeps: {name} cannot have it"
             raise ModelError(message, code=ErrorCode.UNSUPPORTED)
         if not self.translates:
-            message = f"{name} speaks another API, and this gateway only forwards"
+            is_same = model.client.dialect.specification == self.front.api
+            reason = "would need a changed request" if is_same else "speaks another API"
+            message = f"{name} {reason}, and this gateway only forwards"
             raise ModelError(message, code=ErrorCode.UNSUPPORTED)
         anchors = () if self.turn.is_joined else read.request.cache_anchors  # they are indices of the client's own
         said = replace(read.request, messages=unseal(self.turn.messages), cache_anchors=anchors)
