@@ -260,7 +260,7 @@ async def test_what_two_servers_could_read_in_two_ways_is_refused(case: str) -> 
     smuggled = b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with staged() as stage, line(stage.port) as connection:
         await connection.send(NO_HTTP[case] + smuggled)
-        require_error(MESSAGES, await connection.answer(), 400)
+        require_error(MESSAGES, await connection.answer(), 431 if case == "thousands of fields" else 400)
         assert await connection.rest() == b""  # nothing of it is taken for a request
         assert stage.upstream.seen == 0
 
@@ -474,3 +474,30 @@ async def test_a_process_with_few_files_serves_beside_silent_connections(tmp_pat
             for _, writer in silent:
                 writer.transport.abort()
             assert "Traceback" not in server.log.read_text("utf-8")
+
+
+MALFORMED = {
+    "129 fields": (431, "128", [f"x-{number}: v" for number in range(129)]),
+    "length and chunks": (400, "two lengths", ["Content-Length: 3", "Transfer-Encoding: chunked"]),
+    "two lengths": (400, "two lengths", ["Content-Length: 3", "Content-Length: 4"]),
+    "a length of letters": (400, "length of the request", ["Content-Length: abc"]),
+    "two hosts": (400, "two Host", ["Host: localhost"]),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+@on_a_loop
+async def test_a_malformed_head_is_told_what_is_wrong_with_it(case: str) -> None:
+    status, words, fields = MALFORMED[case]
+    async with staged() as stage, line(stage.port) as connection:
+        await connection.send(head("openai-chat", *fields))
+        told = await connection.answer()
+        assert (told.status, words in told.error["message"]) == (status, True)
+
+
+@on_a_loop
+async def test_a_request_without_a_host_is_told_so() -> None:
+    async with staged() as stage, line(stage.port) as connection:
+        await connection.send(head("openai-chat").replace(b"Host: 127.0.0.1\r\n", b""))
+        told = await connection.answer()
+        assert (told.status, "no Host" in told.error["message"]) == (400, True)

@@ -193,9 +193,9 @@ class _Connection(web.RequestHandler):
             report_raised(exc, "the gateway's server")
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
-        status = 431 if isinstance(exc, http_exceptions.LineTooLong) else status
+        status, words = _refusal(exc, status)
         log.info('{"action":"unread","status":%d,"cause":"%s"}', status, type(exc).__name__)
-        response = self._server.refuse(self._target(), status, _WORDS.get(status, "the request is no HTTP/1.1"))
+        response = self._server.refuse(self._target(), status, words)
         response.force_close()
         return response
 
@@ -238,6 +238,37 @@ _WORDS = {
     431: f"the head of the request is too large, or a line of it is longer than {HEAD_LIMIT:,} bytes",
     500: "the gateway failed",
 }
+_TOO_MANY = (431, "the head of the request has more fields than the 128 that this gateway takes, or its trailer has")
+_TWO_LENGTHS = (400, "the request has two lengths: send one Content-Length, or Transfer-Encoding alone")
+_BAD_LENGTH = (400, "the length of the request is wrong: its Content-Length is no number, or its chunks are broken")
+# What the parser's words say, in ours: its own may quote the request. The first that fits counts.
+_MALFORMED = (
+    ("Too many headers", _TOO_MANY),
+    ("Too many trailers", _TOO_MANY),
+    ("Transfer-Encoding can't be present", _TWO_LENGTHS),
+    ("Duplicate Content-Length", _TWO_LENGTHS),
+    ("Duplicate 'Content-Length'", _TWO_LENGTHS),
+    ("Duplicate 'Host'", (400, "the request has two Host fields: send one")),
+    ("Missing 'Host'", (400, "the request has no Host field: send one")),
+    ("Invalid character in Content-Length", _BAD_LENGTH),
+    ("Invalid HTTP header: 'Content-Length'", _BAD_LENGTH),
+    ("Invalid character in chunk size", _BAD_LENGTH),
+    ("Request has invalid `Transfer-Encoding`", (400, "the request has a Transfer-Encoding other than chunked")),
+    (
+        "Received HTTPS",
+        (400, "the request is encrypted, and this gateway speaks plain HTTP: put a proxy before it"),
+    ),
+    ("Invalid header", (400, "a field of the request's head has a character that HTTP does not allow")),
+)
+
+
+def _refusal(exc: BaseException | None, status: int) -> tuple[int, str]:
+    """The status and the words for a request that the parser refused."""
+    if isinstance(exc, http_exceptions.LineTooLong):
+        return 431, _WORDS[431]
+    said = exc.message if isinstance(exc, http_exceptions.HttpProcessingError) else ""
+    fitting = (answer for begin, answer in _MALFORMED if said.startswith(begin))
+    return next(fitting, (status, _WORDS.get(status, "the request is no HTTP/1.1")))
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
