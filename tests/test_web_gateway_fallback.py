@@ -88,6 +88,8 @@ async def test_a_client_hears_signs_of_life_while_a_start_is_held_back() -> None
         stage.client.post(stage.url + path_of(CHAT), data=body_of(CHAT)) as told,
     ):
         assert (await told.content.readuntil(b"\n\n")) == b": keep-alive\n\n"
+        assert told.headers["x-dragoman-session"].startswith("chat-")
+        assert "x-dragoman-model" not in told.headers  # the other one may answer
         heard.set()
         assert b"Hello." in await told.read()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
 from aiohttp import web
@@ -132,7 +132,7 @@ class Gateway:
         headers = {name.lower(): value for name, value in request.headers.items()}
         wanted = find_wanted(request.method, request.rel_url.raw_path, headers)
         if joined := headers.get(SESSION_HEADER):
-            wanted = msgspec.structs.replace(wanted, session_id=joined)
+            wanted = msgspec.structs.replace(wanted, session_id=unquote(joined))
         seen, status, task = self._observer.begin(request.method, wanted, headers), None, asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

@@ -1,7 +1,7 @@
 """An answer on its way to a client. Its head goes out with its first bytes: until then a failure has a status."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ class Delivery:
     def __init__(self, request: web.Request, front: "Front", *, is_stream: bool, silence: float | None = None) -> None:
         self.status = 200
         self.headers: dict[str, str] = {}
+        self.told: Callable[[], Mapping[str, str]] = dict  # fields of a head that goes out before the model answers
         self.size = 0
         self._pieces: list[bytes] = []
         self._request = request
@@ -103,6 +104,7 @@ class Delivery:
         with suppress(ConnectionError):  # the client has gone: the handler learns of it too
             async with self._beginning:
                 if self._response is None and self._timer is not None:
-                    await self._send_head(200, {"content-type": "text/event-stream; charset=utf-8"})
+                    kind = {"content-type": "text/event-stream; charset=utf-8"}
+                    await self._send_head(200, {**kind, **self.told()})
             if self._response is not None and self._timer is not None:
                 await self._response.write(self._keep_alive)

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from string import punctuation
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -40,6 +42,7 @@ _CUTS = frozenset({ErrorCode.STREAM_TRUNCATED, ErrorCode.CANCELLED})
 _LEFT = "the client closed the connection"
 STOPPED = "the gateway is being stopped: ask again"
 MOST_TRIED = 20  # that the record tells of
+_HEADER_SAFE = punctuation.replace("%", "") + " "
 STOP_SECONDS = 2.0  # for a client to take the end of its answer, and again for its record
 
 
@@ -75,6 +78,7 @@ class Exchange:
         self.front = front
         self._turn = turn
         self._delivery = delivery
+        delivery.told = self._told_of_record
         self._seen = seen
         self._opener = Opener(
             asked=asked, front=front, headers=headers, turn=turn, fold=fold, translates=translates
@@ -249,11 +253,13 @@ class Exchange:
         return frame_events(writer.break_off(error, self._delivery.body()))
 
     def _told(self) -> dict[str, str]:
-        """What the client is told of the record."""
-        turn = self._turn
+        """What the client is told of the model and the record."""
         told = {"x-dragoman-model": self.model} if self.model.isascii() and self.model.isprintable() else {}
-        if turn.fault:
-            return {**told, "x-dragoman-record": "failed"}
-        session_id = turn.told_session_id
-        is_name = session_id.isascii() and session_id.isprintable()
-        return {**told, "x-dragoman-session": session_id} if session_id and is_name else told
+        return {**told, **self._told_of_record()}
+
+    def _told_of_record(self) -> dict[str, str]:
+        """What the client is told of the record. A name goes into a header as it goes into a URL."""
+        if self._turn.fault:
+            return {"x-dragoman-record": "failed"}
+        session_id = self._turn.told_session_id
+        return {"x-dragoman-session": quote(session_id, safe=_HEADER_SAFE)} if session_id else {}
