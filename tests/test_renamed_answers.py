@@ -1,7 +1,5 @@
 """A passed answer under the client's own name for the model."""
 
-import json
-
 import pytest
 
 from dragoman.delta import DoneDelta, StartDelta
@@ -11,7 +9,7 @@ from dragoman.wire import find_provider
 from tests.wire_samples import KITS
 
 NAME = "the-name-of-the-client"
-RENAMED = ("anthropic-messages", "openai-chat", "openai-responses")
+RENAMED = ("anthropic-messages", "openai-chat", "openai-responses", "gemini")
 STREAMS = [
     pytest.param(api, sample.body, id=f"{api}-{sample.name}")
     for api in RENAMED
@@ -54,11 +52,14 @@ def test_a_model_anywhere_else_keeps_its_name(event: bytes) -> None:
 
 def test_every_other_value_stays_as_it_was_written() -> None:
     body = b'{"model":"gpt-4.1","temperature":1.0,"big":12345678901234567890123,"text":"\\u00e9\\/"}'
-    for rename in (rename_body, rename_request):
-        assert rename(body, NAME) == body.replace(b"gpt-4.1", NAME.encode())
-    assert rename_body(b"[1]", NAME) == b"[1]"
+    expected = body.replace(b"gpt-4.1", NAME.encode())
+    assert rename_request(body, NAME) == rename_body(body, "openai-chat", NAME) == expected
+    assert rename_body(b"[1]", "openai-chat", NAME) == b"[1]"
 
 
-def test_gemini_names_the_model_in_the_path() -> None:
-    event = b"data: " + json.dumps({"modelVersion": "gemini-2.5-pro", "model": "x"}).encode() + b"\n\n"
-    assert rename_events(event, "gemini", NAME) == event
+def test_gemini_names_the_model_in_a_field_of_its_own() -> None:
+    answer = b'{"candidates":[1.0],"modelVersion":"gemini-2.5-pro","model":"x"}'
+    renamed = answer.replace(b"gemini-2.5-pro", NAME.encode())
+    assert rename_events(b"data: " + answer + b"\r\n\r\n", "gemini", NAME) == b"data: " + renamed + b"\r\n\r\n"
+    assert rename_body(answer, "gemini", NAME) == renamed
+    assert rename_body(b"[" + answer + b",\n{}]", "gemini", NAME) == b"[" + renamed + b",{}]"

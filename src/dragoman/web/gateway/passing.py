@@ -81,7 +81,8 @@ def passed_request(
     if query:
         path += f"{'&' if '?' in path else '?'}{query}"
     wire = model.client.address(WireRequest(path=path, body=b"", headers=named))
-    body = rename_request(body, model.get_config().model_id) if _is_renamed(model, asked) else body
+    if _is_renamed(model, asked) and model.client.dialect.specification != GEMINI:  # which has it in the path
+        body = rename_request(body, model.get_config().model_id)
     return msgspec.structs.replace(wire, body=body, headers={**wire.headers, **forwarded_headers(headers)})
 
 
@@ -127,7 +128,7 @@ def _plain_request(model: "Model", model_id: str) -> tuple[str, dict[str, str]] 
 
 
 def _is_renamed(model: "Model", asked: str) -> bool:
-    return model.client.dialect.specification != GEMINI and asked != model.get_config().model_id
+    return asked != model.get_config().model_id
 
 
 class PassedAnswer:
@@ -260,7 +261,9 @@ class PassedAnswer:
         if self._cause is None and _is_json(bytes(body)):
             self._read(self._reader.end(datetime.now(UTC)))
             self.is_whole = True  # what the vendor says, the client gets, whatever it means
-            self._first = self._secrets.hide_in(rename_body(bytes(body), self._name) if self._name else bytes(body))
+            api = self._client.dialect.specification
+            told = rename_body(bytes(body), api, self._name) if self._name else bytes(body)
+            self._first = self._secrets.hide_in(told)
             return None
         cut = self._cause or ModelError(_TRUNCATED, code=ErrorCode.STREAM_TRUNCATED)
         self._read(self._reader.end(datetime.now(UTC), cut))
