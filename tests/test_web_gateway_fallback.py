@@ -195,3 +195,23 @@ async def test_every_model_that_refused_is_counted() -> None:
         page = stage.gateway.metrics.page()
     assert f'dragoman_failed_models_total{{model="{PROVIDERS[CHAT]}:first",code="rate_limited"}} 1\n' in page
     assert f'dragoman_failed_models_total{{model="{PROVIDERS[MESSAGES]}:second",code="server_error"}} 1\n' in page
+
+
+# ---------------------------------------------------------------- overflows
+
+OVERFLOWS = {
+    CHAT: "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
+    "gemini": "The input token count (9001) exceeds the maximum number of tokens allowed (8192).",
+}
+
+
+@pytest.mark.parametrize("api", OVERFLOWS)
+@on_a_loop
+async def test_an_overflow_has_the_two_sizes_that_claude_code_reads(api: str) -> None:
+    async def script(exchange: Exchange) -> None:
+        error = {"message": OVERFLOWS[api], "code": "context_length_exceeded" if api == CHAT else 400}
+        await exchange.send(json.dumps({"error": error}).encode(), status=400, kind="application/json")
+
+    async with staged(f"*={PROVIDERS[api]}:m", script=script) as stage:
+        message = (await stage.ask(MESSAGES)).error["message"]
+        assert message.startswith("prompt is too long: 9001 tokens > 8192 maximum")

@@ -46,6 +46,13 @@ ERROR_TYPES: dict[ErrorCode, str] = {
 _OTHER_ERROR = "api_error"
 _STATUSES = {ErrorCode.OVERLOADED: 529, ErrorCode.BUSY: 529, ErrorCode.QUOTA_EXCEEDED: 402}
 _OVERFLOW = "prompt is too long"  # the words by which clients know it
+# How other vendors tell the sizes of an overflow: OpenAI and servers like it, Gemini.
+_SIZES = (
+    re.compile(
+        r"maximum context length is (?P<most>\d+) tokens.{0,80}?(?:requested|resulted in) (?P<given>\d+) tokens"
+    ),
+    re.compile(r"input token count \(?(?P<given>\d+)\)? exceeds .{0,60}?\(?(?P<most>\d+)\)?(?!\d)"),
+)
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 # Kind of part -> the API's name of its block, of its pieces, and of their text.
@@ -183,7 +190,9 @@ def _write_usage(usage: TokenUsage) -> dict[str, Any]:
 def _error_body(error: ErrorDelta) -> dict[str, Any]:
     kind, message = ERROR_TYPES.get(error.error_code, _OTHER_ERROR), error_message(error)
     if error.error_code is ErrorCode.CONTEXT_OVERFLOW and _OVERFLOW not in message:
-        message = f"{_OVERFLOW}: {message}"
+        sizes = next((found for each in _SIZES if (found := each.search(message))), None)
+        counted = f"{sizes['given']} tokens > {sizes['most']} maximum: " if sizes is not None else ""
+        message = f"{_OVERFLOW}: {counted}{message}"
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
