@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import Message
 from dragoman.errors import ErrorCode
+from dragoman.history import ClientRequestEntry
 from dragoman.store import SessionStore, open_session
 from dragoman.web.gateway.asked import Asked
 from dragoman.web.gateway.canonical import body_mark
@@ -159,6 +161,20 @@ def test_a_request_that_was_never_made_is_told_the_nearest_and_the_first_differe
         error = json.loads(found.body)
         assert error["type"] == "error"
         assert "messages[2].content[0].text" in error["error"]["message"]
+
+    run(test)
+
+
+@in_memory
+def test_the_nearest_is_for_the_same_model_if_there_is_one(run: Run) -> None:
+    async def test(store: SessionStore) -> None:
+        await record(store, replace(asked(Message.user("Something else, far away.")), model="mine"))
+        await record(store, replace(asked(A, X, B), model="other"))
+        found = await Replay(store).find(replace(asked(A, X, Message.user("C")), model="mine"))
+        assert found.nearest is not None
+        entry = (await store.load(found.nearest.session_id))[found.nearest.serial]
+        assert isinstance(entry, ClientRequestEntry)
+        assert entry.model == "mine"
 
     run(test)
 

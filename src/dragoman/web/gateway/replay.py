@@ -108,15 +108,18 @@ class Replay:
 
 
 async def find_nearest(store: "SessionStore", asked: "Asked") -> Nearest | None:
-    """Return the recorded request of the same API that has most in common with one, among the newest."""
+    """Return the recorded request of the same API that has most in common with one, among the newest.
+
+    Requests for the same model come first.
+    """
     try:
         wanted = plain_body(asked.api, asked.body)
     except UnreadableData:
         return None
     leaves = leaves_of(wanted)
-    best: tuple[float, ClientRequestEntry, str, object] | None = None
+    best: tuple[tuple[bool, float], ClientRequestEntry, str, object] | None = None
     async for session_id, entry, body in _requests(store, asked.api):
-        alike = likeness(leaves, leaves_of(body))
+        alike = (entry.model == asked.model, likeness(leaves, leaves_of(body)))
         if best is None or alike > best[0]:
             best = alike, entry, session_id, body
     if best is None:
