@@ -2,6 +2,7 @@
 // The frame: bar, view, footer, keys, theme.
 import { effect, html, render, signal, useEffect, useRef, useState } from "./vendor/libraries.js";
 import { base, get } from "./api.js";
+import { forgetKept } from "./kept.js";
 import { bindings, helpIsOpen, paletteIsOpen, startKeys, tell, toast } from "./keys.js";
 import { Dialog, Skeleton, Trouble } from "./parts.js";
 import { SessionRecord } from "./record.js";
@@ -122,6 +123,7 @@ function App() {
     setProblem(null);
     setRecord(null);
     bindings.value = [];
+    forgetKept();
     document.title = session ? `${plain(session)}, Dragoman inspector` : "Dragoman inspector";
     if (!session) return;
     let isOver = false;

@@ -1,6 +1,7 @@
 // @ts-check
 // One entry in the reading view.
-import { html, useState } from "./vendor/libraries.js";
+import { html } from "./vendor/libraries.js";
+import { useKept } from "./kept.js";
 import { headOf, lengthOf, LongText } from "./longtext.js";
 import { Markdown } from "./markdown.js";
 import { Tile } from "./parts.js";
@@ -26,9 +27,9 @@ export function EntryCard(given) {
 }
 
 /** @param {any} value @param {any} given */
-function said(value, { hit, record, serial }) {
+function said(value, { hit, record, serial }, index = 0) {
   const text = headOf(value);
-  if (lengthOf(value) > text.length || text.length > 8000) return html`<${LongText} value=${value} path=${record.path} serial=${serial} lines=${40} hit=${hit} />`;
+  if (lengthOf(value) > text.length || text.length > 8000) return html`<${LongText} value=${value} path=${record.path} serial=${serial} name=${`text ${index}`} lines=${40} hit=${hit} />`;
   return html`<${Markdown} text=${text} hit=${hit} />`;
 }
 
@@ -40,7 +41,7 @@ const mediaOf = (parts, given) =>
 
 /** @param {any} parts @param {any} given */
 const textsOf = (parts, given) =>
-  (parts ?? []).filter((/** @type {any} */ part) => part.kind === "text").map((/** @type {any} */ part) => said(part.payload.text, given));
+  (parts ?? []).filter((/** @type {any} */ part) => part.kind === "text").map((/** @type {any} */ part, /** @type {number} */ index) => said(part.payload.text, given, index));
 
 /** @param {any} given */
 function Input(given) {
@@ -53,16 +54,16 @@ function Input(given) {
   </article>`;
 }
 
-/** @param {{part: any, given: any}} given */
-function Thinking({ part, given }) {
-  const [isOpen, setOpen] = useState(false);
+/** @param {{part: any, index: number, given: any}} given */
+function Thinking({ part, index, given }) {
+  const [isOpen, setOpen] = useKept(`${given.record.path} ${given.serial} thinking ${index}`, false);
   const text = part.payload.text;
   const head = headOf(text);
   return html`<div class="thinking">
     <button class="fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> Thinking
       ${!isOpen && html`<span class="cut grow dim"><${Safe} text=${head.split("\n").find((/** @type {string} */ line) => line.trim())?.slice(0, 160) ?? "(not shown by its provider)"} hit=${given.hit} /></span>`}
       <span class="dim">${short(lengthOf(text) / 4)}</span></button>
-    ${isOpen && html`<div class="thought"><${LongText} value=${text} path=${given.record.path} serial=${given.serial} lines=${60} hit=${given.hit} open=${true} /></div>`}
+    ${isOpen && html`<div class="thought"><${LongText} value=${text} path=${given.record.path} serial=${given.serial} name=${`thought ${index}`} lines=${60} hit=${given.hit} open=${true} /></div>`}
   </div>`;
 }
 
@@ -83,9 +84,9 @@ function Output(given) {
         ${cached != null && html`<span class=${cached === 0 && usage.inputTokens > 2000 ? "miss strong" : ""}>${percent(cached, usage.inputTokens)} cached</span>`}
         ${usage.outputTokens != null && html`<span>${short(usage.outputTokens)} out</span>`}
         ${cost != null && html`<span>${money(cost)}</span>`}</span></header>
-    ${message.parts.map((/** @type {any} */ part) => {
-      if (part.kind === "text") return said(part.payload.text, given);
-      if (part.kind === "thinking") return html`<${Thinking} part=${part} given=${given} />`;
+    ${message.parts.map((/** @type {any} */ part, /** @type {number} */ index) => {
+      if (part.kind === "text") return said(part.payload.text, given, index);
+      if (part.kind === "thinking") return html`<${Thinking} part=${part} index=${index} given=${given} />`;
       if (part.kind === "tool_call") return html`<${ToolCard} call=${part.payload} found=${found.get(part.payload.toolCallId)} path=${record.path} hit=${hit}>${given.below?.(part.payload.toolCallId)}</${ToolCard}>`;
       if (part.kind === "image" || part.kind === "file_ref") return html`<${Picture} part=${part} path=${record.path} serial=${serial} />`;
       return html`<pre class="fence">${safe(JSON.stringify(part, null, 2).slice(0, 4000), hit)}</pre>`;
@@ -151,7 +152,7 @@ function Folded(given) {
   const { entry, payload, record, serial, hit } = given;
   const [title, value] = { system_instruction: ["System", payload.instruction], notebook: ["Notebook", payload.content], compaction: [`Summary of #${payload.firstSerial} to #${payload.lastSerial}`, payload.summary] }[/** @type {string} */ (entry.kind)] ?? ["", ""];
   return html`<article class="entry note-entry"><header><strong>${title}</strong><time class="dim">${clock(entry.timestamp)}</time></header>
-    <${LongText} value=${value || "(none)"} path=${record.path} serial=${serial} lines=${6} hit=${hit} /></article>`;
+    <${LongText} value=${value || "(none)"} path=${record.path} serial=${serial} name="text" lines=${6} hit=${hit} /></article>`;
 }
 
 /** @param {any} given */

@@ -2,6 +2,7 @@
 // Long texts: folded after some lines, long lines cut, and what the server left out fetched piece by piece.
 import { html, useState } from "./vendor/libraries.js";
 import { get } from "./api.js";
+import { useKept } from "./kept.js";
 import { safe } from "./safetext.js";
 import { whole } from "./words.js";
 
@@ -17,11 +18,11 @@ export const lengthOf = (value) => (typeof value === "string" ? value.length : v
 export const linesOf = (value) => (typeof value === "string" ? value.split("\n").length : value?.$cut?.lines ?? 0);
 
 /**
- * @param {{value: any, path: string, serial: number, lines?: number, hit?: string, numbered?: boolean, open?: boolean}} given
+ * @param {{value: any, path: string, serial: number, name: string, lines?: number, hit?: string, numbered?: boolean, open?: boolean}} given
  */
-export function LongText({ value, path, serial, lines = 12, hit, numbered, open = false }) {
-  const [isOpen, setOpen] = useState(open);
-  const [more, setMore] = useState("");
+export function LongText({ value, path, serial, name, lines = 12, hit, numbered, open = false }) {
+  const [isOpen, setOpen] = useKept(`${path} ${serial} ${name} open`, open);
+  const [more, setMore] = useKept(`${path} ${serial} ${name} more`, "");
   const [problem, setProblem] = useState("");
   const text = headOf(value) + more;
   const all = text.split("\n");

@@ -1,6 +1,7 @@
 // @ts-check
 // A tool call and its result as one card. An edit is shown as a difference of lines.
-import { diffLines, html, useState } from "./vendor/libraries.js";
+import { diffLines, html } from "./vendor/libraries.js";
+import { useKept } from "./kept.js";
 import { headOf, LongText } from "./longtext.js";
 import { Picture } from "./picture.js";
 import { plain, Safe, safe } from "./safetext.js";
@@ -24,9 +25,9 @@ function edited(given) {
   return typeof before === "string" && typeof after === "string" ? { before, after } : null;
 }
 
-/** @param {{before: string, after: string}} given */
-function Diff({ before, after }) {
-  const [isOpen, setOpen] = useState(false);
+/** @param {{before: string, after: string, name: string}} given */
+function Diff({ before, after, name }) {
+  const [isOpen, setOpen] = useKept(name, false);
   const rows = [];
   let [left, right] = [1, 1];
   for (const piece of diffLines(before, after)) {
@@ -75,7 +76,8 @@ export function ToolCard({ call, found, path, hit, children }) {
   const others = Object.fromEntries(
     Object.entries(call.arguments ?? {}).filter(([key]) => key !== name && !(change && /old|new/.test(key))),
   );
-  const [isOpen, setOpen] = useState(false);
+  const own = `${path} ${call.toolCallId ?? result?.toolCallId}`;
+  const [isOpen, setOpen] = useKept(`${own} arguments`, false);
   const hasOthers = Object.keys(others).length > 0;
   const [added, removed] = change ? counts(change) : [0, 0];
   const isRead = /^(read|cat|view)/i.test(call.toolName ?? "") && !/^\s*\d+[→\t]/.test(headOf(resultText(result)));
@@ -93,8 +95,8 @@ export function ToolCard({ call, found, path, hit, children }) {
     ${main.includes("\n") && html`<pre class="pad args">${safe(main.slice(0, 4000), hit)}</pre>`}
     ${hasOthers && html`<button class="more" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "▾" : "▸"} ${Object.keys(others).length === 1 ? "1 more argument" : `${Object.keys(others).length} more arguments`}</button>`}
     ${hasOthers && isOpen && html`<pre class="pad args">${safe(JSON.stringify(others, null, 2).slice(0, 20000), hit)}</pre>`}
-    ${change && html`<${Diff} ...${change} />`}
-    ${result && !(change && result.status === "success") && html`<div class="result"><${LongText} value=${resultText(result)} path=${path} serial=${found?.serial} hit=${hit} numbered=${isRead} /></div>`}
+    ${change && html`<${Diff} ...${change} name=${`${own} diff`} />`}
+    ${result && !(change && result.status === "success") && html`<div class="result"><${LongText} value=${resultText(result)} path=${path} serial=${found?.serial} name=${own} hit=${hit} numbered=${isRead} /></div>`}
     ${result?.attachments?.map((/** @type {any} */ part) => html`<${Picture} part=${part} path=${path} serial=${found?.serial} />`)}
     ${children}
   </div>`;

@@ -1,6 +1,6 @@
 // @ts-check
-// A list of which only one screen each side is in the page. Heights are measured and kept by key; where they change above
-// the reader, the anchor (key and offset) stays where it is.
+// A list of which only one screen each side is in the page. Heights are measured, also when a card grows later, and kept by
+// key; where they change above the reader, the anchor (key and offset) stays where it is.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/libraries.js";
 
 const MARGIN = 700;
@@ -25,6 +25,8 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
     return nodes.get(key);
   };
   const [, redraw] = useState(0);
+  /** Watches every card in the page: one that is opened pushes the others down. */
+  const cards = useRef(/** @type {{observer: ResizeObserver, seen: Set<Element>} | null} */ (null));
   const state = known.current;
   if (state.keys !== keys) {
     state.keys = keys;
@@ -95,14 +97,23 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
     const element = box.current;
     if (!element) return;
     let changed = false;
+    cards.current ??= {
+      observer: new ResizeObserver((sized) => sized.some(({ target }) => known.current.heights.get(Number(/** @type {HTMLElement} */ (target).dataset.key)) !== /** @type {HTMLElement} */ (target).offsetHeight) && redraw((count) => count + 1)),
+      seen: new Set(),
+    };
+    const { observer, seen } = cards.current;
+    for (const child of seen) if (!child.isConnected) (observer.unobserve(child), seen.delete(child));
     for (const child of element.querySelectorAll(":scope > .space > [data-key]")) {
       const key = Number(/** @type {HTMLElement} */ (child).dataset.key);
       const size = /** @type {HTMLElement} */ (child).offsetHeight;
+      if (!seen.has(child)) (observer.observe(child), seen.add(child));
       if (child.querySelector(":scope .pending")) continue; // it is still to come
-      if (state.heights.get(key) !== size) {
-        state.heights.set(key, size);
-        changed = true;
-      }
+      const before = state.heights.get(key);
+      if (before === size) continue;
+      const held = anchor.current;
+      if (held?.key === key && size < before && held.offset > size) held.offset = 0; // it was folded: show its head
+      state.heights.set(key, size);
+      changed = true;
     }
     if (changed) {
       state.dirty = true;
@@ -111,6 +122,7 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
       redraw((count) => count + 1);
     } else restore();
   });
+  useEffect(() => () => cards.current?.observer.disconnect(), []);
   useEffect(() => {
     const element = box.current;
     if (!element) return undefined;
@@ -124,10 +136,12 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
       });
     };
     element.addEventListener("scroll", scrolled, { passive: true });
-    const moved = () => {
+    const moved = (/** @type {Event} */ event) => {
       if (anchor.current) anchor.current.isTarget = false;
+      // What the reader opens stays under the pointer, also at the end of a list that is followed.
+      if (event.type === "click" && /** @type {Element} */ (event.target).closest("[aria-expanded], [aria-pressed]")) atEnd.current = false;
     };
-    const moves = ["wheel", "touchmove", "pointerdown", "keydown"];
+    const moves = ["wheel", "touchmove", "pointerdown", "keydown", "click"];
     for (const name of moves) element.addEventListener(name, moved, { passive: true });
     const observer = new ResizeObserver(() => redraw((count) => count + 1));
     observer.observe(element);
