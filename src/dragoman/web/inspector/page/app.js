@@ -1,14 +1,15 @@
 // @ts-check
 // The frame: bar, view, footer, keys, theme.
 import { effect, html, render, signal, useEffect, useRef, useState } from "./vendor/libraries.js";
-import { base, get } from "./api.js";
+import { base, broken, get } from "./api.js";
+import { Dialogs, erasing } from "./dialogs.js";
 import { forgetKept } from "./kept.js";
 import { bindings, helpIsOpen, paletteIsOpen, startKeys, tell, toast } from "./keys.js";
 import { Dialog, Skeleton, Trouble } from "./parts.js";
 import { SessionRecord } from "./record.js";
 import { go, link, route, startRouter } from "./router.js";
 import { plain, Safe } from "./safetext.js";
-import { money, whole } from "./words.js";
+import { count, money } from "./words.js";
 import { ContextView } from "./views/context.js";
 import { CostView } from "./views/cost.js";
 import { LiveView } from "./views/live.js";
@@ -24,6 +25,8 @@ const VIEWS = /** @type {const} */ ([
   ["live", "Live"],
 ]);
 
+const REFRESH_MS = 4000;
+
 export const theme = signal(localStorage.getItem("dragoman-theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
 effect(() => {
   document.documentElement.dataset.theme = theme.value;
@@ -37,13 +40,15 @@ function Brand() {
 function Bar({ record }) {
   const { view, session, serial } = route.value;
   const [sound, setSound] = useState(/** @type {any} */ (null));
+  void record?.version.value;
   useEffect(() => setSound(record?.info?.verified ?? null), [record]);
+  const isOld = sound?.isSound && record && sound.serial < record.length - 1; // entries were added since
   const verify = async () => {
     if (!record) return;
     try {
       const found = await get(`${record.path}/verify`);
       setSound(found);
-      tell(found.isSound ? `Every byte is what was appended, up to #${found.serial}.` : `Broken at #${found.badSerial}: ${found.problem}`);
+      tell(found.isSound ? (found.serial < 0 ? "The session has no entry yet." : `Every byte is what was appended, up to #${found.serial}.`) : `Broken at #${found.badSerial}: ${found.problem}`);
     } catch (problem) {
       tell(/** @type {Error} */ (problem).message);
     }
@@ -56,15 +61,31 @@ function Bar({ record }) {
     ${session && html`<span class="dim" aria-hidden="true">/</span><h1 class="name cut" title=${plain(session)}><${Safe} text=${session} /></h1>
       <nav aria-label="Views">${VIEWS.map(([name, words]) => html`<a href=${link(session, name, name === "timeline" || name === "context" ? serial : null)} aria-current=${view === name ? "page" : undefined}>${words}</a>`)}</nav>`}
     <span class="grow"></span>
-    ${record && html`<button class=${`chip ${sound == null ? "plain" : sound.isSound ? "ok" : "bad"}`} onClick=${verify} title="Check every byte against the chain of checksums">
-      ${sound == null ? "Check the record" : sound.isSound ? html`<span aria-hidden="true">✓ </span>sound <code>${sound.serial}:${sound.checksum.slice(0, 8)}</code>` : html`<span aria-hidden="true">✕ </span>broken at #${sound.badSerial}`}</button>`}
+    ${record && html`<button class=${`chip ${sound == null || isOld ? "plain" : sound.isSound ? "ok" : "bad"}`} onClick=${verify} title="Check every byte against the chain of checksums">
+      ${sound == null ? "Check the record" : isOld ? `sound up to #${sound.serial}, check again` : sound.isSound ? html`<span aria-hidden="true">✓ </span>sound ${sound.serial >= 0 && html`<code>${sound.serial}:${sound.checksum.slice(0, 8)}</code>`}` : html`<span aria-hidden="true">✕ </span>broken at #${sound.badSerial}`}</button>`}
     <button class="goto" onClick=${() => (paletteIsOpen.value = true)}>Go to anything <kbd>⌘K</kbd></button>
     <button onClick=${change} aria-label=${theme.value === "dark" ? "Use the light theme" : "Use the dark theme"}><span aria-hidden="true">${theme.value === "dark" ? "☾" : "☼"}</span></button>
   </header>`;
 }
 
-/** @param {{words: string}} given */
-function Foot({ words }) {
+/** What there is in a session, as it is now. @param {SessionRecord | null} record @param {string} words */
+function useWords(record, words) {
+  void record?.version.value;
+  const [summary, setSummary] = useState(/** @type {any} */ (null));
+  const length = record?.length ?? 0;
+  useEffect(() => {
+    if (!record) return setSummary(null);
+    const timer = setTimeout(() => get(`${record.path}/summary`).then(setSummary, () => {}), 600);
+    return () => clearTimeout(timer);
+  }, [record, length]);
+  if (!record) return words;
+  const entries = count(length, "entry", "entries");
+  return summary ? `${entries}, ${count(summary.calls, "call")}, ${count(summary.models.length, "model")}, ${money(summary.cost)}` : entries;
+}
+
+/** @param {{words: string, record: SessionRecord | null}} given */
+function Foot({ words: given, record }) {
+  const words = useWords(record, given);
   return html`<footer class="foot"><div class="keys">${bindings.value.filter((each) => each.short).map((each) => html`<span>${each.keys.slice(0, 2).map((key) => html`<kbd>${named(key)}</kbd> `)}${each.short}</span>`)}
     <span><kbd>?</kbd> all keys</span></div><span class="grow"></span><span class="cut">${words}</span></footer>`;
 }
@@ -82,25 +103,30 @@ function Help() {
 function Palette() {
   const [words, setWords] = useState("");
   const [sessions, setSessions] = useState(/** @type {any[]} */ ([]));
+  const [canErase, setCanErase] = useState(false);
   const [place, setPlace] = useState(0);
   useEffect(() => {
     if (!paletteIsOpen.value) return;
     setWords("");
     setPlace(0);
-    get("api/sessions").then((found) => setSessions(found.sessions), () => {});
+    get("api/sessions").then((found) => (setSessions(found.sessions), setCanErase(!found.isReadOnly)), () => {});
   }, [paletteIsOpen.value]);
   const { session } = route.value;
   const wanted = words.trim().toLowerCase();
-  const choices = [];
+  const choices = /** @type {{words: string, place?: string, run?: () => void}[]} */ ([]);
+  const named = sessions.find((each) => each.id.toLowerCase() === wanted);
+  if (named) choices.push({ words: `${named.id}  ${named.title ?? ""}`, place: link(named.id) });
   if (session && /^#?\d+$/.test(wanted)) choices.push({ words: `Entry ${wanted.replace("#", "#")} of this session`, place: link(session, "timeline", Number(wanted.replace("#", ""))) });
   if (session) for (const [name, title] of VIEWS) if (title.toLowerCase().includes(wanted)) choices.push({ words: title, place: link(session, name) });
   if (session && wanted) choices.push({ words: `Search for “${words}” in this session`, place: link(session, "timeline", null, { q: words }) });
-  for (const each of sessions) if (`${each.id} ${each.title}`.toLowerCase().includes(wanted)) choices.push({ words: `${each.id}  ${each.title ?? ""}`, place: link(each.id) });
+  for (const each of sessions) if (each !== named && `${each.id} ${each.title}`.toLowerCase().includes(wanted)) choices.push({ words: `${each.id}  ${each.title ?? ""}`, place: link(each.id) });
   if ("all sessions".includes(wanted)) choices.push({ words: "All sessions", place: base });
+  if (session && canErase && "erase this session".includes(wanted)) choices.push({ words: "Erase this session", run: () => (erasing.value = { session, onDone: () => {} }) });
   const shown = choices.slice(0, 12);
   const choose = (/** @type {number} */ index) => {
     paletteIsOpen.value = false;
-    if (shown[index]) go(shown[index].place);
+    if (shown[index]?.place) go(/** @type {string} */ (shown[index].place));
+    shown[index]?.run?.();
   };
   const typed = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter") choose(place);
@@ -135,22 +161,24 @@ function App() {
   }, [session, round]);
   const [words, setWords] = useState("");
   useEffect(() => {
-    if (!record) return setWords("");
-    setWords(`${whole(record.length)} entries, ${record.models.length} model${record.models.length === 1 ? "" : "s"}`);
-    const timer = setTimeout(() => get(`${record.path}/summary`).then((found) => setWords(`${whole(record.length)} entries, ${whole(found.calls)} calls, ${found.models.length} models, ${money(found.cost)}`), () => {}), 600);
-    return () => clearTimeout(timer);
+    if (!record) return undefined;
+    const timer = setInterval(() => document.hidden || record.gone.peek() || void record.refresh(), REFRESH_MS);
+    return () => clearInterval(timer);
   }, [record]);
   const isOwn = record && record.id === session;
   const views = { timeline: TimelineView, context: ContextView, diff: RequestsView, cost: CostView, live: LiveView };
   const View = views[/** @type {keyof typeof views} */ (view)];
+  const said = broken.value || (isOwn && record?.gone.value);
   return html`<${Bar} record=${isOwn ? record : null} />
+    ${said && html`<div class="notice" role="alert"><${Safe} text=${said} /></div>`}
     <main id="main">
       ${view === "sessions" && html`<${SessionsView} setWords=${setWords} />`}
+      ${view === "unknown" && html`<${Trouble} problem=${{ message: "This page has no such view." }} /><p class="note"><a href=${link(session)}>Open the timeline of the session</a></p>`}
       ${view !== "sessions" && problem && html`<${Trouble} problem=${problem} retry=${() => setRound(round + 1)} />`}
       ${view !== "sessions" && !problem && !isOwn && html`<${Skeleton} />`}
       ${isOwn && View && html`<${View} record=${record} key=${view} theme=${theme.value} />`}
     </main>
-    <${Foot} words=${words} /><${Help} /><${Palette} />
+    <${Foot} words=${words} record=${isOwn ? record : null} /><${Help} /><${Palette} /><${Dialogs} />
     <div class="hidden" aria-live="polite" role="status">${toast.value}</div>${toast.value && html`<div class="toast">${toast.value}</div>`}`;
 }
 

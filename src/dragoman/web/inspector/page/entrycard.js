@@ -6,8 +6,9 @@ import { headOf, lengthOf, LongText } from "./longtext.js";
 import { Markdown } from "./markdown.js";
 import { Tile } from "./parts.js";
 import { Picture } from "./picture.js";
+import { link } from "./router.js";
 import { Safe, safe } from "./safetext.js";
-import { ToolCard } from "./toolcard.js";
+import { callWords, changesOf, ToolCard } from "./toolcard.js";
 import { clock, modelName, money, percent, provider, short, whole } from "./words.js";
 
 /**
@@ -76,6 +77,7 @@ function Output(given) {
   const usage = meta.usage ?? {};
   const cost = given.calls?.get(serial)?.cost ?? usage.cost;
   const found = record.resultsOf(serial);
+  const decisions = record.decisionsOf(serial);
   const cached = usage.cacheReadTokens;
   return html`<article class=${`entry output by-${provider(model)}`}>
     <header><${Tile} model=${model} /><strong class="cut"><${Safe} text=${modelName(model)} /></strong><time class="dim">${clock(entry.timestamp)}</time>
@@ -87,7 +89,7 @@ function Output(given) {
     ${message.parts.map((/** @type {any} */ part, /** @type {number} */ index) => {
       if (part.kind === "text") return said(part.payload.text, given, index);
       if (part.kind === "thinking") return html`<${Thinking} part=${part} index=${index} given=${given} />`;
-      if (part.kind === "tool_call") return html`<${ToolCard} call=${part.payload} found=${found.get(part.payload.toolCallId)} path=${record.path} hit=${hit}>${given.below?.(part.payload.toolCallId)}</${ToolCard}>`;
+      if (part.kind === "tool_call") return html`<${ToolCard} call=${part.payload} found=${found.get(part.payload.toolCallId)} decision=${decisions.get(part.payload.toolCallId)} path=${record.path} hit=${hit}>${given.below?.(part.payload.toolCallId)}</${ToolCard}>`;
       if (part.kind === "image" || part.kind === "file_ref") return html`<${Picture} part=${part} path=${record.path} serial=${serial} />`;
       return html`<pre class="fence">${safe(JSON.stringify(part, null, 2).slice(0, 4000), hit)}</pre>`;
     })}
@@ -131,13 +133,15 @@ function Interruption(given) {
 }
 
 /** @param {any} given */
-function Approval({ entry, payload, hit }) {
+function Approval({ entry, payload, hit, record, serial }) {
+  const about = record.callOf(serial, payload.toolCallId);
+  const call = about && html`<code><${Safe} text=${about.call.toolName} hit=${hit} /></code> <span class="mono small"><${Safe} text=${callWords(about.call)} hit=${hit} /></span> <a class="mono small" href=${link(record.id, "timeline", about.serial)}>#${about.serial}</a>`;
   if (entry.kind === "approval_asked") {
-    return html`<${Band} icon="?" title="Asked"><code><${Safe} text=${payload.toolName} hit=${hit} /></code> <span class="dim"><${Safe} text=${headOf(payload.reason)} /></span></${Band}>`;
+    return html`<${Band} icon="?" title="Asked">${call ?? html`<code><${Safe} text=${payload.toolName} hit=${hit} /></code>`} <span class="dim"><${Safe} text=${headOf(payload.reason)} /></span></${Band}>`;
   }
   const who = entry.metadata?.decided_by ?? `a ${payload.by ?? "person"}`;
-  return html`<${Band} class=${payload.approved ? "" : "denied"} icon=${payload.approved ? "✓" : "⊘"} title=${payload.approved ? "Approved" : "Denied"}>
-    ${payload.reason && html`“<${Safe} text=${headOf(payload.reason)} hit=${hit} />” `}<span class="dim">by <${Safe} text=${who} />, ${clock(entry.timestamp)}</span></${Band}>`;
+  return html`<${Band} class=${payload.approved ? "" : "denied"} icon=${payload.approved ? "✓" : "✕"} title=${payload.approved ? "Approved" : "Denied"}>
+    ${call ?? html`<code><${Safe} text=${payload.toolCallId} /></code>`} ${payload.arguments && html`<span class="warn">with other arguments: <code><${Safe} text=${changesOf(about?.call.arguments, payload.arguments).slice(0, 4000)} /></code></span> `}${payload.reason && html`“<${Safe} text=${headOf(payload.reason)} hit=${hit} />” `}<span class="dim">by <${Safe} text=${who} />, ${clock(entry.timestamp)}</span></${Band}>`;
 }
 
 /** @param {any} given */

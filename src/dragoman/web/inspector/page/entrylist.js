@@ -1,6 +1,7 @@
 // @ts-check
 // The list of entries: one line each, of which only those on screen are in the page.
 import { html, useEffect, useRef, useState } from "./vendor/libraries.js";
+import { headOf } from "./longtext.js";
 import { Tile } from "./parts.js";
 import { FLAGS } from "./record.js";
 import { Safe } from "./safetext.js";
@@ -56,7 +57,7 @@ export function EntryList({ record, serials, chosen, hits, hit, onChoose }) {
     const at = place * ROW;
     if (at < element.scrollTop + ROW || at > element.scrollTop + element.clientHeight - 2 * ROW) element.scrollTop = at - element.clientHeight / 2;
   }, [chosen, serials]);
-  if (!serials.length) return html`<div class="note"><p>No entry of this kind.</p></div>`;
+  if (!serials.length) return html`<div class="note"><p>${record.length ? "No entry of this kind." : "No entry yet."}</p></div>`;
   return html`<div class="scroll list" ref=${box} role="listbox" aria-label="Entries" tabindex="0" aria-activedescendant=${place >= first && place < last ? `entry-${serials[place]}` : undefined}>
     <div class="space" style=${{ height: `${serials.length * ROW}px` }} role="presentation">${serials.slice(first, last).map((serial, index) => html`<${Row} key=${serial} record=${record} serial=${serial} place=${first + index} count=${serials.length} isChosen=${first + index === place} isHit=${hits.has(serial)} hit=${hit} onChoose=${onChoose} />`)}</div></div>`;
 }
@@ -67,10 +68,11 @@ function Row({ record, serial, place, count, isChosen, isHit, hit, onChoose }) {
   const model = record.modelOf(serial);
   const loaded = record.entry(serial);
   const flags = record.flags[serial];
-  const line = loaded ? (kind === "tool_result" ? resultLine(record, serial, loaded) : loaded.line) : "";
+  const line = loaded ? (LINES[kind]?.(record, serial, loaded) ?? loaded.line) : "";
+  const icon = kind === "approval_answered" && loaded?.entry.payload.approved === false ? "✕" : ICONS[kind] ?? "·";
   const name = `entryrow ${isChosen ? "chosen" : ""} ${isHit ? "hitrow" : ""} kind-${kind} ${flags & FLAGS.failed ? "failed" : ""} rail-${model ? provider(model) : "none"}`;
   return html`<div role="option" id=${`entry-${serial}`} aria-selected=${isChosen} aria-setsize=${count} aria-posinset=${place + 1} class=${name} style=${{ transform: `translateY(${place * ROW}px)` }} onClick=${() => onChoose(serial)}>
-    <span class="mono serial">${serial}</span>${model || kind === "model_output" ? html`<${Tile} model=${model} />` : html`<span class="icon" aria-hidden="true">${ICONS[kind] ?? "·"}</span>`}
+    <span class="mono serial">${serial}</span>${model || kind === "model_output" ? html`<${Tile} model=${model} />` : html`<span class="icon" aria-hidden="true">${icon}</span>`}
     <span class="cut grow"><span class="hidden">${kind}: </span><${Safe} text=${line} hit=${hit} /></span>${record.tokens[serial] > 0 && html`<span class="dim small">${short(record.tokens[serial])}</span>`}</div>`;
 }
 
@@ -82,6 +84,16 @@ function resultLine(record, serial, loaded) {
   const main = call?.arguments && Object.values(call.arguments).find((value) => typeof value === "string");
   return main ? `${loaded.line} ${String(main).split("\n")[0].split("/").pop()?.slice(0, 80)}` : loaded.line;
 }
+
+/** @param {SessionRecord} record @param {number} serial @param {import("./record.js").Loaded} loaded */
+function decisionLine(record, serial, loaded) {
+  const { approved, arguments: changed, reason, toolCallId } = loaded.entry.payload;
+  const call = record.callOf(serial, toolCallId)?.call;
+  return [approved ? "Approved" : "Denied", call?.toolName, changed && "changed", headOf(reason)].filter(Boolean).join(" ");
+}
+
+/** @type {Record<string, (record: SessionRecord, serial: number, loaded: import("./record.js").Loaded) => string>} */
+const LINES = { tool_result: resultLine, approval_answered: decisionLine };
 
 /** The place of a serial in the list, or of the one before it. @param {number[]} serials @param {number} serial */
 function nearest(serials, serial) {

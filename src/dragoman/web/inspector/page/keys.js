@@ -32,7 +32,7 @@ export function startKeys() {
       if (event.key === "Escape") /** @type {HTMLElement} */ (event.target).blur();
       return;
     }
-    if (helpIsOpen.value || paletteIsOpen.value) return;
+    if (document.querySelector("dialog[open]")) return;
     if (event.key === "?") {
       helpIsOpen.value = true;
       event.preventDefault();

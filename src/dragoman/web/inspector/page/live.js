@@ -1,7 +1,7 @@
 // @ts-check
 // A session as it grows: server-sent events, the answer under way, and how far behind the page is.
 import { signal } from "./vendor/libraries.js";
-import { address } from "./api.js";
+import { address, ApiError, get } from "./api.js";
 
 /** @typedef {{kind: string, payload: any}} Delta */
 
@@ -20,6 +20,7 @@ export class Follower {
   }
 
   start() {
+    if (this.state.value !== "lost") this.state.value = "connecting";
     const source = (this.source = new EventSource(address(`${this.record.path}/events`, { from: this.record.length })));
     source.addEventListener("open", () => {
       this.state.value = "following";
@@ -29,7 +30,7 @@ export class Follower {
       // The browser tries again by itself and says where it was. Nothing is cleared.
       this.state.value = "lost";
       this.lostAt = this.lostAt || Date.now();
-      if (source.readyState === EventSource.CLOSED && !this.isOver) setTimeout(() => this.isOver || (this.stopSource(), this.start()), 2000);
+      if (source.readyState === EventSource.CLOSED && !this.isOver) this.lose();
     });
     source.addEventListener("entry", (event) => this.take(JSON.parse(/** @type {MessageEvent} */ (event).data)));
     source.addEventListener("delta", (event) => this.hear(JSON.parse(/** @type {MessageEvent} */ (event).data)));
@@ -37,6 +38,23 @@ export class Follower {
       this.problem.value = JSON.parse(/** @type {MessageEvent} */ (event).data).message;
       this.stop();
     });
+  }
+
+  /** The server refused to be followed: it says why, or it is tried again. */
+  lose() {
+    this.stopSource();
+    const again = () => setTimeout(() => this.isOver || this.source || this.start(), 2000);
+    get(this.record.path).then(again, (error) => {
+      if (!(error instanceof ApiError) || ![401, 404].includes(error.status)) return again();
+      this.problem.value = error.message;
+      this.stop();
+    });
+  }
+
+  /** The reader wants no more for now; `start` goes on from there. */
+  pause() {
+    this.stopSource();
+    this.state.value = "paused";
   }
 
   stopSource() {

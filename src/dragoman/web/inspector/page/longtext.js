@@ -11,6 +11,9 @@ const LINE = 2000;
 /** The text that is here of a value that may be cut. @param {any} value */
 export const headOf = (value) => (typeof value === "string" ? value : value?.$cut?.head ?? "");
 
+/** How many characters a text has as the server counts them: a pair of surrogates is one. @param {string} text */
+export const signs = (text) => text.length - (text.match(/[\ud800-\udbff][\udc00-\udfff]/g)?.length ?? 0);
+
 /** @param {any} value */
 export const lengthOf = (value) => (typeof value === "string" ? value.length : value?.$cut?.length ?? 0);
 
@@ -27,16 +30,18 @@ export function LongText({ value, path, serial, name, lines = 12, hit, numbered,
   const text = headOf(value) + more;
   const all = text.split("\n");
   const total = linesOf(value);
-  const rest = lengthOf(value) - text.length;
+  const here = typeof value === "string" ? 0 : signs(text);
+  const rest = typeof value === "string" ? 0 : lengthOf(value) - here;
   const shown = isOpen ? all : all.slice(0, lines);
   const fetchMore = async () => {
     try {
-      const found = await get(`${path}/entries/${serial}/text`, { at: value.$cut.at, from: text.length });
+      const found = await get(`${path}/entries/${serial}/text`, { at: value.$cut.at, from: here });
       setMore(more + found.text);
     } catch (error) {
       setProblem(String(/** @type {Error} */ (error).message));
     }
   };
+  const unseen = rest + (isOpen ? 0 : shown.reduce((sum, line) => sum + Math.max(line.length - LINE, 0), 0));
   const isFolded = !isOpen && (all.length > lines || total > all.length);
   return html`<div class="longtext">
     ${numbered
@@ -44,8 +49,8 @@ export function LongText({ value, path, serial, name, lines = 12, hit, numbered,
       : html`<pre>${cutLines(shown, hit, isOpen)}</pre>`}
     ${isFolded && html`<button class="more" aria-expanded="false" onClick=${() => setOpen(true)}>▾ ${whole(total - shown.length)} more lines</button>`}
     ${isOpen && rest > 0 && html`<button class="more" onClick=${fetchMore}>${whole(rest)} more characters</button>`}
-    ${!isFolded && !isOpen && rest > 0 && html`<button class="more" onClick=${() => (setOpen(true), fetchMore())}>▾ ${whole(rest)} more characters</button>`}
-    ${isOpen && all.length > lines && html`<button class="more" aria-expanded="true" onClick=${() => setOpen(false)}>▴ Fold</button>`}
+    ${!isFolded && !isOpen && unseen > 0 && html`<button class="more" aria-expanded="false" onClick=${() => (setOpen(true), rest > 0 && fetchMore())}>▾ ${whole(unseen)} more characters</button>`}
+    ${isOpen && (all.length > lines || all.some((line) => line.length > LINE)) && html`<button class="more" aria-expanded="true" onClick=${() => setOpen(false)}>▴ Fold</button>`}
     ${problem && html`<p class="bad">${problem}</p>`}
   </div>`;
 }
@@ -63,5 +68,5 @@ function cutLines(lines, hit, isOpen) {
 /** @param {string} line @param {string | undefined} hit @param {boolean} isOpen */
 function cutLine(line, hit, isOpen) {
   if (line.length <= LINE || isOpen) return safe(line, hit);
-  return [...safe(line.slice(0, LINE), hit), html`<span class="dim">… ${whole(line.length - LINE)} more characters</span>`];
+  return [...safe(line.slice(0, LINE), hit), html`<span class="dim">…</span>`];
 }

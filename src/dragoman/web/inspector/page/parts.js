@@ -33,6 +33,14 @@ export function Dialog({ open, title, children, class: name }) {
   return html`<dialog ref=${element} class=${name} aria-label=${title} onClose=${() => (open.value = false)} onClick=${(/** @type {MouseEvent} */ event) => event.target === element.current && element.current?.close()}>${open.value && children}</dialog>`;
 }
 
+/** Scroll a box to an element in it: the box alone, never the document. @param {Element | null | undefined} box @param {Element | null | undefined} element @param {boolean} [toTop] else no further than it must */
+export function scrollBox(box, element, toTop = false) {
+  if (!box || !element) return;
+  const [around, own] = [box.getBoundingClientRect(), element.getBoundingClientRect()];
+  if (toTop || own.top < around.top) box.scrollTop += own.top - around.top;
+  else if (own.bottom > around.top + box.clientHeight) box.scrollTop += own.bottom - around.top - box.clientHeight;
+}
+
 /** Shown only if loading takes longer than a moment. @param {{lines?: number}} given */
 export function Skeleton({ lines = 6 }) {
   const [late, setLate] = useState(false);

@@ -1,7 +1,7 @@
 // @ts-check
 // One session as the page holds it: the outline of all entries, and the entries themselves by pages, as they are needed.
 import { signal } from "./vendor/libraries.js";
-import { get, sessionPath } from "./api.js";
+import { ApiError, get, sessionPath } from "./api.js";
 
 const PAGE = 60;
 const MOST_PAGES = 60;
@@ -27,6 +27,8 @@ export class SessionRecord {
     this.problem = "";
     /** Grows with every page and every new entry. */
     this.version = signal(0);
+    /** Says that the session was erased. */
+    this.gone = signal("");
     /** @type {Map<number, Loaded[] | Promise<void>>} */ this.pages = new Map();
     /** @type {any} */ this.info = null;
     /** @type {number[]} */ this.owner = []; // for each entry, the serial of the card that shows it
@@ -39,6 +41,26 @@ export class SessionRecord {
   async load() {
     const [info] = await Promise.all([get(this.path), this.extend()]);
     this.info = info;
+  }
+
+  /** Ask what is new, so that no view goes stale; an erased session is told, and what was read of it stays. */
+  async refresh() {
+    try {
+      const info = await get(this.path);
+      const isOther = JSON.stringify(info) !== JSON.stringify(this.info);
+      this.info = info;
+      if (info.entries > this.length && this.brokenAt === null) await this.extend();
+      else if (isOther) this.version.value += 1;
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 404) return;
+      this.gone.value = `${error.message}. What is shown was read before.`;
+    }
+  }
+
+  /** The model that answered last. @returns {string | null} */
+  lastModel() {
+    for (let serial = this.length - 1; serial >= 0; serial -= 1) if (this.model[serial] >= 0) return this.modelOf(serial);
+    return null;
   }
 
   /** Take in what is new in the outline. */
@@ -124,6 +146,30 @@ export class SessionRecord {
       });
     this.pages.set(number, fetching);
     return fetching;
+  }
+
+  /** The call that an entry after it speaks of. @param {number} serial @param {string} callId */
+  callOf(serial, callId) {
+    for (let before = serial - 1; before >= Math.max(serial - 400, 0); before -= 1) {
+      if (this.kindOf(before) !== "model_output" || !(this.flags[before] & FLAGS.calls)) continue;
+      const parts = this.entry(before)?.entry.payload.message.parts ?? [];
+      const found = parts.find((/** @type {any} */ part) => part.kind === "tool_call" && part.payload.toolCallId === callId);
+      if (found) return { call: found.payload, serial: before };
+    }
+    return null;
+  }
+
+  /** What was decided about an answer's calls, by their ids. @param {number} serial */
+  decisionsOf(serial) {
+    /** @type {Map<string, any>} */
+    const found = new Map();
+    for (let next = serial + 1; next < Math.min(this.length, serial + 400); next += 1) {
+      const kind = this.kindOf(next);
+      if (["model_output", "model_input", "reset"].includes(kind)) break;
+      const entry = kind === "approval_answered" ? this.entry(next)?.entry : null;
+      if (entry) found.set(entry.payload.toolCallId, entry.payload);
+    }
+    return found;
   }
 
   /** The results of an answer's calls, by their ids. @param {number} serial */

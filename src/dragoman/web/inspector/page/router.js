@@ -2,7 +2,7 @@
 // Addresses: `s/{session}/{serial}`, `s/{session}/{serial}/context`, `s/{session}/diff?a=&b=`, `?q=&kind=`.
 // A selection replaces the address, a view pushes it. The token leaves the address at once: it is a cookie by then.
 import { signal } from "./vendor/libraries.js";
-import { base } from "./api.js";
+import { base, step } from "./api.js";
 
 /** @typedef {{view: string, session: string, serial: number | null, query: URLSearchParams}} Route */
 
@@ -14,10 +14,10 @@ function read() {
   const steps = place.split("/").filter(Boolean);
   const query = new URLSearchParams(location.search);
   if (steps[0] !== "s" || !steps[1]) return { view: "sessions", session: "", serial: null, query };
-  const session = decode(steps[1]);
-  const serial = steps[2] !== undefined && /^\d+$/.test(steps[2]) ? Number(steps[2]) : null;
+  const session = decode(steps[1]).replace(/^~(~*\.{1,2})$/, "$1");
+  const serial = steps[2] !== undefined && /^\d{1,15}$/.test(steps[2]) ? Number(steps[2]) : null;
   const view = steps[serial === null ? 2 : 3] ?? "timeline";
-  return { view: VIEWS.includes(view) ? view : "timeline", session, serial, query };
+  return { view: view === "timeline" || VIEWS.includes(view) ? view : "unknown", session, serial, query };
 }
 
 /** @param {string} text */
@@ -29,11 +29,13 @@ function decode(text) {
   }
 }
 
+export { base };
+
 export const route = signal(/** @type {Route} */ (read()));
 
 /** @param {string} session @param {string} [view] @param {number | null} [serial] @param {Record<string, string>} [query] */
 export function link(session, view = "timeline", serial = null, query = {}) {
-  const steps = ["s", encodeURIComponent(session)];
+  const steps = ["s", step(session)];
   if (serial !== null) steps.push(String(serial));
   if (view !== "timeline") steps.push(view);
   const text = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();

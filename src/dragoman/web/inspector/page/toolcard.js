@@ -65,10 +65,23 @@ export function resultText(result) {
   return live.map((/** @type {any} */ section) => headOf(section[1])).join("\n");
 }
 
+/** A value in few words. @param {any} value */
+const brief = (value) => (value === undefined ? "nothing" : value?.$cut ? JSON.stringify(`${value.$cut.head.slice(0, 200)}…`) : JSON.stringify(value));
+
+/** What a decision changed in the arguments of a call. @param {any} before @param {any} after */
+export function changesOf(before, after) {
+  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
+  const changed = names.filter((name) => JSON.stringify(before?.[name]) !== JSON.stringify(after?.[name]));
+  return changed.map((name) => `${name}: ${brief(before?.[name])} → ${brief(after?.[name])}`).join(", ") || "the same as its own";
+}
+
+/** A call in one line: enough to tell it from others of the same tool. @param {any} call */
+export const callWords = (call) => Object.entries(call?.arguments ?? {}).map(([name, value]) => `${name}: ${brief(value)}`).join(", ").slice(0, 160);
+
 const STATUS = { success: ["✓", "ok", "done"], failed: ["✕", "bad", "failed"], skipped: ["⊘", "warn", "not run"] };
 
-/** @param {{call: any, found?: {result: any, serial: number}, path: string, hit?: string, children?: any}} given */
-export function ToolCard({ call, found, path, hit, children }) {
+/** @param {{call: any, found?: {result: any, serial: number}, decision?: any, path: string, hit?: string, children?: any}} given */
+export function ToolCard({ call, found, decision, path, hit, children }) {
   const [name, main] = mainArgument(call);
   const change = edited(call.arguments);
   const result = found?.result;
@@ -77,7 +90,7 @@ export function ToolCard({ call, found, path, hit, children }) {
     Object.entries(call.arguments ?? {}).filter(([key]) => key !== name && !(change && /old|new/.test(key))),
   );
   const own = `${path} ${call.toolCallId ?? result?.toolCallId}`;
-  const [isOpen, setOpen] = useKept(`${own} arguments`, false);
+  const [isOpen, setOpen] = useKept(`${own} arguments`, !found) // nobody has to open what waits or runs;
   const hasOthers = Object.keys(others).length > 0;
   const [added, removed] = change ? counts(change) : [0, 0];
   const isRead = /^(read|cat|view)/i.test(call.toolName ?? "") && !/^\s*\d+[→\t]/.test(headOf(resultText(result)));
@@ -95,6 +108,7 @@ export function ToolCard({ call, found, path, hit, children }) {
     ${main.includes("\n") && html`<pre class="pad args">${safe(main.slice(0, 4000), hit)}</pre>`}
     ${hasOthers && html`<button class="more" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "▾" : "▸"} ${Object.keys(others).length === 1 ? "1 more argument" : `${Object.keys(others).length} more arguments`}</button>`}
     ${hasOthers && isOpen && html`<pre class="pad args">${safe(JSON.stringify(others, null, 2).slice(0, 20000), hit)}</pre>`}
+    ${decision?.arguments && html`<p class="changed warn small">Run with other arguments: <code>${safe(changesOf(call.arguments, decision.arguments).slice(0, 4000))}</code></p>`}
     ${change && html`<${Diff} ...${change} name=${`${own} diff`} />`}
     ${result && !(change && result.status === "success") && html`<div class="result"><${LongText} value=${resultText(result)} path=${path} serial=${found?.serial} name=${own} hit=${hit} numbered=${isRead} /></div>`}
     ${result?.attachments?.map((/** @type {any} */ part) => html`<${Picture} part=${part} path=${path} serial=${found?.serial} />`)}

@@ -7,6 +7,9 @@ const grouped = new Intl.NumberFormat("en-US");
 /** @param {number | null | undefined} value */
 export const whole = (value) => (value == null ? UNKNOWN : grouped.format(Math.round(value)));
 
+/** A number of things. @param {number | null | undefined} value @param {string} one @param {string} [more] */
+export const count = (value, one, more = `${one}s`) => `${whole(value)} ${value === 1 ? one : more}`;
+
 /** @param {number | null | undefined} value */
 export function short(value) {
   if (value == null) return UNKNOWN;

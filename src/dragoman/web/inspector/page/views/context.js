@@ -56,7 +56,8 @@ export function ContextView({ record }) {
   const listed = useLoaded(() => get(`${record.path}/calls`), [record, record.length]);
   const calls = listed.value?.calls ?? [];
   const wanted = route.value.serial;
-  const place = wanted === null ? calls.length - 1 : Math.max(calls.findIndex((/** @type {any} */ call) => call.serial >= wanted), 0);
+  const at = wanted === null ? -1 : calls.findIndex((/** @type {any} */ call) => call.serial >= wanted);
+  const place = at < 0 ? calls.length - 1 : at;
   const call = calls[place];
   const found = useLoaded(() => (call ? get(`${record.path}/calls/${call.serial}`) : Promise.resolve(null)), [record, call?.serial]);
   const [part, setPart] = useState(/** @type {number | null} */ (null));
@@ -85,6 +86,7 @@ export function ContextView({ record }) {
   const counts = sent ? Object.fromEntries(Object.entries(sent.levels).map(([level, serials]) => [level, /** @type {number[]} */ (serials).length])) : {};
   return html`<div class="contextview scroll" tabindex="0" role="region" aria-label="Context of a model call">
     <section class="card pad" aria-label="The call">
+      ${wanted !== null && at < 0 && html`<p class="warn" role="alert">${wanted < record.length ? `No model was called after #${wanted}` : `There is no entry #${wanted}: the newest is #${record.length - 1}`}. This is the newest call.</p>`}
       <div class="row wrap"><button aria-label="Call before" disabled=${place === 0} onClick=${() => choose(place - 1)}>‹</button><button aria-label="Next call" disabled=${place === calls.length - 1} onClick=${() => choose(place + 1)}>›</button>
         <h2>Call ${place + 1} of ${calls.length}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
         ${sent && html`<span class="dim small">${counts.live} live, ${counts.summary} summary, ${counts.gist} gist, ${counts.folded} folded; counted by ${sent.counter}${sent.correction !== 1 ? `, corrected × ${sent.correction.toFixed(2)}` : ""}</span>`}
@@ -94,7 +96,7 @@ export function ContextView({ record }) {
     <section class="card pad" aria-label="Epochs"><${Epochs} calls=${calls} place=${place} onChoose=${choose} /></section>
     <div class="split">
       <section class="card parts" aria-label="What was sent"><div class="row pad"><h2>What was sent</h2><span class="dim small">${sent?.parts.length ?? 0} parts in order</span><span class="grow"></span><span class="dim small">⚓ cache anchor</span></div>
-        <div class="scroll rows" tabindex="0" role="region" aria-label="Parts in order">${sent && html`<table><caption class="hidden">Parts of the request, in order</caption><thead class="hidden"><tr><th>Level</th><th>Category</th><th>Entry</th><th>Begins with</th><th>Tokens</th><th>Anchor</th></tr></thead><tbody>${sent.parts.slice(0, 3000).map((/** @type {any} */ each) => html`<tr class=${part !== null && part === each.serial ? "chosen" : ""}>
+        <div class="scroll rows" tabindex="0" role="region" aria-label="Parts in order">${sent && html`<table><caption class="hidden">Parts of the request, in order</caption><thead class="hidden"><tr><th>Level</th><th>Category</th><th>Entry</th><th>Begins with</th><th>Tokens</th><th>Anchor</th></tr></thead><tbody>${sent.parts.slice(0, 3000).map((/** @type {any} */ each) => html`<tr class=${`${part !== null && part === each.serial ? "chosen" : ""} ${each.serial === null ? "" : "clickable"}`} onClick=${() => each.serial !== null && setPart(each.serial)}>
           <td class="nowrap"><${Level} level=${each.level} /> ${each.level}</td><td class="nowrap"><span class=${`swatch thin cat-${each.category}`} aria-hidden="true"></span>${CATEGORIES[each.category]}</td>
           <td>${each.serial !== null && html`<button class="link mono" onClick=${() => setPart(each.serial)}>#${each.serial}</button>`}</td><td class="cutcell"><div class="cut dim"><${Safe} text=${each.text} /></div></td><td class="right">${whole(each.tokens)}</td><td>${each.isAnchor ? html`<span title="cache anchor">⚓<span class="hidden"> anchor</span></span>` : ""}</td></tr>`)}</tbody></table>`}</div></section>
       <section class="card parts" aria-label="Cache, kept and folded">${part === null ? html`<${Cache} record=${record} call=${call} sent=${sent} onPick=${setPart} />` : html`<${Folding} record=${record} call=${call} serial=${part} onClose=${() => setPart(null)} />`}</section>

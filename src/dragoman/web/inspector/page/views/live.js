@@ -1,7 +1,8 @@
 // @ts-check
 // Follow a run, speak, decide, stop, fork. Focus never jumps to what asks.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
-import { ApiError, get, post } from "../api.js";
+import { get, post } from "../api.js";
+import { Asking, deciders, TooLate, WHO } from "../asking.js";
 import { EntryCard, estimate } from "../entrycard.js";
 import { EntryList } from "../entrylist.js";
 import { bindings, tell } from "../keys.js";
@@ -11,16 +12,11 @@ import { Tile } from "../parts.js";
 import { go, link } from "../router.js";
 import { plain, Safe, safe } from "../safetext.js";
 import { VirtualList } from "../virtual.js";
-import { clock, modelName, seconds, short } from "../words.js";
+import { modelName } from "../words.js";
 
 /** @typedef {import("../record.js").SessionRecord} SessionRecord */
 
 const ENDED = ["run_finished", "reset"];
-const WHO = (() => {
-  const known = localStorage.getItem("dragoman-who") ?? `browser ${Math.random().toString(36).slice(2, 6)}`;
-  localStorage.setItem("dragoman-who", known);
-  return known;
-})();
 
 /** What the run waits for: calls that were asked about and not decided. @param {SessionRecord} record */
 function openApprovals(record) {
@@ -54,60 +50,6 @@ function openRun(record) {
   return null;
 }
 
-/** @param {{asked: any, call: any, record: SessionRecord, model: string}} given */
-function Asking({ asked, call, record, model }) {
-  const [reason, setReason] = useState("");
-  const [edited, setEdited] = useState(/** @type {string | null} */ (null));
-  const [said, setSaid] = useState(/** @type {any} */ (null));
-  const [isBusy, setBusy] = useState(false);
-  // Nobody decides about arguments that are not all on screen: what the server left out is fetched first.
-  const cut = call?.rawArgsText?.$cut;
-  const [fetched, setFetched] = useState("");
-  useEffect(() => {
-    if (!cut) return undefined;
-    let isOver = false;
-    const fetchAll = async () => {
-      let text = "";
-      while (!isOver && text.length < cut.length) {
-        const found = await get(`${record.path}/entries/${asked.answer}/text`, { at: cut.at, from: text.length });
-        if (!found.text) break;
-        text += found.text;
-      }
-      if (!isOver) setFetched(text);
-    };
-    fetchAll().catch((error) => setSaid({ message: error.message }));
-    return () => {
-      isOver = true;
-    };
-  }, [asked.toolCallId, cut?.length]);
-  const isWhole = !cut || fetched.length === cut.length;
-  const decide = async (/** @type {boolean} */ approved) => {
-    if (approved && !isWhole) return;
-    setBusy(true);
-    try {
-      const given = edited === null || !approved ? undefined : JSON.parse(edited);
-      await post(`${record.path}/${approved ? "approve" : "deny"}`, { call: asked.toolCallId, reason, who: WHO, model, arguments: given });
-    } catch (error) {
-      const decision = error instanceof ApiError ? error.problem.decision : null;
-      setSaid(decision ?? { message: /** @type {Error} */ (error).message });
-    } finally {
-      setBusy(false);
-    }
-  };
-  useEffect(() => {
-    if (Asking.current) Asking.current.decide = decide;
-  });
-  const shown = edited ?? (cut ? fetched || "(the arguments are being fetched)" : call?.arguments ? JSON.stringify(call.arguments, null, 2) : headOf(call?.rawArgsText));
-  return html`<div role="group" class="asking" aria-label=${`Decision about ${plain(asked.toolName)}`}>
-    <div class="row"><strong>Run this call?</strong><span class="dim grow"><code><${Safe} text=${asked.toolName} /></code> <${Safe} text=${headOf(asked.reason ?? "")} /></span><span class="dim small">asked ${clock(asked.time)}</span></div>
-    ${edited === null ? html`<pre class="fence whole">${safe(shown)}</pre>` : html`<textarea class="mono" rows="6" aria-label="Arguments as JSON" value=${edited} onInput=${(/** @type {any} */ event) => setEdited(event.target.value)}></textarea>`}
-    ${said ? html`<p class="warn" role="alert">${said.message ? html`<${Safe} text=${said.message} />` : html`<${Safe} text=${said.who} /> has ${said.approved ? "approved" : "denied"} it at ${clock(said.time)}, entry #${said.serial}.`}</p>` : ""}
-    <div class="row wrap"><button class="primary" disabled=${isBusy || !isWhole} onClick=${() => decide(true)}>Approve <kbd>a</kbd></button><button class="danger" disabled=${isBusy} onClick=${() => decide(false)}>Deny <kbd>d</kbd></button>
-      <button onClick=${() => setEdited(edited === null ? shown : null)} aria-pressed=${edited !== null}>${edited === null ? "Edit arguments" : "Keep arguments"}</button><input class="grow" placeholder="Reason, for the model" aria-label="Reason, for the model" value=${reason} onInput=${(/** @type {any} */ event) => setReason(event.target.value)} /></div></div>`;
-}
-/** The decision that keys reach. @type {{decide: (approved: boolean) => void} | null} */
-Asking.current = null;
-
 /** @param {{follower: Follower, model: string | null}} given */
 function UnderWay({ follower, model }) {
   const parts = follower.parts.value;
@@ -124,23 +66,22 @@ export function LiveView({ record }) {
   const reading = useRef(/** @type {any} */ (null));
   const prompt = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const [text, setText] = useState("");
-  const [info, setInfo] = useState(record.info);
   const [models, setModels] = useState(/** @type {string[]} */ ([]));
-  const [model, setModel] = useState(record.models[record.models.length - 1] ?? "");
+  const [model, setModel] = useState(record.lastModel() ?? "");
   const [forkName, setForkName] = useState("");
   const [chosen, setChosen] = useState(record.length - 1);
   useEffect(() => {
     follower.start();
     reading.current?.toEnd();
     get("api/models").then((found) => setModels(found.models), () => {});
-    const timer = setInterval(() => (void (Date.now() % 5000 < 1000 && get(record.path).then(setInfo, () => {})), setBehind(follower.lostAt ? Math.round((Date.now() - follower.lostAt) / 1000) : 0)), 1000);
+    const timer = setInterval(() => setBehind(follower.lostAt ? Math.round((Date.now() - follower.lostAt) / 1000) : 0), 1000);
     return () => {
       follower.stop();
       clearInterval(timer);
     };
   }, [follower]);
   useEffect(() => {
-    get(record.path).then(setInfo, () => {});
+    void record.refresh();
     setChosen(record.length - 1);
   }, [record.length]);
   const cards = useMemo(() => {
@@ -155,7 +96,8 @@ export function LiveView({ record }) {
   }, [record, record.length]);
   const approvals = openApprovals(record);
   const run = openRun(record);
-  const canWrite = !info?.isReadOnly;
+  const info = record.info;
+  const canWrite = !info?.isReadOnly && !record.gone.value;
   const state = follower.state.value;
   const status = run === null ? "no run" : approvals.size ? "awaiting_human" : info?.isRunning || follower.parts.value.length ? "running" : "left open";
   const act = async (/** @type {string} */ name, /** @type {any} */ body) => {
@@ -176,34 +118,44 @@ export function LiveView({ record }) {
     if (made) go(link(made.session, "live"));
   };
   const stop = () => run !== null && act("stop", {});
-  Asking.current = approvals.size ? Asking.current ?? { decide: () => {} } : null;
+  const [first] = approvals.values();
+  // Nobody decides by a key about what is not on screen: it is shown first.
+  const decide = (/** @type {boolean} */ approved) => {
+    if (!first) return;
+    const found = deciders.get(first.toolCallId);
+    if (found) found(approved);
+    else reading.current?.scrollTo(first.answer, "middle");
+  };
   useEffect(() => {
     bindings.value = [
       ...(canWrite ? [
-        { keys: ["a"], words: "approve", short: "approve", run: () => Asking.current?.decide(true) },
-        { keys: ["d"], words: "deny", short: "deny", run: () => Asking.current?.decide(false) },
+        { keys: ["a"], words: "approve", short: "approve", run: () => decide(true) },
+        { keys: ["d"], words: "deny", short: "deny", run: () => decide(false) },
         { keys: ["Escape"], words: "stop the run", short: "stop", run: stop },
         { keys: ["i"], words: "write a prompt", short: "prompt", run: () => prompt.current?.focus() },
       ] : []),
       { keys: ["G", "End"], words: "newest entry", short: "newest", run: () => reading.current?.toEnd() },
     ];
   });
-  const newest = record.modelOf(record.length - 1) ?? record.models[record.models.length - 1] ?? null;
+  const newest = record.lastModel();
   const below = (/** @type {string} */ callId) => {
     const asked = approvals.get(callId);
-    if (!asked || !canWrite) return null;
+    if (!asked) return null;
     const parts = record.entry(asked.answer)?.entry.payload.message.parts ?? [];
     const call = parts.find((/** @type {any} */ part) => part.payload?.toolCallId === callId)?.payload;
-    return html`<${Asking} key=${callId} asked=${asked} call=${call} record=${record} model=${model} />`;
+    return html`<${Asking} key=${callId} asked=${asked} call=${call} record=${record} model=${model} isFirst=${asked === first} canWrite=${canWrite} />`;
   };
   const words = state === "lost" ? `${behind} s behind, trying again` : state;
+  const tone = ["lost", "stopped", "paused"].includes(state) ? "warn" : "ok";
+  const others = Math.max((info?.followers ?? 0) - (state === "following" ? 1 : 0), 0);
   return html`<div class="liveview" data-follow=${state}>
-    <div class="side"><div class="tools row"><span class=${`grow ${state === "lost" ? "warn" : "ok"}`} role="status"><span aria-hidden="true">● </span>${words}</span></div>
+    <div class="side"><div class="tools row"><span class=${`grow ${tone}`} role="status"><span aria-hidden="true">● </span>${words}</span>${state === "paused" ? html`<button onClick=${() => follower.start()}>Follow</button>` : state === "following" ? html`<button onClick=${() => follower.pause()}>Pause</button>` : ""}</div>
       <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${NO_HITS} onChoose=${(/** @type {number} */ serial) => (setChosen(serial), reading.current?.scrollTo(record.owner[serial], "middle"))} /></div>
-    <div class="middle"><div class="livebar row"><span class=${`grow ${state === "lost" ? "warn" : "ok"}`}><span aria-hidden="true">● </span>${words}</span><span class=${`chip ${status === "awaiting_human" ? "warn" : "plain"}`}>${status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
+    <div class="middle"><div class="livebar row"><span class=${`grow ${tone}`}><span aria-hidden="true">● </span>${words}</span><span class=${`chip ${status === "awaiting_human" ? "warn" : "plain"}`}>${status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
       <${VirtualList} keys=${cards} label="Entries, as they come" class="reading" handle=${reading} sticky estimate=${(/** @type {number} */ key) => estimate(record, key)} item=${(/** @type {number} */ key) => html`<div class="line"><span class="serial mono">#${key}</span><${EntryCard} record=${record} serial=${key} below=${below} /></div>`} />
       <div class="growing" aria-live="polite"><${UnderWay} follower=${follower} model=${newest} /></div>
       ${approvals.size > 0 && html`<div class="hidden" role="alert">A call waits for a decision: ${[...approvals.values()].map((asked) => plain(asked.toolName)).join(", ")}</div>`}
+      <${TooLate} record=${record} />
       ${canWrite && html`<div class="composer"><textarea ref=${prompt} rows="2" aria-label="Say something" placeholder=${run === null ? "Say something; a run begins" : "Say something to the run; it is taken up before its next call"} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Enter" && !event.shiftKey && (event.preventDefault(), send())}></textarea>
         <div class="row wrap"><input list="models" class="modelchoice" aria-label="Model" placeholder="provider:model" value=${model} onInput=${(/** @type {any} */ event) => setModel(event.target.value)} /><datalist id="models">${models.map((name) => html`<option value=${name}></option>`)}</datalist><span class="grow"></span>
           ${run !== null && html`<button class="danger" onClick=${stop}>■ Stop <kbd>esc</kbd></button>`}<button class="primary" disabled=${!text.trim()} onClick=${send}>Send <kbd>↵</kbd></button></div></div>`}</div>
@@ -211,7 +163,7 @@ export function LiveView({ record }) {
       <dl class="section facts"><dt>Run</dt><dd class="mono">${run === null ? "none open" : html`began at #${run}`}</dd><dt>Owner</dt><dd><${Safe} text=${info?.owner ?? (info?.isRunning ? "this server" : "nobody")} /></dd><dt>Waits for</dt><dd>${approvals.size ? [...approvals.values()].map((asked) => html`<code><${Safe} text=${asked.toolName} /></code> `) : "nothing"}</dd><dt>Newest</dt><dd class="mono">#${record.length - 1}</dd><dt>Reader</dt><dd><${Safe} text=${WHO} />; the run goes on without you</dd></dl>
       <${Notebook} record=${record} />
       ${canWrite && html`<div class="section"><p class="label">Fork from here</p><p class="small dim">A copy that ends at <span class="mono">#${chosen}</span>; this session is left as it is.</p><div class="row"><input class="grow" aria-label="Id of the fork" placeholder="a random id" value=${forkName} onInput=${(/** @type {any} */ event) => setForkName(event.target.value)} /><button onClick=${fork}>Fork</button></div></div>`}
-      <div class="section"><p class="label">Also following</p><p>${info?.followers ?? 0} reader${info?.followers === 1 ? "" : "s"} in a browser</p></div></aside></div>`;
+      <div class="section"><p class="label">Also following</p><p>${others === 0 ? "nobody else" : `${others} other reader${others === 1 ? "" : "s"} in a browser`}</p></div></aside></div>`;
 }
 const NO_HITS = new Set();
 
@@ -223,5 +175,3 @@ function Notebook({ record }) {
   if (!entry) return null;
   return html`<div class="section"><div class="row"><span class="label grow">Notebook</span><span class="mono dim small">#${serial}</span></div><pre class="notebook">${safe(headOf(entry.entry.payload.content).slice(0, 2000))}</pre></div>`;
 }
-
-export { seconds, short };

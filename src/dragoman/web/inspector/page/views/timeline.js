@@ -1,7 +1,8 @@
 // @ts-check
 // What happened: map, list, reading view, and one entry in detail.
 import { html, signal, useCallback, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
-import { get, post } from "../api.js";
+import { get } from "../api.js";
+import { forking, goingTo } from "../dialogs.js";
 import { EntryCard, estimate } from "../entrycard.js";
 import { EntryPanel, previous } from "../entrypanel.js";
 import { bindings, tell } from "../keys.js";
@@ -10,6 +11,7 @@ import { Minimap } from "../minimap.js";
 import { Trouble } from "../parts.js";
 import { go, link, route } from "../router.js";
 import { VirtualList } from "../virtual.js";
+import { count } from "../words.js";
 
 /** @typedef {import("../record.js").SessionRecord} SessionRecord */
 
@@ -71,7 +73,8 @@ export function TimelineView({ record, theme }) {
   const hits = useMemo(() => new Set(/** @type {number[]} */ (found.hits.map((/** @type {any} */ hit) => hit.serial))), [found]);
   const calls = useCalls(record);
   const levels = useLevels(record);
-  const [chosen, setChosen] = useState(serial ?? firstOf(record));
+  const [chosen, setChosen] = useState(Math.min(serial ?? firstOf(record), Math.max(record.length - 1, 0)));
+  const isMissing = serial !== null && serial >= record.length;
   const range = useMemo(() => signal(/** @type {[number, number]} */ ([0, 0])), []);
   const [drawer, setDrawer] = useState("");
   const reading = useRef(/** @type {any} */ (null));
@@ -95,7 +98,7 @@ export function TimelineView({ record, theme }) {
     reading.current?.scrollTo(record.owner[next] ?? next, where);
   };
   useEffect(() => {
-    if (serial !== null) reading.current?.scrollTo(record.owner[serial] ?? serial, "middle");
+    if (serial !== null) reading.current?.scrollTo(record.owner[chosen] ?? chosen, "middle");
   }, [record]);
   useEffect(() => {
     if (words && found.hits.length && !hits.has(chosen)) {
@@ -113,20 +116,13 @@ export function TimelineView({ record, theme }) {
     for (let next = chosen + by; next >= 0 && next < record.length; next += by) if (fits(next)) return choose(next);
   };
   const isListed = (/** @type {number} */ each) => !record.isFolded(each) && (FILTERS[/** @type {keyof typeof FILTERS} */ (filter)] ?? FILTERS.all).fits(record, each);
-  const fork = async () => {
-    try {
-      const made = await post(`${record.path}/fork`, { serial: chosen });
-      tell(`Forked at #${chosen}.`);
-      go(link(made.session));
-    } catch (error) {
-      tell(/** @type {Error} */ (error).message);
-    }
+  const fork = () => {
+    forking.value = { session: record.id, serial: chosen, newest: record.length - 1 };
   };
   const ask = () => {
-    const typed = prompt("Go to which serial?");
-    if (typed && /^#?\d+$/.test(typed)) choose(Math.min(Number(typed.replace("#", "")), record.length - 1));
+    goingTo.value = { newest: record.length - 1, choose };
   };
-  const canWrite = !record.info?.isReadOnly;
+  const canWrite = !record.info?.isReadOnly && !record.gone.value;
   useEffect(() => {
     const kindIs = (/** @type {string} */ kind) => (/** @type {number} */ each) => record.kindOf(each) === kind;
     bindings.value = [
@@ -162,12 +158,13 @@ export function TimelineView({ record, theme }) {
   const nth = found.hits.findIndex((/** @type {any} */ hit) => hit.serial === chosen);
   return html`<div class=${`timeline ${drawer ? `show-${drawer}` : ""}`}>
     <${Minimap} record=${record} hits=${hits} range=${range} levels=${levels} theme=${theme} onGo=${(/** @type {number} */ at) => choose(at, "top")} />
-    <div class="side"><div class="tools"><div class="search"><input ref=${search} type="search" aria-label="Search the entries" placeholder=${`Search ${record.length} entries`} value=${words} onInput=${(/** @type {any} */ event) => setQuery("q", event.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Enter" && step(event.shiftKey ? -1 : 1, (each) => hits.has(each))} />
+    <div class="side"><div class="tools"><div class="search"><input ref=${search} type="search" aria-label="Search the entries" placeholder=${`Search ${count(record.length, "entry", "entries")}`} value=${words} onInput=${(/** @type {any} */ event) => setQuery("q", event.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Enter" && step(event.shiftKey ? -1 : 1, (each) => hits.has(each))} />
         <span class="count">${words ? `${nth >= 0 ? nth + 1 : 0} of ${found.hits.length}` : html`<kbd>/</kbd>`}</span></div>
       <div class="tabs" role="group" aria-label="Which entries">${Object.entries(FILTERS).map(([name, each]) => html`<button aria-pressed=${filter === name} onClick=${() => setQuery("kind", name === "all" ? "" : name)}>${each.words}</button>`)}</div></div>
       <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${hits} hit=${words} onChoose=${choose} /></div>
     <div class="middle"><div class="narrowbar"><button onClick=${() => setDrawer(drawer === "list" ? "" : "list")} aria-expanded=${drawer === "list"}>☰ Entries</button><span class="grow"></span><button onClick=${() => setDrawer(drawer === "panel" ? "" : "panel")} aria-expanded=${drawer === "panel"}>#${chosen} in detail</button></div>
       ${record.brokenAt !== null && html`<${Trouble} problem=${{ message: `The record is broken at #${record.brokenAt}: ${record.problem}. Everything before it is shown.` }} />`}
+      ${isMissing && record.length > 0 && html`<${Trouble} problem=${{ message: `There is no entry #${serial}: the newest is #${record.length - 1}.` }} />`}
       ${record.length === 0 ? html`<div class="note"><p>The session has no entry yet.</p><code>dragoman chat --session ${record.id}</code></div>` : html`<${VirtualList} keys=${cards} label="Entries, to read" class="reading" handle=${reading} estimate=${(/** @type {number} */ key) => estimate(record, key)} onRange=${(/** @type {number} */ first, /** @type {number} */ last) => (range.peek()[0] !== first || range.peek()[1] !== last) && (range.value = [first, last])}
         item=${card} />`}</div>
     ${record.length > 0 && html`<${EntryPanel} key=${chosen} record=${record} serial=${chosen} call=${calls.get(chosen)} level=${levels.get(chosen)} onFork=${canWrite ? fork : undefined} onClose=${drawer === "panel" ? () => setDrawer("") : undefined} />`}
