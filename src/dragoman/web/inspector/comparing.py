@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import groupby, zip_longest
+from itertools import groupby, islice, zip_longest
 from typing import Any
 
 import msgspec
 
-from .requests import Rendered, Unit, units_of
+from ...errors import InvalidValue
+from .requests import Rendered, Unit, shorten, units_of
 
-__all__ = ["compare_requests", "side_of"]
+__all__ = ["compare_requests", "compare_row", "side_of"]
 
 EQUAL, SAME_WORDS, DIFFERENT, LEFT, RIGHT = "equal", "words", "different", "left", "right"
+WHOLE_TEXT = 1 << 20  # characters of one text in a row that a reader opened
 SHORTEST_WORD = 12  # shorter texts are mostly names of the envelope
 
 
 def compare_requests(left: Rendered, right: Rendered) -> dict[str, Any]:
     """Return both sides with their figures, the rows, and the first byte of the bodies that differs."""
-    rows = list(_rows(units_of(left), units_of(right)))
+    rows = [shorten(row) for row in _rows(units_of(left), units_of(right))]
     common = _common(left.request.body, right.request.body)
     is_same = left.request.body == right.request.body
     return {
@@ -28,6 +30,14 @@ def compare_requests(left: Rendered, right: Rendered) -> dict[str, Any]:
         "isSame": is_same,
         "around": None if is_same else [_around(side.request.body, common) for side in (left, right)],
     }
+
+
+def compare_row(left: Rendered, right: Rendered, place: int) -> dict[str, Any]:
+    """Return one of the rows with all of its texts; raise InvalidValue if there is none of that number."""
+    row = next(islice(_rows(units_of(left), units_of(right)), place, None), None)
+    if row is None:
+        raise InvalidValue(f"the comparison has no row {place}")
+    return {"row": shorten(row, WHOLE_TEXT)}
 
 
 def side_of(rendered: Rendered) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the endpoints share: the store, the records that were read, and how models and agents are made."""
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
@@ -22,6 +23,7 @@ OpenModel: TypeAlias = Callable[[str], Model]
 MakeAgent: TypeAlias = Callable[[Session, str | None], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
 
 LARGEST_BODY = 4 << 20
+_DOTS = re.compile(r"~+\.{1,2}")
 
 
 class Desk:
@@ -58,8 +60,9 @@ DESK: web.AppKey[Desk] = web.AppKey("desk", Desk)
 
 
 def session_of(request: web.Request) -> str:
-    """Return the id in the address."""
-    return request.match_info["session"]
+    """Return the id in the address. `.` and `..` stand there with a `~` before them: browsers take them for steps."""
+    given = request.match_info["session"]
+    return given[1:] if _DOTS.fullmatch(given) else given
 
 
 def whole(request: web.Request, name: str, default: int | None = None, *, most: int = 1 << 53) -> int:

@@ -42,6 +42,7 @@ from .outlines import entry_line, model_of
 __all__ = ["session_html"]
 
 FOLD_LINES = 12
+LONGEST_ARGUMENTS = 200  # characters, where a band names a call
 LONGEST_TEXT = 1 << 20  # characters of one text; a browser must be able to open the file
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
@@ -63,14 +64,14 @@ def session_html(session_id: str, entries: Sequence[HistoryEntry]) -> Iterator[s
         f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
     )
     yield _head(title, entries)
-    results = _results(entries)
+    results, calls = _results(entries), _calls(entries)
     inside = {serial for serial, _ in results.values()}
     yield "<main>\n"
     for entry in entries:
         if isinstance(entry, (ToolStartedEntry, ToolFinishedEntry)) or entry.serial in inside:
             continue
         yield f'<section id="e{entry.serial}"><a class="serial" href="#e{entry.serial}">#{entry.serial}</a>'
-        yield "".join(_entry(entry, results))
+        yield "".join(_entry(entry, results, calls))
         yield "</section>\n"
     yield "</main>\n</body>\n</html>\n"
 
@@ -116,7 +117,34 @@ def _results(entries: Sequence[HistoryEntry]) -> Results:
     }
 
 
-def _entry(entry: HistoryEntry, results: Results) -> Iterator[str]:
+Calls = Mapping[str, tuple[ToolCall, ApprovalAnsweredEntry | None]]
+
+
+def _calls(entries: Sequence[HistoryEntry]) -> Calls:
+    """Each call, and what was decided about it."""
+    decided = {entry.tool_call_id: entry for entry in entries if isinstance(entry, ApprovalAnsweredEntry)}
+    made = (call for entry in entries if isinstance(entry, ModelOutputEntry) for call in entry.tool_calls)
+    return {call.tool_call_id: (call, decided.get(call.tool_call_id)) for call in made}
+
+
+def _approval(entry: ApprovalAskedEntry | ApprovalAnsweredEntry, calls: Calls) -> str:
+    """A question about a call, or its answer: which call, what was changed in it, and why."""
+    call, _ = calls.get(entry.tool_call_id, (None, None))
+    named = f"<code>{_safe(call.tool_name)} {_safe(call.raw_args_text[:LONGEST_ARGUMENTS])}</code>" if call else ""
+    if isinstance(entry, ApprovalAskedEntry):
+        title = f"? Asked: {_safe(entry.tool_name)}" if call is None else "? Asked"
+        return f"<b>{title}</b> {named} {_safe(entry.reason)}"
+    title = "✓ Approved" if entry.approved else '<span class="bad">✕ Denied</span>'
+    changed = "" if entry.arguments is None else f" with other arguments: <code>{_json(entry.arguments)}</code>"
+    who = entry.metadata.get("decided_by") or f"a {entry.by}"
+    return f"<b>{title}</b> {named}{changed} {_safe(entry.reason)} by {_safe(str(who))}"
+
+
+def _json(value: Any) -> str:
+    return _safe(json.dumps(value, ensure_ascii=False))
+
+
+def _entry(entry: HistoryEntry, results: Results, calls: Calls) -> Iterator[str]:
     match entry:
         case ModelInputEntry() | SteeringEntry():
             yield f'<article class="said"><h2>You {_time(entry.timestamp)}</h2>'
@@ -125,7 +153,7 @@ def _entry(entry: HistoryEntry, results: Results) -> Iterator[str]:
         case ModelOutputEntry():
             yield f'<article class="answer"><h2>{_safe(model_of(entry) or "unknown model")} {_time(entry.timestamp)}'
             yield f"<small>{_usage(entry)}</small></h2>"
-            yield from _message(entry.message, results)
+            yield from _message(entry.message, results, calls)
             yield "</article>"
         case ToolResultsEntry():
             yield '<article class="answer">'
@@ -133,31 +161,36 @@ def _entry(entry: HistoryEntry, results: Results) -> Iterator[str]:
             yield f"{_safe(entry.execute_error or '')}</article>"
         case InterruptionEntry():
             yield f'<article class="band warn"><b>Interrupted</b> {_safe(entry.reason)} {_safe(entry.message)}'
-            yield from _message(entry.partial, {}) if entry.partial is not None else ()
+            yield from _message(entry.partial, {}, {}) if entry.partial is not None else ()
             yield "</article>"
         case SystemInstructionEntry(instruction=text) | NotebookEntry(content=text) | CompactionEntry(summary=text):
             yield f'<article class="band"><b>{_safe(str(entry.kind).replace("_", " "))}</b>{_folded(text)}</article>'
-        case EpochEntry(reason=text) | ApprovalAskedEntry(reason=text) | ApprovalAnsweredEntry(reason=text):
-            yield f'<article class="band">{_safe(entry_line(entry))} {_safe(text)} {_time(entry.timestamp)}</article>'
+        case ApprovalAskedEntry() | ApprovalAnsweredEntry():
+            yield f'<article class="band">{_approval(entry, calls)} {_time(entry.timestamp)}</article>'
+        case EpochEntry():
+            yield f'<article class="band">{_safe(entry_line(entry))} {_time(entry.timestamp)}</article>'
         case RunStartedEntry() | RunFinishedEntry():
             yield f'<p class="run">{_safe(entry_line(entry))} {_time(entry.timestamp)}</p>'
         case _:
             yield f'<article class="band">{_safe(entry_line(entry))}</article>'
 
 
-def _message(message: Message, results: Results) -> Iterator[str]:
+def _message(message: Message, results: Results, calls: Calls) -> Iterator[str]:
     for part in message.parts:
         if isinstance(part, ToolCall):
             found = results.get(part.tool_call_id)
-            yield _call(part, found[1] if found is not None else None)
+            _, decision = calls.get(part.tool_call_id, (part, None))
+            yield _call(part, found[1] if found is not None else None, decision)
         else:
             yield _part(part)
 
 
-def _call(call: ToolCall, result: HistoryToolCallResult | None) -> str:
+def _call(call: ToolCall, result: HistoryToolCallResult | None, decision: ApprovalAnsweredEntry | None) -> str:
     given = call.raw_args_text if call.arguments is None else json.dumps(call.arguments, indent=2, ensure_ascii=False)
     shown = _result(result, with_name=False) if result is not None else ""
-    return f'<div class="tool"><b>{_safe(call.tool_name)}</b>{_folded(given)}{shown}</div>'
+    other = decision.arguments if decision is not None else None
+    changed = "" if other is None else f'<p class="warn">Run with other arguments: <code>{_json(other)}</code></p>'
+    return f'<div class="tool"><b>{_safe(call.tool_name)}</b>{_folded(given)}{changed}{shown}</div>'
 
 
 def _result(result: HistoryToolCallResult, *, with_name: bool = True) -> str:

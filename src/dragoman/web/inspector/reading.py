@@ -10,9 +10,9 @@ from aiohttp import web
 from ...catalogue import list_models
 from ...errors import DragomanError, ErrorCode, InvalidValue, StoreError
 from ...history import HistoryEntry, ModelOutputEntry
-from ...review import PastCall, find_calls, review_cache
-from .calls import count_tools, list_calls, summarise_calls
-from .comparing import compare_requests, side_of
+from ...review import CacheCall, PastCall, find_calls, review_cache
+from .calls import count_tools, list_calls, prices_of, summarise_calls
+from .comparing import compare_requests, compare_row, side_of
 from .contextparts import Part, describe_entry, describe_parts, levels_of, read_context
 from .desk import DESK, Desk, answer, session_of, whole
 from .entrydata import entry_data, find_picture, find_text
@@ -232,9 +232,22 @@ async def _cache(request: web.Request) -> web.Response:
             forked_at=-1 if fork is None else fork.serial,
             parent_entries=parent,
         )
-        written = [{**msgspec.to_builtins(call), "isMiss": call.is_miss} for call in calls]
+        written = [
+            {**msgspec.to_builtins(call), "isMiss": call.is_miss, "missCost": _miss_cost(record, call)}
+            for call in calls
+        ]
         kept = desk.reviews[record.session_id] = (len(record.entries), written)
     return answer({"calls": kept[1]})
+
+
+def _miss_cost(record: Record, call: CacheCall) -> float | None:
+    """What a miss cost more than a hit of the whole request, in dollars; None where a price or a figure is unknown."""
+    entry = record.entries[call.serial]
+    prices = prices_of(entry.invocation if isinstance(entry, ModelOutputEntry) else None)
+    if not call.is_miss or prices is None or prices.cache_read is None or call.input_tokens is None:
+        return None
+    again = max(call.input_tokens - (call.reported_tokens or 0), 0)
+    return again * max(prices.input - prices.cache_read, 0.0) / 1_000_000
 
 
 # ---------------------------------------------------------------- requests
@@ -258,15 +271,17 @@ async def _request(request: web.Request) -> web.Response:
 async def _differences(request: web.Request) -> web.Response:
     """Two requests: `a` and `b` are `serial`, `serial@model` or `@model`; without a serial it is the next call.
 
-    A serial may be `last`, the newest call. With `other`, `b` is one of that session.
+    A serial may be `last`, the newest call. With `other`, `b` is one of that session; with `row`, the answer is that
+    row alone, with all of its texts.
     """
     desk, record = request.app[DESK], await request.app[DESK].record_of(request)
     other = await desk.records.read(request.query["other"]) if request.query.get("other") else record
     sides = [(record, request.query.get("a", "")), (other, request.query.get("b", ""))]
+    place = whole(request, "row") if "row" in request.query else None
 
     def compare() -> dict[str, Any]:
         left, right = (_rendered(desk, found, *_split(side)) for found, side in sides)
-        return compare_requests(left, right)
+        return compare_requests(left, right) if place is None else compare_row(left, right, place)
 
     return answer(await asyncio.to_thread(compare))
 

@@ -24,7 +24,7 @@ from ...review import PastCall, PastRequests
 from ...wire import find_dialect
 from .contextparts import describe_parts, read_context
 
-__all__ = ["Rendered", "Unit", "as_curl", "model_name_of", "render_call", "render_past", "units_of"]
+__all__ = ["Rendered", "Unit", "as_curl", "model_name_of", "render_call", "render_past", "shorten", "units_of"]
 
 SIGNATURE = 60  # characters by which a block is recognised
 LOOK_AHEAD = 16
@@ -173,7 +173,7 @@ def units_of(rendered: Rendered) -> list[Unit]:
     units += (Unit("system", each) for each in system)
     units += (Unit(f"tool {_tool_name(each)}", each) for each in tools)
     units += _said_units(said, rendered)
-    return [msgspec.structs.replace(unit, value=_shown(unit.value)) for unit in units]
+    return units
 
 
 def _tools(value: Any) -> Iterator[Any]:
@@ -248,12 +248,12 @@ def _leaves(value: Any) -> Iterator[str]:
             yield from _leaves(each)
 
 
-def _shown(value: Any) -> Any:
-    """The value with long texts cut: the whole request is to be had beside."""
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return f"{value[:LONGEST_TEXT]}… {len(value):,} characters"
+def shorten(value: Any, longest: int = LONGEST_TEXT) -> Any:
+    """Return the value with long texts cut, each as `{"$cut": {"head", "length"}}`: the whole is to be had beside."""
+    if isinstance(value, str) and len(value) > longest:
+        return {"$cut": {"head": value[:longest], "length": len(value)}}
     if isinstance(value, list):
-        return [_shown(each) for each in value]
+        return [shorten(each, longest) for each in value]
     if isinstance(value, dict):
-        return {name: _shown(each) for name, each in value.items()}
+        return {name: shorten(each, longest) for name, each in value.items()}
     return value

@@ -46,6 +46,9 @@ async def _list(request: web.Request) -> web.Response:
     if words:
         listed, searched = await _search(desk, listed, words)
         result["searched"] = searched
+    model = request.query.get("model", "")
+    if model:
+        listed = [each for each in listed if await _has_model(desk, each, model)]
     listed.sort(key=lambda each: str(each.get("updatedAt", "")), reverse=True)
     return answer({**result, "sessions": listed})
 
@@ -89,8 +92,12 @@ async def _title(desk: Desk, info: SessionInfo) -> str:
     title = info.metadata.get("title")
     if isinstance(title, str) and title:
         return title[:TITLE_LENGTH]
+    # A fork is told from its parent by what was said in it first.
+    own = 0 if info.forked_from is None else info.forked_from.serial + 1
     try:
-        entries = await desk.store.load(info.session_id, until_serial=TITLE_ENTRIES)
+        entries = [*await desk.store.load(info.session_id, own, until_serial=own + TITLE_ENTRIES)]
+        if own and not any(isinstance(entry, ModelInputEntry) for entry in entries):
+            entries = [*await desk.store.load(info.session_id, until_serial=TITLE_ENTRIES)]
     except DragomanError as error:
         return f"({error.code})"
     for entry in entries:
@@ -119,6 +126,16 @@ async def _search(desk: Desk, listed: list[dict[str, Any]], words: str) -> tuple
         if is_named:
             found.append(each)
     return found, searched
+
+
+async def _has_model(desk: Desk, listed: dict[str, Any], model: str) -> bool:
+    if listed.get("isDamaged"):
+        return False
+    try:
+        record = await desk.records.read(listed["id"])
+    except StoreError:
+        return False
+    return model in record.outline.columns()["models"]
 
 
 async def _summary(request: web.Request) -> web.Response:

@@ -7,7 +7,7 @@ import { bindings } from "../keys.js";
 import { Level, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
 import { go, link, route } from "../router.js";
 import { Safe, safe } from "../safetext.js";
-import { clock, modelName, percent, seconds, whole } from "../words.js";
+import { clock, count, modelName, money, percent, seconds, whole } from "../words.js";
 import { Epochs } from "../epochs.js";
 
 /** @typedef {import("../record.js").SessionRecord} SessionRecord */
@@ -42,10 +42,16 @@ function SentBar({ found, call }) {
   const cached = usage.cacheReadTokens;
   const share = usage.inputTokens ? Math.min((cached ?? 0) / usage.inputTokens, 1) : 0;
   let anchor = 0;
-  return html`<div class="sentbar" role="img" aria-label=${`${whole(total)} tokens: ${[...sums].map(([name, tokens]) => `${CATEGORIES[name]} ${whole(tokens)}`).join(", ")}`}>
+  // The bar is as long as the budget; a request that is longer, or whose budget is unknown, fills it.
+  const budget = found.request?.budget ?? null;
+  const most = Math.max(budget ?? 0, found.highest ?? 0, total, 1);
+  const filled = `${(100 * total) / most}%`;
+  const high = budget !== null && found.highest ? found.highest : null;
+  return html`<div class="budgetbar"><div class="sentbar" style=${{ width: filled }} role="img" aria-label=${`${whole(total)} tokens${budget === null ? "" : ` of a budget of ${whole(budget)}`}: ${[...sums].map(([name, tokens]) => `${CATEGORIES[name]} ${whole(tokens)}`).join(", ")}`}>
       ${pieces(found.parts).map((piece) => html`<span class=${`piece cat-${piece.category}`} style=${{ flexGrow: Math.max(piece.tokens, 1) }}>${piece.tokens / total > 0.12 ? html`<span>${CATEGORIES[piece.category]}</span>` : ""}${piece.anchors ? html`<i class="anchor" title="cache anchor"><b>⚓${(anchor += 1)}</b></i>` : ""}</span>`)}</div>
-    <div class="cachestrip" aria-hidden="true"><span class="fromcache" style=${{ width: `${100 * share}%` }}></span><span class="fresh"></span></div>
-    <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong></div>
+      ${high !== null && html`<i class="highest" aria-hidden="true" style=${{ left: `${(100 * high) / most}%` }}></i>`}</div>
+    <div class="cachestrip" aria-hidden="true" style=${{ width: filled }}><span class="fromcache" style=${{ width: `${100 * share}%` }}></span><span class="fresh"></span></div>
+    <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong>${high !== null && html`<span class="dim">highest so far ${whole(high)}</span>`}${budget !== null && html`<span class="dim">budget ${whole(budget)}</span>`}</div>
     <div class="legend">${[...sums].map(([name, tokens]) => html`<span><span class=${`swatch cat-${name}`} aria-hidden="true"></span>${CATEGORIES[name]} <strong>${whole(tokens)}</strong> <span class="dim">${percent(tokens, total)}</span></span>`)}
       ${!found.hasTools && html`<span class="dim">tools not recorded</span>`}</div>`;
 }
@@ -91,11 +97,11 @@ export function ContextView({ record }) {
         <h2>Call ${place + 1} of ${calls.length}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
         ${sent && html`<span class="dim small">${counts.live} live, ${counts.summary} summary, ${counts.gist} gist, ${counts.folded} folded; counted by ${sent.counter}${sent.correction !== 1 ? `, corrected × ${sent.correction.toFixed(2)}` : ""}</span>`}
         <a class="button" href=${link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })}>Compare with #${previous(record, call.serial)}</a></div>
-      ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${sent} call=${call} />` : html`<${Skeleton} lines=${3} />`}
+      ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${{ ...sent, highest: Math.max(...calls.slice(0, place + 1).filter((/** @type {any} */ each) => each.model === call.model).map((/** @type {any} */ each) => each.sent.fixed + each.sent.ledger + each.sent.turns + each.sent.live)) }} call=${call} />` : html`<${Skeleton} lines=${3} />`}
     </section>
     <section class="card pad" aria-label="Epochs"><${Epochs} calls=${calls} place=${place} onChoose=${choose} /></section>
     <div class="split">
-      <section class="card parts" aria-label="What was sent"><div class="row pad"><h2>What was sent</h2><span class="dim small">${sent?.parts.length ?? 0} parts in order</span><span class="grow"></span><span class="dim small">⚓ cache anchor</span></div>
+      <section class="card parts" aria-label="What was sent"><div class="row pad"><h2>What was sent</h2><span class="dim small">${count(sent?.parts.length ?? 0, "part")} in order</span><span class="grow"></span><span class="dim small">⚓ cache anchor</span></div>
         <div class="scroll rows" tabindex="0" role="region" aria-label="Parts in order">${sent && html`<table><caption class="hidden">Parts of the request, in order</caption><thead class="hidden"><tr><th>Level</th><th>Category</th><th>Entry</th><th>Begins with</th><th>Tokens</th><th>Anchor</th></tr></thead><tbody>${sent.parts.slice(0, 3000).map((/** @type {any} */ each) => html`<tr class=${`${part !== null && part === each.serial ? "chosen" : ""} ${each.serial === null ? "" : "clickable"}`} onClick=${() => each.serial !== null && setPart(each.serial)}>
           <td class="nowrap"><${Level} level=${each.level} /> ${each.level}</td><td class="nowrap"><span class=${`swatch thin cat-${each.category}`} aria-hidden="true"></span>${CATEGORIES[each.category]}</td>
           <td>${each.serial !== null && html`<button class="link mono" onClick=${() => setPart(each.serial)}>#${each.serial}</button>`}</td><td class="cutcell"><div class="cut dim"><${Safe} text=${each.text} /></div></td><td class="right">${whole(each.tokens)}</td><td>${each.isAnchor ? html`<span title="cache anchor">⚓<span class="hidden"> anchor</span></span>` : ""}</td></tr>`)}</tbody></table>`}</div></section>
@@ -125,6 +131,7 @@ function Cache({ record, call, sent, onPick }) {
         <dt>Expected</dt><dd>${found.expectedTokens == null ? "unknown" : `about ${whole(found.expectedTokens)}`}</dd>
         <dt>Compared with</dt><dd>${found.comparedWith == null ? "no call before" : html`<a class="mono" href=${link(record.id, "context", found.comparedWith)}>#${found.comparedWith}</a>${found.seconds == null ? "" : `, ${seconds(found.seconds)} before`}`}</dd>
         <dt>Shared prefix</dt><dd>${found.sharedBytes == null ? "unknown" : `${whole(found.sharedBytes)} of ${whole(found.requestBytes)} bytes (${percent(found.sharedBytes, found.requestBytes)})`}</dd>
+        ${found.missCost != null && html`<dt>Cost of the miss</dt><dd>${money(found.missCost)} more than a hit</dd>`}
         ${found.entrySerial != null && html`<dt>Changed by</dt><dd><a class="mono" href=${link(record.id, "timeline", found.entrySerial)}>#${found.entrySerial}</a></dd>`}
         ${found.isExact != null && html`<dt>Bytes</dt><dd>${found.isExact ? "rendered again as they were sent" : "not quite those that were sent"}</dd>`}</dl>
       ${found.path && found.isMiss && html`<p class="label">They differ first at <code><${Safe} text=${found.path} /></code></p><div class="firstdiff"><pre class="removed">${safe(found.before || "(nothing)")}</pre><pre class="added">${safe(found.after || "(nothing)")}</pre></div>`}`}

@@ -7,7 +7,7 @@ import { Model, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
 import { Plot } from "../plot.js";
 import { go, link, route } from "../router.js";
 import { Safe } from "../safetext.js";
-import { modelName, money, percent, seconds, short, whole } from "../words.js";
+import { count, modelName, money, percent, seconds, short, whole } from "../words.js";
 
 /** @param {(number | null)[]} values @param {number} share */
 function quantile(values, share) {
@@ -17,6 +17,9 @@ function quantile(values, share) {
 
 /** The tokens that a miss sent again. @param {any} found */
 const again = (found) => Math.max((found?.inputTokens ?? 0) - (found?.reportedTokens ?? 0), 0);
+
+/** A place on the axis: as many digits as it needs. @param {number} value */
+const dollars = (value) => (value >= 1 ? `$${value.toFixed(1)}` : `$${Number(value.toPrecision(2))}`);
 
 /** @param {any[]} calls */
 function byModel(calls) {
@@ -80,16 +83,17 @@ export function CostView({ record, theme }) {
   const saved = total.costWithoutCache ? `${Math.round(100 * (1 - (total.cost ?? 0) / total.costWithoutCache))}% saved by it` : "";
   const plots = { epochs, chosen: place, theme, onChoose: choose, onHover: setHover };
   const lost = misses.reduce((sum, index) => sum + again(missed.get(calls[index].serial)), 0);
+  const lostMoney = misses.reduce((sum, index) => sum + (missed.get(calls[index].serial)?.missCost ?? 0), 0);
   const timed = columns.first.some((value) => value != null);
   const tiles = [
     ["Cost", money(total.cost), "as reported, or by the catalogue"],
     ["Without a cache", money(total.costWithoutCache), saved],
     ["Read from cache", percent(total.cacheReadTokens, total.inputTokens), `${short(total.cacheReadTokens)} of ${short(total.inputTokens)} input tokens`],
-    ["Output", short(total.outputTokens), `tokens in ${whole(total.calls)} answers`],
-    ["Misses", causes.value ? whole(misses.length) : "…", causes.value ? `${short(lost)} tokens sent again` : "being looked for"],
+    ["Output", short(total.outputTokens), `tokens in ${count(total.calls, "answer")}`],
+    ["Misses", causes.value ? whole(misses.length) : "…", !causes.value ? "being looked for" : lostMoney ? `${money(lostMoney)} more than hits` : `${short(lost)} tokens sent again`],
     timed ? ["First token", seconds(quantile(columns.first, 0.5)), `median; 90% under ${seconds(quantile(columns.first, 0.9))}`] : ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
   ];
-  const dear = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => again(b.found) - again(a.found));
+  const dear = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => (b.found.missCost ?? 0) - (a.found.missCost ?? 0) || again(b.found) - again(a.found));
   return html`<div class="cost scroll" tabindex="0" role="region" aria-label="Cost, cache and time">
     <section class="card tiles" aria-label="Figures">${tiles.map(([name, value, words]) => html`<div><p class="label">${name}</p><p class="figure">${value}</p><p class="small dim">${words}</p></div>`)}</section>
     <div class="costgrid"><section class="card pad" aria-label="Plots">
@@ -100,16 +104,16 @@ export function CostView({ record, theme }) {
       <div class="plothead"><strong>Output</strong><span class="dim">tokens per call</span><span class="grow"></span><span class="now">${whole(shown.usage?.outputTokens)}</span></div>
       <${Plot} ...${plots} title="Output tokens" height=${100} format=${short} series=${[{ label: "output", values: columns.output, colour: "--ink-3", kind: "bars" }]} />
       <div class="plothead"><strong>Cost</strong><span class="dim">dollars, cumulative</span><span class="grow"></span><span class="now">${money(shown.cost)}, ${money(shown.costSoFar)} so far</span></div>
-      <${Plot} ...${plots} title="Cost so far" height=${120} format=${(/** @type {number} */ value) => `$${value < 1 ? value.toFixed(2) : value.toFixed(1)}`} series=${[{ label: "cost", values: columns.cost, colour: "--miss", kind: "steps" }]} />
+      <${Plot} ...${plots} title="Cost so far" height=${120} format=${dollars} series=${[{ label: "cost", values: columns.cost, colour: "--miss", kind: "steps" }]} />
       <div class="plothead"><strong>Time</strong><span class="dim">seconds: whole answer${timed ? ", first token" : ""}</span><span class="grow"></span><span class="now">${shown.firstTokenSeconds == null ? "" : `${seconds(shown.firstTokenSeconds)}, `}${seconds(shown.seconds)}</span></div>
       <${Plot} ...${plots} axis title="Seconds of each answer" height=${140} format=${(/** @type {number} */ value) => `${value}`} series=${[{ label: "whole answer", values: columns.time, colour: "--gist", kind: "bars" }, { label: "first token", values: columns.first, colour: "--miss", kind: "points" }]} />
       <p class="small dim">model call; dashed lines are epochs, ✕ missed the cache</p>`}</section>
     <div class="costside"><section class="card" aria-label="Models"><table><thead><tr><th>Model</th><th class="right">Calls</th><th class="right">Input</th><th class="right">Cached</th><th class="right">Output</th><th class="right">Cost</th></tr></thead>
         <tbody>${[...byModel(calls)].map(([model, sums]) => html`<tr><td><span class="row"><${Tile} model=${model} /><span class="cut"><${Safe} text=${modelName(model)} /></span></span></td><td class="right">${whole(sums.calls)}</td><td class="right">${short(sums.input)}</td><td class="right">${percent(sums.cached, sums.input)}</td><td class="right">${short(sums.output)}</td><td class="right">${money(sums.cost)}</td></tr>`)}
         <tr class="strong"><td>Together</td><td class="right">${whole(total.calls)}</td><td class="right">${short(total.inputTokens)}</td><td class="right">${percent(total.cacheReadTokens, total.inputTokens)}</td><td class="right">${short(total.outputTokens)}</td><td class="right">${money(total.cost)}</td></tr></tbody></table></section>
-      <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">most tokens sent again first</span></div>
+      <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">dearest first; tokens sent again</span></div>
         ${dear.length ? html`<ul class="misses">${dear.slice(0, 60).map(({ call, index, found: cause }) => {
-          return html`<li class=${index === place ? "chosen" : ""}><button class="plain" onClick=${() => choose(index)}><span class="mono dim">#${call.serial}</span><${Tile} model=${call.model} /><span class="grow"><strong><${Safe} text=${cause.cause} /></strong><br /><span class="dim"><${Safe} text=${cause.sentence} /></span></span><span class="nowrap">${short(again(cause))}</span></button></li>`;
+          return html`<li class=${index === place ? "chosen" : ""}><button class="plain" onClick=${() => choose(index)}><span class="mono dim">#${call.serial}</span><${Tile} model=${call.model} /><span class="grow"><strong><${Safe} text=${cause.cause} /></strong><br /><span class="dim"><${Safe} text=${cause.sentence} /></span></span><span class="right nowrap">${cause.missCost == null ? "" : html`<strong>+${money(cause.missCost)}</strong><br />`}<span class="dim">${short(again(cause))}</span></span></button></li>`;
         })}</ul>` : causes.problem ? html`<${Trouble} problem=${causes.problem} />` : !causes.value ? html`<${Skeleton} lines=${3} />` : html`<p class="pad dim">No call missed the cache.</p>`}</section></div></div></div>`;
 }
 

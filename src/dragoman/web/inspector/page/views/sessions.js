@@ -2,11 +2,12 @@
 // Which sessions there are: when, by whom, at what cost, forked from what, and whether the record is sound.
 import { html, signal, useEffect, useRef, useState } from "../vendor/libraries.js";
 import { get, post, sessionPath } from "../api.js";
+import { erasing, forking } from "../dialogs.js";
 import { bindings, tell } from "../keys.js";
-import { Dialog, Skeleton, Tile, Trouble } from "../parts.js";
+import { Dialog, scrollBox, Skeleton, Tile, Trouble } from "../parts.js";
 import { go, link } from "../router.js";
 import { plain, Safe } from "../safetext.js";
-import { modelName, money, short, since, whole } from "../words.js";
+import { count, modelName, money, short, since, whole } from "../words.js";
 
 /** Sessions in the order of the table: forks below the session that they left. @param {any[]} sessions @param {boolean} asTree */
 function ordered(sessions, asTree) {
@@ -38,6 +39,9 @@ function Sizes({ sizes }) {
     ${sizes.map((size, index) => html`<rect x=${index * 4} y=${18 - Math.max((18 * size) / most, 1)} width="3" height=${Math.max((18 * size) / most, 1)} />`)}</svg>`;
 }
 
+/** The models that summaries name: what can be filtered by. */
+const seenModels = signal(/** @type {string[]} */ ([]));
+
 /** @param {{session: any}} given */
 function useSummary({ session }) {
   const [summary, setSummary] = useState(/** @type {any} */ (null));
@@ -48,7 +52,11 @@ function useSummary({ session }) {
     const observer = new IntersectionObserver((seen) => {
       if (!seen.some((each) => each.isIntersecting)) return;
       observer.disconnect();
-      get(`${sessionPath(session.id)}/summary`).then(setSummary, () => setSummary({}));
+      get(`${sessionPath(session.id)}/summary`).then((value) => {
+        setSummary(value);
+        const all = [...new Set([...seenModels.peek(), ...value.models])].sort();
+        if (all.length > seenModels.peek().length) seenModels.value = all;
+      }, () => setSummary({}));
     });
     observer.observe(element);
     return () => observer.disconnect();
@@ -61,10 +69,15 @@ function Row({ session, depth, isChosen, onChoose, verified, isMarked, onMark })
   const { row, summary } = useSummary({ session });
   const models = summary?.models ?? [];
   const found = verified ?? session.verified;
-  return html`<tr ref=${row} aria-current=${isChosen ? "true" : undefined} class=${isChosen ? "chosen" : ""} onClick=${onChoose} id=${`row-${session.id}`}>
-    <td><div class="indent" style=${{ paddingLeft: `${depth * 20}px` }}>${onMark && html`<input type="checkbox" class="mark" aria-label=${`Compare ${plain(session.id)}`} checked=${isMarked} onChange=${onMark} />`}<a class="strong" href=${link(session.id)} tabindex=${isChosen ? 0 : -1}>${depth ? html`<span class="dim" aria-hidden="true">└ </span>` : ""}<${Safe} text=${session.id} /></a>
+  const opened = (/** @type {MouseEvent} */ event) => {
+    onChoose();
+    if (/** @type {Element} */ (event.target).closest("a, input") || String(getSelection() ?? "")) return;
+    onMark ? onMark() : go(link(session.id));
+  };
+  return html`<tr ref=${row} aria-current=${isChosen ? "true" : undefined} class=${isChosen ? "chosen" : ""} onClick=${opened} id=${`row-${session.id}`}>
+    <td><div class="indent" style=${{ paddingLeft: `${depth * 20}px` }}><div class="row">${onMark && html`<input type="checkbox" class="mark" aria-label=${`Compare ${plain(session.id)}`} checked=${isMarked} onChange=${onMark} />`}<a class="strong cut" title=${plain(session.id)} href=${link(session.id)} tabindex=${isChosen ? 0 : -1}>${depth ? html`<span class="dim" aria-hidden="true">└ </span>` : ""}<${Safe} text=${session.id} /></a>
       ${session.isRunning && html` <span class="ok small"><span aria-hidden="true">● </span>running</span>`}
-      ${session.forkedFrom && html` <span class="dim small">fork at #${session.forkedFrom.serial}</span>`}${session.importedFrom && html` <span class="dim small">from <${Safe} text=${session.importedFrom} /></span>`}
+      ${session.forkedFrom && html` <span class="dim small">fork at #${session.forkedFrom.serial}</span>`}${session.importedFrom && html` <span class="dim small">from <${Safe} text=${session.importedFrom} /></span>`}</div>
       <div class="cut dim"><${Safe} text=${session.title ?? (session.isDamaged ? "its own record is damaged" : "")} /></div></div></td>
     <td class="nowrap">${since(session.updatedAt)}</td>
     <td><span class="row">${models.slice(0, 3).map((/** @type {string} */ model) => html`<${Tile} model=${model} />`)}<span class="cut"><${Safe} text=${models.length === 1 ? modelName(models[0]) : models.length ? `${models.length} models` : ""} /></span></span></td>
@@ -113,6 +126,10 @@ export function SessionsView({ setWords }) {
   const [found, setFound] = useState(/** @type {any} */ (null));
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [asTree, setTree] = useState(true);
+  const [round, setRound] = useState(0);
+  const [model, setModel] = useState("");
+  const [days, setDays] = useState("");
+  const [state, setState] = useState("");
   const [place, setPlace] = useState(0);
   const [verified, setVerified] = useState(/** @type {Record<string, any>} */ ({}));
   const search = useRef(/** @type {HTMLInputElement | null} */ (null));
@@ -125,7 +142,7 @@ export function SessionsView({ setWords }) {
   useEffect(() => {
     let isOver = false;
     const load = () =>
-      get("api/sessions", { q: words }).then(
+      get("api/sessions", { q: words, model }).then(
         (value) => {
           if (isOver) return;
           setFound(value);
@@ -139,8 +156,14 @@ export function SessionsView({ setWords }) {
       isOver = true;
       clearTimeout(timer);
     };
-  }, [words]);
-  const rows = found ? ordered(found.sessions, asTree && !words) : [];
+  }, [words, model, round]);
+  const isFiltered = Boolean(words || model || days || state);
+  const soundness = (/** @type {any} */ each) => {
+    const report = verified[each.id] ?? each.verified;
+    return each.isDamaged || report?.isSound === false ? "broken" : report ? "sound" : "unchecked";
+  };
+  const fits = (/** @type {any} */ each) => (!days || Date.now() - Date.parse(each.updatedAt) < Number(days) * 86_400_000) && (!state || soundness(each) === state);
+  const rows = found ? ordered(found.sessions.filter(fits), asTree && !isFiltered) : [];
   const chosen = rows[Math.min(place, rows.length - 1)]?.session;
   const verify = async (/** @type {any[]} */ sessions) => {
     for (const each of sessions) {
@@ -152,21 +175,19 @@ export function SessionsView({ setWords }) {
         setVerified((old) => ({ ...old, [each.id]: { isSound: false, badSerial: "?", problem: String(error) } }));
       }
     }
-    tell(`${sessions.length} checked`);
+    tell(`${count(sessions.length, "session")} checked`);
   };
-  const fork = async () => {
-    if (!chosen || found.isReadOnly) return;
-    try {
-      const made = await post(`${sessionPath(chosen.id)}/fork`, { serial: chosen.entries - 1 });
-      go(link(made.session));
-    } catch (error) {
-      tell(/** @type {Error} */ (error).message);
-    }
+  const fork = () => {
+    if (chosen && !found.isReadOnly) forking.value = { session: chosen.id, serial: chosen.entries - 1, newest: chosen.entries - 1 };
   };
+  const erase = () => {
+    if (chosen && !found.isReadOnly) erasing.value = { session: chosen.id, onDone: () => setRound((value) => value + 1) };
+  };
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
   const move = (/** @type {number} */ by) => {
     const next = Math.max(0, Math.min(place + by, rows.length - 1));
     setPlace(next);
-    document.getElementById(`row-${rows[next]?.session.id}`)?.scrollIntoView({ block: "nearest" });
+    scrollBox(box.current, document.getElementById(`row-${rows[next]?.session.id}`));
   };
   useEffect(() => {
     bindings.value = [
@@ -177,20 +198,23 @@ export function SessionsView({ setWords }) {
       { keys: ["x"], words: "mark to compare; the second opens both", short: "mark to compare", run: () => chosen && mark(chosen.id) },
       ...(marked === null ? [] : [{ keys: ["Escape"], words: "compare nothing", run: () => setMarked(null) }]),
       { keys: ["v"], words: "check the record", short: "verify", run: () => chosen && verify([chosen]) },
-      ...(found && !found.isReadOnly ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }] : []),
+      ...(found && !found.isReadOnly ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }, { keys: ["Delete"], words: "erase", run: erase }] : []),
     ];
   });
   if (problem) return html`<${Trouble} problem=${problem} />`;
   if (!found) return html`<${Skeleton} />`;
-  return html`<div class="sessions scroll" tabindex="0" role="region" aria-label="Sessions">
+  return html`<div class="sessions scroll" ref=${box} tabindex="0" role="region" aria-label="Sessions">
     <div class="row head"><h1>Sessions</h1><span class="dim">${whole(found.total)} in <${Safe} text=${found.place || "this store"} /></span><span class="grow"></span>
       <button aria-pressed=${marked !== null} onClick=${() => setMarked(marked === null ? "" : null)}>${marked === null ? "Compare two" : marked ? "Choose the second" : "Choose two"}</button>
-      <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button>${found.hasAgent && html`<button class="primary" onClick=${() => (beginning.value = true)}>New session</button>`}</div>
+      <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button>${!found.isReadOnly && chosen && html`<button onClick=${erase}>Erase chosen</button>`}${found.hasAgent && html`<button class="primary" onClick=${() => (beginning.value = true)}>New session</button>`}</div>
     <div class="row filters"><div class="search"><input ref=${search} type="search" aria-label="Search all sessions" placeholder="Text, tool, path, model or id" value=${words} onInput=${(/** @type {any} */ event) => (setSearch(event.target.value), setPlace(0))} /><span class="count"><kbd>/</kbd></span></div>
+      <select aria-label="Model" value=${model} onChange=${(/** @type {any} */ event) => (setModel(event.target.value), setPlace(0))}><option value="">Any model</option>${[...new Set([...seenModels.value, ...(model ? [model] : [])])].map((name) => html`<option value=${name}>${plain(name)}</option>`)}</select>
+      <select aria-label="Last used" value=${days} onChange=${(/** @type {any} */ event) => (setDays(event.target.value), setPlace(0))}>${[["", "Any time"], ["1", "Last day"], ["7", "Last week"], ["30", "Last month"]].map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select>
+      <select aria-label="Soundness" value=${state} onChange=${(/** @type {any} */ event) => (setState(event.target.value), setPlace(0))}>${[["", "Soundness"], ["sound", "Sound"], ["broken", "Broken"], ["unchecked", "Not checked"]].map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select>
       <button aria-pressed=${asTree} onClick=${() => setTree(!asTree)}>${asTree ? "Forks as tree" : "Newest first"}</button><span class="grow"></span>
-      <span class="dim">${words ? `${rows.length} of ${found.total}${found.searched < found.total ? `, ${found.searched} searched` : ""}` : ""}</span></div>
+      <span class="dim">${isFiltered ? `${rows.length} of ${found.total}${found.searched < found.total ? `, ${found.searched} searched` : ""}` : ""}</span></div>
     ${rows.length === 0
-      ? html`<div class="note card"><p>${words ? "No session says that." : "There is no session yet."}</p>${!words && html`<code>dragoman chat</code>`}</div>`
+      ? html`<div class="note card"><p>${words ? "No session says that." : isFiltered ? "No session is like that." : "There is no session yet."}</p>${!isFiltered && html`<code>dragoman chat</code>`}</div>`
       : html`<div class="card"><table class="list"><caption class="hidden">Sessions</caption><thead><tr><th>Session</th><th>Last used</th><th>Models</th><th class="wide">Context over time</th><th class="right">Entries</th><th class="right wide">Tokens</th><th class="right">Cost</th><th>Record</th></tr></thead>
         <tbody>${rows.map(({ session, depth }, index) => html`<${Row} key=${session.id} session=${session} depth=${depth} isChosen=${index === place} verified=${verified[session.id]} isMarked=${marked === session.id} onMark=${marked === null ? null : () => mark(session.id)} onChoose=${() => setPlace(index)} />`)}</tbody></table></div>`}
     <${NewSession} /></div>`;
