@@ -90,7 +90,7 @@ export function ToolCard({ call, found, decision, path, hit, children }) {
     Object.entries(call.arguments ?? {}).filter(([key]) => key !== name && !(change && /old|new/.test(key))),
   );
   const own = `${path} ${call.toolCallId ?? result?.toolCallId}`;
-  const [isOpen, setOpen] = useKept(`${own} arguments`, !found) // nobody has to open what waits or runs;
+  const [isOpen, setOpen] = useKept(`${own} arguments`, !found && !children); // nobody has to open what waits or runs
   const hasOthers = Object.keys(others).length > 0;
   const [added, removed] = change ? counts(change) : [0, 0];
   const isRead = /^(read|cat|view)/i.test(call.toolName ?? "") && !/^\s*\d+[→\t]/.test(headOf(resultText(result)));

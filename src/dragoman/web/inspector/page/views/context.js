@@ -34,6 +34,19 @@ function pieces(parts) {
   return made;
 }
 
+/** @param {any} call */
+const sizeOf = (call) => call.sent.fixed + call.sent.ledger + call.sent.turns + call.sent.live;
+
+/** The most that the model of a call was sent up to it. @param {any[]} calls @param {number} place */
+const highest = (calls, place) => calls.slice(0, place + 1).reduce((most, call) => (call.model === calls[place].model ? Math.max(most, sizeOf(call)) : most), 0);
+
+/** The budget, unless the record shows that the run had a smaller one: then nobody knows it. @param {any} sent @param {any[]} calls */
+function budgetOf(sent, calls) {
+  const budget = sent.request?.budget ?? null;
+  const isSmaller = calls.some((call, index) => index && call.epoch?.reason === "budget" && sizeOf(calls[index - 1]) < budget / 2);
+  return isSmaller ? null : budget;
+}
+
 /** @param {{found: any, call: any}} given */
 function SentBar({ found, call }) {
   const total = found.parts.reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.tokens, 0);
@@ -43,12 +56,12 @@ function SentBar({ found, call }) {
   const share = usage.inputTokens ? Math.min((cached ?? 0) / usage.inputTokens, 1) : 0;
   let anchor = 0;
   // The bar is as long as the budget; a request that is longer, or whose budget is unknown, fills it.
-  const budget = found.request?.budget ?? null;
+  const budget = found.budget;
   const most = Math.max(budget ?? 0, found.highest ?? 0, total, 1);
   const filled = `${(100 * total) / most}%`;
-  const high = budget !== null && found.highest ? found.highest : null;
+  const high = found.highest > total ? found.highest : null;
   return html`<div class="budgetbar"><div class="sentbar" style=${{ width: filled }} role="img" aria-label=${`${whole(total)} tokens${budget === null ? "" : ` of a budget of ${whole(budget)}`}: ${[...sums].map(([name, tokens]) => `${CATEGORIES[name]} ${whole(tokens)}`).join(", ")}`}>
-      ${pieces(found.parts).map((piece) => html`<span class=${`piece cat-${piece.category}`} style=${{ flexGrow: Math.max(piece.tokens, 1) }}>${piece.tokens / total > 0.12 ? html`<span>${CATEGORIES[piece.category]}</span>` : ""}${piece.anchors ? html`<i class="anchor" title="cache anchor"><b>⚓${(anchor += 1)}</b></i>` : ""}</span>`)}</div>
+      ${pieces(found.parts).map((piece) => html`<span class=${`piece cat-${piece.category}`} style=${{ flexGrow: Math.max(piece.tokens, 1) }}>${piece.tokens / most > 0.12 ? html`<span>${CATEGORIES[piece.category]}</span>` : ""}${piece.anchors ? html`<i class="anchor" title="cache anchor"><b>⚓${(anchor += 1)}</b></i>` : ""}</span>`)}</div>
       ${high !== null && html`<i class="highest" aria-hidden="true" style=${{ left: `${(100 * high) / most}%` }}></i>`}</div>
     <div class="cachestrip" aria-hidden="true" style=${{ width: filled }}><span class="fromcache" style=${{ width: `${100 * share}%` }}></span><span class="fresh"></span></div>
     <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong>${high !== null && html`<span class="dim">highest so far ${whole(high)}</span>`}${budget !== null && html`<span class="dim">budget ${whole(budget)}</span>`}</div>
@@ -97,7 +110,7 @@ export function ContextView({ record }) {
         <h2>Call ${place + 1} of ${calls.length}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
         ${sent && html`<span class="dim small">${counts.live} live, ${counts.summary} summary, ${counts.gist} gist, ${counts.folded} folded; counted by ${sent.counter}${sent.correction !== 1 ? `, corrected × ${sent.correction.toFixed(2)}` : ""}</span>`}
         <a class="button" href=${link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })}>Compare with #${previous(record, call.serial)}</a></div>
-      ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${{ ...sent, highest: Math.max(...calls.slice(0, place + 1).filter((/** @type {any} */ each) => each.model === call.model).map((/** @type {any} */ each) => each.sent.fixed + each.sent.ledger + each.sent.turns + each.sent.live)) }} call=${call} />` : html`<${Skeleton} lines=${3} />`}
+      ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${{ ...sent, highest: highest(calls, place), budget: budgetOf(sent, calls) }} call=${call} />` : html`<${Skeleton} lines=${3} />`}
     </section>
     <section class="card pad" aria-label="Epochs"><${Epochs} calls=${calls} place=${place} onChoose=${choose} /></section>
     <div class="split">
