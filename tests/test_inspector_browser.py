@@ -478,6 +478,209 @@ async def _begin(server: Server, session_id: str) -> None:
     await start_session(server.store, session_id, live=True)
 
 
+# ---------------------------------------------------------------- what strangers found
+
+
+OVERLAPS = """() => {
+  const cards = [...document.querySelectorAll('.placed')].map((each) => each.getBoundingClientRect());
+  return cards.filter((each, index) => index && each.top < cards[index - 1].bottom - 1).length;
+}"""
+STILL = (
+    "() => document.documentElement.scrollTop === 0 && document.querySelector('.bar').getBoundingClientRect().top === 0"
+)
+
+
+@tool
+def read_long(path: str, note: str = "") -> str:
+    """Read a long file."""
+    return "\n".join(f"{number}: a line of {path}" for number in range(300))
+
+
+def long_talk(server: Server, session_id: str) -> None:
+    calls = tuple(Turn(calls=(Call("read_long", {"path": f"{number}.py", "note": "n"}),)) for number in range(6))
+    turns = [each for call in calls for each in (call, "It is read.")]
+
+    async def begin() -> None:
+        session = await start_session(server.store, session_id)
+        agent = Agent(ScriptedModel(*turns), tools=[read_long], session=session)
+        for number in range(6):
+            await agent.run(f"read {number}")
+
+    server.do(begin())
+
+
+def test_a_card_that_grows_pushes_the_others_down_and_stays_open(reader: Callable[..., Reader], server: Server) -> None:
+    long_talk(server, "growing")
+    page = reader().open("s/growing/2")
+    page.click("text=1 more argument >> nth=0")
+    page.click("text=288 more lines >> nth=0")
+    page.wait_for_selector(".longtext >> text=299: a line of 0.py")
+    page.wait_for_function(f"() => ({OVERLAPS})() === 0")
+    box = "document.querySelector('.reading')"
+    page.evaluate(f"{box}.scrollTop = 1e6")
+    page.wait_for_selector("text=299: a line of 0.py", state="detached")
+    page.evaluate(f"{box}.scrollTop = 0")
+    page.wait_for_selector(".longtext >> text=299: a line of 0.py")
+    page.wait_for_function(f"() => ({OVERLAPS})() === 0")
+
+
+def test_a_part_of_a_request_is_shown_without_moving_the_page(reader: Callable[..., Reader]) -> None:
+    page = reader().open("s/talk/diff")
+    page.click(".units button >> nth=-1")
+    page.wait_for_function("() => document.querySelector('.diffrows').scrollTop > 0")
+    assert page.evaluate(STILL)
+    page.keyboard.press("N")
+    page.keyboard.press("n")
+    assert page.evaluate(STILL)
+    page.goto(f"{server_of(page)}/")
+    page.wait_for_selector("table.list tbody tr")
+    for _ in range(30):
+        page.keyboard.press("j")
+    assert page.evaluate(STILL)
+
+
+def server_of(page: Any) -> str:
+    return "/".join(str(page.url).split("/")[:3])
+
+
+def test_a_server_that_was_started_anew_is_told_of(reader: Callable[..., Reader]) -> None:
+    page = reader().open("s/talk/live")
+    page.wait_for_selector("[data-follow=following]")
+    refusal = {"error": {"code": "no_token", "message": "no"}}
+    page.route("**/api/**", lambda route: route.fulfill(status=401, json=refusal))
+    page.wait_for_selector(".notice >> text=Open the address that it printed last", timeout=SECONDS * 1000)
+
+
+def test_a_decision_names_its_call_and_what_it_changed(reader: Callable[..., Reader], server: Server) -> None:
+    calls = tuple(Call("pay", {"euros": euros}, f"c{euros}") for euros in (900, 80))
+
+    async def begin() -> list[Any]:
+        session = await start_session(server.store, "changed")
+        agent = Agent(ScriptedModel(Turn(calls=calls), "Done."), tools=[pay], session=session)
+        await agent.run("pay")
+        await agent.approve("c900", arguments={"euros": 450}, reason="half")
+        await agent.deny("c80", reason="no money")
+        await agent.run()
+        return list(session.entries)
+
+    entries = server.do(begin())
+    page = reader().open("s/changed")
+    page.wait_for_selector(".band >> text=with other arguments: euros: 900 → 450")
+    assert "Run with other arguments" in page.inner_text(".toolcard >> nth=0")
+    assert "euros: 80" in page.inner_text(".band.denied")
+    assert page.inner_text(".entryrow:has-text('Denied pay') .icon") == "✕"
+    exported = "".join(session_html("changed", entries))
+    assert exported.count("half") == 1
+    assert "with other arguments: <code>{&quot;euros&quot;: 450}</code>" in exported
+
+
+def test_who_decides_too_late_is_told_whose_decision_counts(reader: Callable[..., Reader], server: Server) -> None:
+    asking(server, "late")
+    page = reader().open("s/late/live", ".asking")
+    page.route("**/events*", lambda route: route.abort())
+    page.route("**/deny*", lambda route: route.fulfill(status=409, json={"error": {
+        "code": "decided", "message": "decided", "decision": {
+            "approved": True, "who": "Ada", "time": "2026-11-18T10:00:00Z", "reason": "", "serial": 6}}}))  # fmt: skip
+    page.keyboard.press("d")
+    page.wait_for_selector(".toolate >> text=You denied pay, but Ada had approved it")
+
+
+def test_a_fork_is_made_only_after_a_question(reader: Callable[..., Reader], server: Server, axe: str) -> None:
+    page = reader().open("s/talk/6")
+    page.keyboard.press("f")
+    page.wait_for_selector("dialog[open] >> text=Fork this session")
+    assert page.input_value("dialog[open] input >> nth=0") == "6"
+    assert violations(page, axe) == []
+    page.keyboard.type("named-fork")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/s/named-fork")
+    assert server.do(server.store.info("named-fork")).forked_from.serial == 6
+
+
+def test_a_serial_is_asked_for_in_the_page_itself(reader: Callable[..., Reader]) -> None:
+    page = reader().open("s/talk/1")
+    page.keyboard.press("g")
+    page.keyboard.type("99999")
+    page.wait_for_selector("dialog[open] >> text=There is no such entry")
+    for _ in range(5):
+        page.keyboard.press("Backspace")
+    page.keyboard.type("6")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/s/talk/6")
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("99999", "There is no entry #99999"), ("99999/context", "There is no entry #99999"), ("abc", "no such view")],
+)
+def test_an_unknown_address_is_told_of(reader: Callable[..., Reader], place: str, words: str) -> None:
+    each = reader()
+    each.page.goto(f"{each.server.address}/s/talk/{place}?token={TOKEN}")
+    each.page.wait_for_selector(f"text={words}")
+
+
+def test_a_session_named_by_dots_is_opened(reader: Callable[..., Reader], server: Server) -> None:
+    async def begin() -> None:
+        session = await start_session(server.store, "..")
+        await Agent(ScriptedModel("Here."), session=session).run("where")
+
+    server.do(begin())
+    page = reader().open("")
+    page.click("a.strong:text-is('..')")
+    page.wait_for_selector(".entry.output >> text=Here.")
+    page.reload()
+    page.wait_for_selector(".entry.output >> text=Here.")
+
+
+def test_who_only_reads_sees_all_arguments_of_a_call_that_waits(browser: Any, server: Server) -> None:
+    asking(server, "waiting")
+
+    async def serve(stack: AsyncExitStack) -> str:
+        return (await stack.enter_async_context(staged(server.store, read_only=True))).address
+
+    stack = AsyncExitStack()
+    address = server.do(serve(stack))
+    page = browser.new_page()
+    page.goto(f"{address}/s/waiting/live?token={TOKEN}")
+    page.wait_for_selector(".asking >> text=Waits for a decision")
+    assert '"euros": 7' in page.inner_text(".asking pre")
+    assert page.locator(".asking button, .composer").count() == 0
+    page.goto(f"{address}/?token={TOKEN}")
+    page.wait_for_selector("table.list tbody tr")
+    assert page.locator("text=Erase").count() == 0
+    page.close()
+    server.do(stack.aclose())
+
+
+def test_a_session_is_erased_after_its_id_was_typed(reader: Callable[..., Reader], server: Server, axe: str) -> None:
+    asking(server, "to-erase")
+    watching = reader().open("s/to-erase")
+    page = reader().open("")
+    page.click("tr:has-text('to-erase') td >> nth=1")
+    page.go_back()
+    page.wait_for_selector("table.list tbody tr")
+    while page.inner_text("tr.chosen a.strong") != "to-erase":
+        page.keyboard.press("j")
+    page.keyboard.press("Delete")
+    page.wait_for_selector("dialog[open] >> text=Erase this session")
+    assert violations(page, axe) == []
+    page.keyboard.type("to-eras")
+    assert page.is_disabled("dialog[open] button.danger")
+    page.keyboard.type("e")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("tr:has-text('to-erase')", state="detached")
+    watching.wait_for_selector(".notice >> text=What is shown was read before", timeout=SECONDS * 1000)
+    assert watching.is_visible(".entry >> nth=0")
+
+
+def test_a_model_can_be_chosen_where_a_side_cannot_be_written(reader: Callable[..., Reader], server: Server) -> None:
+    asking(server, "unwritten")
+    page = reader().open("s/unwritten/diff?a=@nobody:x&b=@openai:gpt-5", ".trouble")
+    page.fill('[aria-label="Model on the left"]', "anthropic:claude-opus-4-5")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".diffrow")
+
+
 # ---------------------------------------------------------------- hostile
 
 
