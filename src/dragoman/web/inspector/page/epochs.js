@@ -42,10 +42,11 @@ export function Epochs({ calls, place, onChoose }) {
     : html`<div class="epochs"><div class="axis" aria-hidden="true"><span>${short(most)}</span><span>${short(most / 2)}</span><span>0</span></div>
       <div class="plotbox" onClick=${click}><div class="labels" aria-hidden="true">${epochs.map(({ call, index }) => {
         const at = (100 * index) / calls.length;
-        if (at - lastLabel < 12.5) return null;
+        const isLeft = at > 85; // no room to its right
+        if (at - lastLabel < (isLeft ? 28 : 14)) return null;
         lastLabel = at;
         const before = index ? totals[index - 1] - totals[index] : 0;
-        return html`<span class=${at > 75 ? "toleft" : ""} style=${{ left: `${at}%` }}>${plain(call.epoch.reason)}${before > 0 ? html` <span class="dim">−${short(before)}</span>` : ""}</span>`;
+        return html`<span class=${isLeft ? "toleft" : ""} style=${{ left: `${at}%` }}>${plain(call.epoch.reason)}${before > 0 ? html` <span class="dim">−${short(before)}</span>` : ""}</span>`;
       })}</div>
       <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Tokens at ${calls.length} calls, at most ${whole(most)}; ${epochs.length} epochs`}>
         <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="6" height="6" class="hatchback" /><rect width="2.5" height="6" class="hatchline" /></pattern></defs>

@@ -55,16 +55,18 @@ function SentBar({ found, call }) {
   const cached = usage.cacheReadTokens;
   const share = usage.inputTokens ? Math.min((cached ?? 0) / usage.inputTokens, 1) : 0;
   let anchor = 0;
-  // The bar is as long as the budget; a request that is longer, or whose budget is unknown, fills it.
+  // The bar is as long as the budget. A small request fills it, so that its parts can be seen; so does one of unknown budget.
   const budget = found.budget;
-  const most = Math.max(budget ?? 0, found.highest ?? 0, total, 1);
-  const filled = `${(100 * total) / most}%`;
-  const high = found.highest > total ? found.highest : null;
+  const size = total * found.correction;
+  const isSmall = budget === null || size < budget / 4;
+  const most = Math.max(isSmall ? size : budget, found.highest * found.correction, 1);
+  const filled = `${(100 * size) / most}%`;
+  const high = found.highest > total ? found.highest * found.correction : null;
   return html`<div class="budgetbar"><div class="sentbar" style=${{ width: filled }} role="img" aria-label=${`${whole(total)} tokens${budget === null ? "" : ` of a budget of ${whole(budget)}`}: ${[...sums].map(([name, tokens]) => `${CATEGORIES[name]} ${whole(tokens)}`).join(", ")}`}>
-      ${pieces(found.parts).map((piece) => html`<span class=${`piece cat-${piece.category}`} style=${{ flexGrow: Math.max(piece.tokens, 1) }}>${piece.tokens / most > 0.12 ? html`<span>${CATEGORIES[piece.category]}</span>` : ""}${piece.anchors ? html`<i class="anchor" title="cache anchor"><b>⚓${(anchor += 1)}</b></i>` : ""}</span>`)}</div>
+      ${pieces(found.parts).map((piece) => html`<span class=${`piece cat-${piece.category}`} style=${{ flexGrow: Math.max(piece.tokens, 1) }}>${(piece.tokens * found.correction) / most > 0.12 ? html`<span>${CATEGORIES[piece.category]}</span>` : ""}${piece.anchors ? html`<i class="anchor" title="cache anchor"><b>⚓${(anchor += 1)}</b></i>` : ""}</span>`)}</div>
       ${high !== null && html`<i class="highest" aria-hidden="true" style=${{ left: `${(100 * high) / most}%` }}></i>`}</div>
     <div class="cachestrip" aria-hidden="true" style=${{ width: filled }}><span class="fromcache" style=${{ width: `${100 * share}%` }}></span><span class="fresh"></span></div>
-    <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong>${high !== null && html`<span class="dim">highest so far ${whole(high)}</span>`}${budget !== null && html`<span class="dim">budget ${whole(budget)}</span>`}</div>
+    <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong>${high !== null && html`<span class="dim"><span aria-hidden="true">┆ </span>highest so far ${whole(high)}</span>`}${budget !== null && html`<span class="dim">${isSmall ? `${percent(size, budget)} of the budget, ${whole(budget)}` : `budget ${whole(budget)}`}</span>`}</div>
     <div class="legend">${[...sums].map(([name, tokens]) => html`<span><span class=${`swatch cat-${name}`} aria-hidden="true"></span>${CATEGORIES[name]} <strong>${whole(tokens)}</strong> <span class="dim">${percent(tokens, total)}</span></span>`)}
       ${!found.hasTools && html`<span class="dim">tools not recorded</span>`}</div>`;
 }
