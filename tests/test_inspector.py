@@ -264,6 +264,58 @@ def test_a_request_is_shown_for_any_provider_and_as_curl_without_the_key(monkeyp
     played(test)
 
 
+def test_a_row_of_a_comparison_is_to_be_had_with_all_of_its_text() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "long", system_instruction="Be careful. " * 500)
+        await session.append_model_input("hello")
+        await session.append_model_output(Message.assistant("hi", invocation=OPUS))
+        sides = {"a": "@anthropic:claude-opus-4-5", "b": "@openai:gpt-5"}
+        rows = (await stage.get("/api/s/long/differences", **sides))["rows"]
+        place = next(index for index, row in enumerate(rows) if row["key"] == "system")
+        cut = rows[place]["left"]["text"]["$cut"]
+        assert (len(cut["head"]), cut["length"]) == (2_000, 6_000)
+        row = (await stage.get("/api/s/long/differences", **sides, row=place))["row"]
+        assert row["left"]["text"] == "Be careful. " * 500
+        assert row["state"] == "words"
+        assert (await stage.status("/api/s/long/differences", **sides, row=9_999))[0] == 400
+
+    played(test)
+
+
+def test_texts_that_differ_only_far_behind_are_not_equal() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        for name, end in (("one", "a"), ("other", "b")):
+            session = await start_session(store, name, system_instruction="x" * 5_000 + end)
+            await session.append_model_input("hello")
+            await session.append_model_output(Message.assistant("hi", invocation=OPUS))
+        found = await stage.get("/api/s/one/differences", a="last", b="last", other="other")
+        assert [row["state"] for row in found["rows"] if row["key"] == "system"] == ["different"]
+
+    played(test)
+
+
+@pytest.mark.parametrize("name", [".", "..", "~..", "~~.", "~"])
+def test_ids_that_a_browser_takes_for_steps_are_reached_with_a_sign_before_them(name: str) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await two_turns(store, name)
+        step = f"~{name}" if name.endswith(".") else name
+        assert (await stage.get(f"/api/s/{step}"))["id"] == name
+
+    played(test)
+
+
+def test_sessions_are_listed_by_model_and_forks_by_their_own_first_words() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await two_turns(store)
+        fork = await session.fork(2, new_session_id="fork")
+        await fork.append_model_input("another way")
+        await start_session(store, "empty")
+        listed = (await stage.get("/api/sessions", model="anthropic:claude-opus-4-5"))["sessions"]
+        assert {each["id"]: each["title"] for each in listed} == {"talk": "question 0", "fork": "another way"}
+
+    played(test)
+
+
 def test_differences_are_laid_out_by_entry() -> None:
     async def test(stage: Stage, store: MemoryStore) -> None:
         await two_turns(store)

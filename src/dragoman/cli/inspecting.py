@@ -111,6 +111,8 @@ def _address(runner: Any, session: str | None, token: str) -> str:
     from urllib.parse import quote
 
     port = runner.addresses[0][1]
+    if session is not None and session.lstrip("~") in (".", ".."):
+        session = f"~{session}"  # a browser takes dots for steps
     place = "" if session is None else f"s/{quote(session, safe='')}"
     return f"http://{LOOPBACK}:{port}/{place}?token={token}"
 
