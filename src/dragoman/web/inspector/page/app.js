@@ -1,6 +1,6 @@
 // @ts-check
 // The frame: bar, view, footer, keys, theme.
-import { effect, html, render, signal, useEffect, useRef, useState } from "./vendor/libraries.js";
+import { effect, html, render, signal, useEffect, useLayoutEffect, useState } from "./vendor/libraries.js";
 import { base, broken, get } from "./api.js";
 import { Dialogs, erasing } from "./dialogs.js";
 import { forgetKept } from "./kept.js";
@@ -105,7 +105,7 @@ function Palette() {
   const [sessions, setSessions] = useState(/** @type {any[]} */ ([]));
   const [canErase, setCanErase] = useState(false);
   const [place, setPlace] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!paletteIsOpen.value) return;
     setWords("");
     setPlace(0);

@@ -1,6 +1,6 @@
 // @ts-check
 // Small dialogs that any view opens: go to a serial, fork, erase.
-import { html, signal, useEffect, useState } from "./vendor/libraries.js";
+import { html, signal, useLayoutEffect, useState } from "./vendor/libraries.js";
 import { get, post, sessionPath } from "./api.js";
 import { tell } from "./keys.js";
 import { Dialog, Trouble } from "./parts.js";
@@ -31,7 +31,7 @@ function serialIn(text, newest) {
 function GoTo() {
   const [text, setText] = useState("");
   const given = goingTo.value;
-  useEffect(() => setText(""), [given]);
+  useLayoutEffect(() => setText(""), [given]);
   const serial = serialIn(text, given?.newest ?? -1);
   const act = () => {
     if (serial === null) return;
@@ -49,7 +49,7 @@ function Fork() {
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const given = forking.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     setId("");
     setAt(String(given?.serial ?? ""));
     setProblem(null);
@@ -91,7 +91,7 @@ function Erase() {
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const given = erasing.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     setText("");
     setForks([]);
     setWithForks(false);

@@ -46,7 +46,7 @@ export class Follower {
     const again = () => setTimeout(() => this.isOver || this.source || this.start(), 2000);
     get(this.record.path).then(again, (error) => {
       if (!(error instanceof ApiError) || ![401, 404].includes(error.status)) return again();
-      this.problem.value = error.message;
+      if (error.status === 404) this.problem.value = error.message; // the page says all else above its views
       this.stop();
     });
   }

@@ -1,6 +1,6 @@
 // @ts-check
 // Small pieces that all views share.
-import { html, useEffect, useRef, useState } from "./vendor/libraries.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/libraries.js";
 import { ApiError } from "./api.js";
 import { Safe, plain } from "./safetext.js";
 import { letter, modelName, provider } from "./words.js";
@@ -26,7 +26,8 @@ export const Trouble = ({ problem, retry }) => html`<div class="trouble" role="a
 /** A dialog that keeps the focus, and gives it back. @param {{open: any, title: string, children: any, class?: string}} given */
 export function Dialog({ open, title, children, class: name }) {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => {
+  // Before the next key: what is typed fast belongs to the dialog.
+  useLayoutEffect(() => {
     if (open.value && !element.current?.open) element.current?.showModal();
     if (!open.value && element.current?.open) element.current.close();
   }, [open.value]);

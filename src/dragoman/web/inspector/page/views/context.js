@@ -1,6 +1,6 @@
 // @ts-check
 // What one model call was sent: by category in the order of the request, by level, with the epochs around it.
-import { html, useEffect, useState } from "../vendor/libraries.js";
+import { html, useLayoutEffect, useState } from "../vendor/libraries.js";
 import { get } from "../api.js";
 import { Kept, previous } from "../entrypanel.js";
 import { bindings } from "../keys.js";
@@ -89,7 +89,7 @@ export function ContextView({ record }) {
   const causes = useLoaded(() => get(`${record.path}/cache`), [record, record.length]);
   const missed = new Set((causes.value?.calls ?? []).filter((/** @type {any} */ each) => each.isMiss).map((/** @type {any} */ each) => each.serial));
   const isMiss = (/** @type {any} */ each) => missed.has(each.serial);
-  useEffect(() => {
+  useLayoutEffect(() => {
     bindings.value = [
       { keys: ["]", "ArrowRight"], words: "next call", short: "call", run: () => choose(place + 1) },
       { keys: ["[", "ArrowLeft"], words: "call before", run: () => choose(place - 1) },

@@ -1,6 +1,6 @@
 // @ts-check
 // Where tokens, money and time went: one x axis of model calls, one cursor through all plots.
-import { html, useEffect, useMemo, useState } from "../vendor/libraries.js";
+import { html, useLayoutEffect, useMemo, useState } from "../vendor/libraries.js";
 import { get } from "../api.js";
 import { bindings } from "../keys.js";
 import { Model, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
@@ -67,7 +67,7 @@ export function CostView({ record, theme }) {
   const missed = new Map((causes.value?.calls ?? []).filter((/** @type {any} */ each) => each.isMiss).map((/** @type {any} */ each) => [each.serial, each]));
   const misses = calls.flatMap((call, index) => (missed.has(call.serial) ? [index] : []));
   const choose = (/** @type {number} */ next) => calls[next] && go(link(record.id, "cost", calls[next].serial), true);
-  useEffect(() => {
+  useLayoutEffect(() => {
     bindings.value = [
       { keys: ["ArrowRight", "]"], words: "next call", short: "call", run: () => choose(place + 1) },
       { keys: ["ArrowLeft", "["], words: "call before", run: () => choose(place - 1) },

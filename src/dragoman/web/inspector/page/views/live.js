@@ -1,6 +1,6 @@
 // @ts-check
 // Follow a run, speak, decide, stop, fork. Focus never jumps to what asks.
-import { html, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
 import { get, post } from "../api.js";
 import { Asking, deciders, TooLate, WHO } from "../asking.js";
 import { EntryCard, estimate } from "../entrycard.js";
@@ -126,7 +126,7 @@ export function LiveView({ record }) {
     if (found) found(approved);
     else reading.current?.scrollTo(first.answer, "middle");
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     bindings.value = [
       ...(canWrite ? [
         { keys: ["a"], words: "approve", short: "approve", run: () => decide(true) },

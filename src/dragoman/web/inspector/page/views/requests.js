@@ -1,6 +1,6 @@
 // @ts-check
 // Two requests beside each other: of two providers at one serial, of two turns of one, or of two sessions.
-import { diffLines, html, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
+import { diffLines, html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
 import { get, sessionPath } from "../api.js";
 import { BodyDiff } from "../bodydiff.js";
 import { previous } from "../entrypanel.js";
@@ -114,7 +114,7 @@ export function RequestsView({ record }) {
     const place = calls.indexOf(Number(atB)) + by;
     if (calls[place] !== undefined) show(previous(record, calls[place]), String(calls[place]));
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     bindings.value = [
       { keys: ["n"], words: "next change", short: "change", run: () => jump(1) },
       { keys: ["N"], words: "change before", run: () => jump(-1) },

@@ -1,6 +1,6 @@
 // @ts-check
 // Which sessions there are: when, by whom, at what cost, forked from what, and whether the record is sound.
-import { html, signal, useEffect, useRef, useState } from "../vendor/libraries.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/libraries.js";
 import { get, post, sessionPath } from "../api.js";
 import { erasing, forking } from "../dialogs.js";
 import { bindings, tell } from "../keys.js";
@@ -189,7 +189,7 @@ export function SessionsView({ setWords }) {
     setPlace(next);
     scrollBox(box.current, document.getElementById(`row-${rows[next]?.session.id}`));
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     bindings.value = [
       { keys: ["j", "ArrowDown"], words: "next session", short: "move", run: () => move(1) },
       { keys: ["k", "ArrowUp"], words: "session before", run: () => move(-1) },

@@ -1,6 +1,6 @@
 // @ts-check
 // What happened: map, list, reading view, and one entry in detail.
-import { html, signal, useCallback, useEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
+import { html, signal, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
 import { get } from "../api.js";
 import { forking, goingTo } from "../dialogs.js";
 import { EntryCard, estimate } from "../entrycard.js";
@@ -123,7 +123,7 @@ export function TimelineView({ record, theme }) {
     goingTo.value = { newest: record.length - 1, choose };
   };
   const canWrite = !record.info?.isReadOnly && !record.gone.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const kindIs = (/** @type {string} */ kind) => (/** @type {number} */ each) => record.kindOf(each) === kind;
     bindings.value = [
       { keys: ["j", "ArrowDown"], words: "next entry", short: "entry", run: () => step(1, isListed) },
