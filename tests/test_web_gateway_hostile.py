@@ -462,10 +462,13 @@ async def test_hostile_bodies_cost_a_bounded_amount_of_memory(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("files", "answers"), [(256, "20"), (256, "200"), (128, "200")])
 @on_a_loop
-async def test_a_process_with_few_files_serves_beside_silent_connections(tmp_path: Path) -> None:
+async def test_a_process_with_few_files_serves_beside_silent_connections(
+    tmp_path: Path, files: int, answers: str
+) -> None:
     async with upstream_server(Upstream()) as upstream:
-        with served(upstream.url, tmp_path, "--max-answers", "20", files=256) as server:
+        with served(upstream.url, tmp_path, "--max-answers", answers, files=files) as server:
             silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(600)]
             for _ in range(5):
                 async with line(server.port) as connection:

@@ -24,8 +24,12 @@ FILES = 10_000
 
 
 def limits_for(answers_at_once: int) -> ConnectionLimits:
-    """Return the limits that leave the process files enough for this many answers, each with its upstream."""
-    spare = max(_allowed_files() - OWN_FILES - 2 * answers_at_once, answers_at_once + 32)
+    """Return the limits that leave the process files enough for this many answers, each with its upstream.
+
+    Where there are few files, each connection may have an upstream, and there are fewer answers at once.
+    """
+    room = max(_allowed_files() - OWN_FILES, 32)
+    spare = max(room - 2 * answers_at_once, room // 2)
     backlog = min(spare // 4, ConnectionLimits().backlog)
     return ConnectionLimits(connections=spare - backlog, backlog=backlog)
 
