@@ -1,8 +1,10 @@
 """`dragoman inspect` as people run it: the line that it prints, what it opens, and how it ends."""
 
+import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -14,7 +16,12 @@ from typing import Any
 
 import pytest
 
+from dragoman import SQLiteStore, start_session
 from dragoman.cli import main
+from dragoman.history import ModelInputEntry, ModelOutputEntry
+from dragoman.message import Message, Text
+
+from .inspector_cases import invocation_of
 
 LINE = re.compile(r"dragoman inspects (http://127\.0\.0\.1:\d+)/(\S*)\?token=([\w-]{20,})\n")
 
@@ -61,6 +68,35 @@ def test_it_prints_one_line_and_serves_the_store(tmp_path: Path) -> None:
             get(f"{address}/api/sessions")
         assert refused.value.code == 401
         refused.value.close()
+
+
+def test_it_ends_at_once_while_it_works_for_a_reader(tmp_path: Path) -> None:
+    """The review of the cache takes seconds here; the process does not wait for it."""
+    store = str(tmp_path / "sessions.db")
+
+    async def write() -> None:
+        async with SQLiteStore(store) as opened:
+            session = await start_session(opened, "long")
+            answer = Message.assistant("an answer", invocation=invocation_of("anthropic:claude-opus-4-5"))
+            for number in range(1_500):
+                await session.append(ModelInputEntry((Text(f"{number} " * 50),)), ModelOutputEntry(answer))
+
+    asyncio.run(write())
+    command = [sys.executable, "-m", "dragoman", "inspect", "--no-browser", "--store", store]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = LINE.fullmatch(process.stdout.readline())
+        assert found is not None
+        address, token = found[1], found[3]
+        get(f"{address}/api/s/long/outline?token={token}")
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), 20) as reader:
+            reader.sendall(f"GET /api/s/long/cache?token={token} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            get(f"{address}/api/s/long?token={token}")  # the request before it has arrived by now
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_sessions_of_another_program_are_opened_read_only(tmp_path: Path) -> None:

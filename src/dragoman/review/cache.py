@@ -19,7 +19,7 @@ from .expected import Expected, Weighed, find_expected
 from .pairs import CacheCause, Pair, Seen, Verdict
 from .rendering import ModelOpener, PastRequest, PastRequests
 
-__all__ = ["CacheCall", "review_cache"]
+__all__ = ["CacheCall", "iterate_cache", "review_cache"]
 
 _LOSES_ALL = frozenset({CacheCause.FIRST, CacheCause.MODEL, CacheCause.EXPIRED, CacheCause.OFF})
 
@@ -68,6 +68,7 @@ def review_cache(
     parent_entries: Sequence[HistoryEntry] = (),
     open_model: ModelOpener | None = None,
     cache_seconds: float | None = None,
+    among: range | None = None,
 ) -> tuple[CacheCall, ...]:
     """Return, for every model call of a session, what its provider's cache could hold of it and why that was lost.
 
@@ -75,11 +76,40 @@ def review_cache(
     `parent_entries` are those of the session that it was forked from: its first call is then compared with what the
     parent had asked by that time. `open_model` returns the models that the record names, where the program knows more
     of them than their names. `cache_seconds` is how long a cache lives, where the provider's usual time is not meant.
+
+    Each request is rendered from all that was said before it, so that a session of thousands of calls without epochs
+    takes long. `among` are the places among `find_calls` of the calls that you want: what is said of them is the same.
     """
+    return tuple(
+        iterate_cache(
+            entries,
+            session_id=session_id,
+            forked_at=forked_at,
+            parent_entries=parent_entries,
+            open_model=open_model,
+            cache_seconds=cache_seconds,
+            among=among,
+        )
+    )
+
+
+def iterate_cache(
+    entries: Sequence[HistoryEntry],
+    *,
+    session_id: str = "",
+    forked_at: int = -1,
+    parent_entries: Sequence[HistoryEntry] = (),
+    open_model: ModelOpener | None = None,
+    cache_seconds: float | None = None,
+    among: range | None = None,
+    calls: Sequence[PastCall] | None = None,
+) -> Iterator[CacheCall]:
+    """Yield what `review_cache` returns, call by call. `calls` are those of the session, where they are at hand."""
     reviewer = _Reviewer(entries, session_id=session_id, open_model=open_model, cache_seconds=cache_seconds)
     if forked_at >= 0 and parent_entries:
         reviewer.add_parent(parent_entries, forked_at)
-    return tuple(reviewer.review())
+    calls = find_calls(entries) if calls is None else calls
+    yield from reviewer.review(calls, range(len(calls)) if among is None else among)
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -114,15 +144,16 @@ class _Reviewer:
         self._parent = (source, tuple(call for call in find_calls(entries) if call.serial > forked_at))
         self._forked_at = forked_at
 
-    def review(self) -> Iterator[CacheCall]:
-        """Yield what there is to say of each call."""
-        is_first = True
-        for call in find_calls(self._own.entries):
+    def review(self, calls: Sequence[PastCall], among: range) -> Iterator[CacheCall]:
+        """Yield what there is to say of the calls at these places."""
+        for place in _needed_before(calls, among):
+            self._last[calls[place].invocation] = self._see(calls[place], self._own)
+        for place in among:
+            call = calls[place]
             seen = self._see(call, self._own)
             earlier = self._earlier(call)
-            yield self._judge(seen, earlier, is_first=is_first)
+            yield self._judge(seen, earlier, is_first=place == 0)
             self._last[call.invocation] = seen
-            is_first = False
 
     def _earlier(self, call: PastCall) -> Seen | None:
         """The call that left the newest prefix in the cache of this model."""
@@ -212,6 +243,19 @@ class _Reviewer:
             if self._cache_seconds is None
             else msgspec.structs.replace(rules, seconds=self._cache_seconds, most_seconds=self._cache_seconds)
         )
+
+
+def _needed_before(calls: Sequence[PastCall], among: range) -> list[int]:
+    """The places, in their order, of the calls before a range that calls in it are compared with."""
+    wanted = {calls[place].invocation for place in among}
+    found: list[int] = []
+    for place in range(among.start - 1, -1, -1):
+        if not wanted:
+            break
+        if calls[place].invocation in wanted:
+            wanted.discard(calls[place].invocation)
+            found.append(place)
+    return found[::-1]
 
 
 def _entry_at(entries: Sequence[HistoryEntry], serial: int) -> HistoryEntry | None:

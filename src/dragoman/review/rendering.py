@@ -58,6 +58,7 @@ class PastRequests:
         self._open_model = open_model or _open_model
         self._models: dict[ModelInvocationDescriptor, tuple[CallSetup, Model]] = {}
         self._managers: dict[tuple[ModelInvocationDescriptor, int, str], ContextManager] = {}
+        self._plain: dict[int, Message] = {}  # by their ids, messages without media
         self._fitted: dict[tuple[ModelInvocationDescriptor, int], tuple[Message, Message]] = {}
 
     def render(self, call: PastCall) -> PastRequest:
@@ -112,8 +113,12 @@ class PastRequests:
         self, message: Message, target: ModelInvocationDescriptor, rules: TargetRules, withheld: Sequence[str]
     ) -> Message:
         """The message as it was sent: unreadable media as text. The same message gives the same object each time."""
-        if not withheld and not _has_media(message):
-            return message
+        if not withheld:
+            if self._plain.get(id(message)) is message:
+                return message
+            if not _has_media(message):
+                self._plain[id(message)] = message
+                return message
         key = (target, id(message))
         known = self._fitted.get(key)
         if known is None or known[0] is not message:

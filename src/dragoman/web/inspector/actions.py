@@ -171,7 +171,6 @@ async def _erase(desk: Desk, session: Session, body: dict[str, Any]) -> web.Resp
     await desk.store.erase(session.session_id, forks=forks)
     for each in (session.session_id, *forks):
         desk.records.forget(each)
-        desk.summaries.pop(each, None)
     return answer({"erased": session.session_id})
 
 

@@ -90,6 +90,10 @@ def inspector(
             task.cancel()
         await asyncio.wait(tasks)
 
+    async def end_jobs(_application: web.Application) -> None:
+        desk.jobs.stop()
+
+    application.on_shutdown.append(end_jobs)
     application.cleanup_ctx.append(end_runs)
     return application
 

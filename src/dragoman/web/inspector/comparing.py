@@ -8,33 +8,39 @@ from typing import Any
 import msgspec
 
 from ...errors import InvalidValue
+from .jobs import Check, go_on
 from .requests import Rendered, Unit, shorten, units_of
 
 __all__ = ["compare_requests", "compare_row", "side_of"]
 
 EQUAL, SAME_WORDS, DIFFERENT, LEFT, RIGHT = "equal", "words", "different", "left", "right"
+MOST_ROWS = 2_000  # of the conversation that are told one by one
 WHOLE_TEXT = 1 << 20  # characters of one text in a row that a reader opened
 SHORTEST_WORD = 12  # shorter texts are mostly names of the envelope
 
 
-def compare_requests(left: Rendered, right: Rendered) -> dict[str, Any]:
-    """Return both sides with their figures, the rows, and the first byte of the bodies that differs."""
-    rows = [shorten(row) for row in _rows(units_of(left), units_of(right))]
+def compare_requests(left: Rendered, right: Rendered, check: Check = go_on) -> dict[str, Any]:
+    """Return both sides with their figures, the rows, and the first byte of the bodies that differs.
+
+    Of very long requests the newest rows are told. A row with a `count` stands for so many blocks that are left out.
+    """
+    rows = [shorten(row) for row in _rows(units_of(left, check), units_of(right, check))]
     common = _common(left.request.body, right.request.body)
     is_same = left.request.body == right.request.body
     return {
         "left": side_of(left),
         "right": side_of(right),
         "rows": rows,
+        "leftOut": sum(row.get("count", 0) for row in rows),
         "commonBytes": common,
         "isSame": is_same,
         "around": None if is_same else [_around(side.request.body, common) for side in (left, right)],
     }
 
 
-def compare_row(left: Rendered, right: Rendered, place: int) -> dict[str, Any]:
+def compare_row(left: Rendered, right: Rendered, place: int, check: Check = go_on) -> dict[str, Any]:
     """Return one of the rows with all of its texts; raise InvalidValue if there is none of that number."""
-    row = next(islice(_rows(units_of(left), units_of(right)), place, None), None)
+    row = next(islice(_rows(units_of(left, check), units_of(right, check)), place, None), None)
     if row is None:
         raise InvalidValue(f"the comparison has no row {place}")
     return {"row": shorten(row, WHOLE_TEXT)}
@@ -61,6 +67,55 @@ def side_of(rendered: Rendered) -> dict[str, Any]:
 
 
 def _rows(left: Sequence[Unit], right: Sequence[Unit]) -> Iterator[dict[str, Any]]:
+    """Rows of two requests; of long ones the frame, one row for what comes before the newest, and the newest."""
+    if max(len(left), len(right)) <= MOST_ROWS:
+        yield from _aligned(left, right)
+        return
+    frames = [_frame_length(side) for side in (left, right)]
+    yield from _aligned(left[: frames[0]], right[: frames[1]])
+    left, right = left[frames[0] :], right[frames[1] :]
+    pairs = enumerate(zip(left, right, strict=False))
+    equal = next((place for place, (one, other) in pairs if one != other), min(len(left), len(right)))
+    equal = max(equal - MOST_ROWS // 10, 0)  # some of them stand before what differs
+    if equal:
+        yield _left_out(EQUAL, left[:equal], right[:equal], "equal")
+        left, right = left[equal:], right[equal:]
+    first = max(_first_serial(left), _first_serial(right))
+    places = [
+        next((place for place, unit in enumerate(side) if _serial(unit) >= first), len(side)) for side in (left, right)
+    ]
+    if any(places):
+        yield _left_out(DIFFERENT, left[: places[0]], right[: places[1]], "earlier")
+    yield from _aligned(left[places[0] :], right[places[1] :])
+
+
+def _frame_length(units: Sequence[Unit]) -> int:
+    """How many units stand before the conversation, at most as many as are shown."""
+    said = (place for place, unit in enumerate(units) if unit.key[:1] == "#" or unit.key == "ledger")
+    return min(next(said, len(units)), MOST_ROWS)
+
+
+def _serial(unit: Unit) -> int:
+    return int(unit.key[1:]) if unit.key[:1] == "#" else -1
+
+
+def _first_serial(units: Sequence[Unit]) -> int:
+    """The first serial of the newest units."""
+    return _serial(units[-MOST_ROWS]) if len(units) > MOST_ROWS else -1
+
+
+def _left_out(state: str, left: Sequence[Unit], right: Sequence[Unit], words: str) -> dict[str, Any]:
+    keys = [unit.key for unit in (*left[:1], *right[:1])]
+    return {
+        "key": f"{keys[0]} …",
+        "state": state,
+        "left": f"{len(left):,} {words} blocks",
+        "right": f"{len(right):,} {words} blocks",
+        "count": max(len(left), len(right)),
+    }
+
+
+def _aligned(left: Sequence[Unit], right: Sequence[Unit]) -> Iterator[dict[str, Any]]:
     groups = [[(key, list(units)) for key, units in groupby(side, lambda unit: unit.key)] for side in (left, right)]
     keys = [[key for key, _ in side] for side in groups]
     for tag, left_from, left_to, right_from, right_to in SequenceMatcher(None, keys[0], keys[1], False).get_opcodes():

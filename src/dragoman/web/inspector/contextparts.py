@@ -3,6 +3,7 @@
 Everything is read from the entries before the call and the newest epoch among them: nothing is chosen anew.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,16 +17,22 @@ from ...context.turns import head_of
 from ...history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolResultsEntry
 from ...message import Image, Message, ModelInvocationDescriptor, Role, Text, Thinking, ToolCall, ToolResult
 from .calls import projection_of
+from .jobs import Check, go_on
 
-__all__ = ["CallContext", "Part", "describe_entry", "describe_parts", "levels_of", "read_context"]
+__all__ = ["MOST_PARTS", "CallContext", "Part", "describe_entry", "describe_parts", "levels_of", "read_context"]
 
 _COUNTER = EstimateCounter()
 LINE_LENGTH = 200
+CHUNK = 10_000  # entries after which it is asked whether anybody still waits
+MOST_PARTS = 2_000  # that are told one by one; those before them are summed up by category
 _CATEGORIES = {Role.USER: "user", Role.ASSISTANT: "assistant", Role.TOOL: "results", Role.SYSTEM: "system"}
 
 
 class Part(msgspec.Struct, rename="camel"):
-    """One part of a request: what it is, at which level, of which entry, how long, and how it begins."""
+    """One part of a request: what it is, at which level, of which entry, how long, and how it begins.
+
+    With a `count` above 1 it stands for so many parts, which are left out.
+    """
 
     category: str
     level: str
@@ -34,6 +41,7 @@ class Part(msgspec.Struct, rename="camel"):
     serial: int | None = None
     messages: int = 1  # how many of the request's messages it is, for the anchors
     is_anchor: bool = False
+    count: int = 1
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -43,28 +51,58 @@ class CallContext(msgspec.Struct, frozen=True):
     projection: Projection
 
 
-def read_context(entries: Sequence[HistoryEntry], invocation: ModelInvocationDescriptor | None) -> CallContext:
+def read_context(
+    entries: Sequence[HistoryEntry], invocation: ModelInvocationDescriptor | None, check: Check = go_on
+) -> CallContext:
     """Return what a call after these entries is shown, as the newest epoch among them chose it."""
     timeline = Timeline(_COUNTER)
+    if invocation is not None:
+        timeline.aim_at(Aim(invocation))  # so that each entry is counted once
+    for end in range(CHUNK, len(entries), CHUNK):
+        check()
+        timeline.extend(entries[:end])
     timeline.extend(entries)
     timeline.aim_at(Aim(invocation or timeline.invocation))
     return CallContext(timeline, projection_of(timeline))
 
 
-def describe_parts(context: CallContext) -> list[Part]:
-    """Return the parts in the order of the request, without tools: which ones there were, the record may not say."""
+def describe_parts(context: CallContext, most: int | None = None) -> list[Part]:
+    """Return the parts in the order of the request, without tools: which ones there were, the record may not say.
+
+    With `most`, about so many of the newest ones are told one by one.
+    """
     timeline, projection = context.timeline, context.projection
     parts: list[Part] = []
     if timeline.instruction:
         tokens = timeline.counter.count(timeline.instruction)
         parts.append(Part("system", "fixed", tokens, _begins(timeline.instruction), messages=0))
     parts += _turn_parts(context)
-    for unit in projection.live_units(timeline):
+    units = projection.live_units(timeline)
+    first = 0 if most is None else max(len(units) - most, 0)
+    parts += _summed_up(units[:first])
+    for unit in units[first:]:
         parts += _unit_parts(unit, timeline, "live")
     if timeline.screen:
         screen = Message.user(timeline.screen)
         parts.append(Part("screen", "live", timeline.count(screen), _begins(timeline.screen)))
     return parts
+
+
+def _summed_up(units: Sequence[Unit]) -> list[Part]:
+    """The parts of units, one for each category."""
+    summed: dict[str, Part] = {}
+    for unit in units:
+        for message, size in zip(unit.messages, unit.sizes, strict=True):
+            category = _CATEGORIES[message.role]
+            part = summed.get(category)
+            if part is None:
+                part = summed[category] = Part(category, "live", 0, "", messages=0, count=0)
+            part.tokens += size
+            part.messages += 1
+            part.count += 1
+    for part in summed.values():
+        part.text = f"{part.count:,} earlier parts"
+    return list(summed.values())
 
 
 def _turn_parts(context: CallContext) -> Iterator[Part]:
@@ -80,7 +118,7 @@ def _turn_parts(context: CallContext) -> Iterator[Part]:
         yield Part("ledger", "summary", zone.tokens, told)
     older = [serial for serial in projection.asked if serial < timeline.serial_of(projection.turns_from)]
     for serial in older:
-        unit = timeline.units[timeline.serials.index(serial)]
+        unit = timeline.units[bisect_left(timeline.serials, serial)]
         yield from _unit_parts(cut_unit(unit, projection.cuts, timeline.count), timeline, "live")
     for place in range(projection.turns_from, projection.live_from):
         unit = timeline.units[place]
@@ -152,9 +190,10 @@ def levels_of(context: CallContext) -> dict[str, list[int]]:
     }
 
 
-def describe_entry(context: CallContext, serial: int) -> list[dict[str, Any]]:
+def describe_entry(context: CallContext, serial: int, check: Check = go_on) -> list[dict[str, Any]]:
     """Return the blocks of an entry: their lines, and the ranges of lines that the call was shown."""
     timeline, projection = context.timeline, context.projection
+    check()
     index = timeline.indexed()
     first, last = index.blocks_of.get(serial, (0, 0))
     levels = levels_of(context)

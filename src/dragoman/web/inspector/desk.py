@@ -13,6 +13,7 @@ from ...agent import Agent
 from ...errors import InvalidValue
 from ...models import Model
 from ...store import Session, SessionStore
+from .jobs import Jobs
 from .records import Record, Records
 
 __all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "read_body", "session_of", "whole"]
@@ -47,13 +48,17 @@ class Desk:
         self.runs: dict[str, tuple[Agent[Any, Any], asyncio.Task[Any]]] = {}  # by session, those of this process
         self.writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by session, one action at a time
         self.followers: dict[str, int] = {}  # by session, how many browsers follow
-        self.summaries: dict[str, tuple[int, dict[str, Any]]] = {}  # by session, at which serial
-        self.reviews: dict[str, tuple[int, list[dict[str, Any]]]] = {}  # of the cache, by session, at which serial
-        self.verified: dict[str, dict[str, Any]] = {}
+        self.jobs = Jobs()
+        self.verified: dict[str, tuple[str, dict[str, Any]]] = {}  # by session, with the checksum of its head
 
     async def record_of(self, request: web.Request) -> Record:
         """Return the record of the session that the address names."""
         return await self.records.read(session_of(request))
+
+    def verified_of(self, session_id: str, checksum: str) -> dict[str, Any] | None:
+        """Return what the last check of a session found, if nothing was appended since."""
+        known, found = self.verified.get(session_id, ("", {}))
+        return found if found and known == checksum else None
 
 
 DESK: web.AppKey[Desk] = web.AppKey("desk", Desk)

@@ -1,7 +1,5 @@
 """The endpoints that read one session: outline, entries, search, calls, contexts, requests, differences, pictures."""
 
-import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,21 +8,25 @@ from aiohttp import web
 from ...catalogue import list_models
 from ...errors import DragomanError, ErrorCode, InvalidValue, StoreError
 from ...history import HistoryEntry, ModelOutputEntry
-from ...review import CacheCall, PastCall, find_calls, review_cache
-from .calls import count_tools, list_calls, prices_of, summarise_calls
-from .comparing import compare_requests, compare_row, side_of
-from .contextparts import Part, describe_entry, describe_parts, levels_of, read_context
-from .desk import DESK, Desk, answer, session_of, whole
-from .entrydata import entry_data, find_picture, find_text
+from ...review import PastCall
+from .answers import calls_of, made
+from .cachereview import Fork
+from .calls import count_tools, thin_calls
+from .comparing import side_of
+from .contextparts import MOST_PARTS, Part, describe_entry, describe_parts, levels_of, read_context
+from .desk import DESK, answer, session_of, whole
+from .entrydata import entries_data, find_picture, find_text
 from .following import follow
+from .jobs import Check
 from .records import Record
-from .requests import Rendered, as_curl, model_name_of, render_call, render_past
+from .requestviews import RequestSource, answer_differences, answer_request, find_past_call, render_at
 from .searching import find_hits
 
 __all__ = ["add_reading"]
 
 MOST_ENTRIES = 500  # of one range
 CUT = 6_000  # characters of one text in a range
+MOST_MESSAGES = 20_000  # of a request that is rendered only to say where its anchors are
 IMAGE_POLICY = "default-src 'none'; sandbox"
 
 
@@ -43,8 +45,8 @@ def add_reading(router: web.UrlDispatcher) -> None:
         "/calls/{serial}": _call,
         "/calls/{serial}/entries/{entry}": _folded,
         "/cache": _cache,
-        "/request": _request,
-        "/differences": _differences,
+        "/request": answer_request,
+        "/differences": answer_differences,
         "/events": follow,
     }.items():
         router.add_get(f"/api/s/{{session}}{name}", handler)
@@ -70,7 +72,7 @@ async def _info(request: web.Request) -> web.Response:
             "followers": desk.followers.get(session_id, 0),
             "isReadOnly": desk.is_read_only,
             "hasAgent": desk.make_agent is not None and not desk.is_read_only,
-            "verified": desk.verified.get(session_id),
+            "verified": desk.verified_of(session_id, info.head.checksum),
         }
     )
 
@@ -86,14 +88,7 @@ async def _entries(request: web.Request) -> web.Response:
     desk, session_id = request.app[DESK], session_of(request)
     first, count = whole(request, "from", 0), whole(request, "count", 100, most=MOST_ENTRIES)
     cut = whole(request, "cut", CUT, most=1 << 20)
-    entries: Sequence[HistoryEntry] | None = desk.records.kept(session_id, first, count)
-    try:
-        entries = entries or await desk.store.load(session_id, first, until_serial=first + count)
-    except StoreError as error:
-        if error.code not in (ErrorCode.CORRUPT, ErrorCode.TOO_NEW):
-            raise
-        entries = (await desk.records.read(session_id)).entries[first : first + count]  # what is before the damage
-    return answer({"entries": [entry_data(entry, cut) for entry in entries]})
+    return answer({"entries": entries_data(await desk.records.load(session_id, first, count), cut)})
 
 
 async def _entry_of(request: web.Request) -> HistoryEntry:
@@ -118,13 +113,18 @@ async def _checksum(request: web.Request) -> web.Response:
     record, serial = await request.app[DESK].record_of(request), whole(request, "serial")
     if serial >= len(record.entries):
         raise StoreError(f"the session has no entry {serial}", code=ErrorCode.NOT_FOUND)
-    own = await asyncio.to_thread(record.checksum_of, serial)
-    return answer({"serial": serial, "checksum": own.hex(), "previous": record.checksum_of(serial - 1).hex()})
+
+    def work(check: Check) -> dict[str, Any]:
+        own, before = record.checksum_of(serial, check), record.checksum_of(serial - 1)
+        return {"serial": serial, "checksum": own.hex(), "previous": before.hex()}
+
+    return await made(request, record, f"checksum {serial}", work, keeps=False)
 
 
 async def _search(request: web.Request) -> web.Response:
-    record = await request.app[DESK].record_of(request)
-    return answer(await asyncio.to_thread(find_hits, list(record.entries), request.query.get("q", "")))
+    record, words = await request.app[DESK].record_of(request), request.query.get("q", "")
+    entries = record.entries[:]
+    return await made(request, record, f"search {words}", lambda check: find_hits(entries, words, check))
 
 
 async def _models(_request: web.Request) -> web.Response:
@@ -135,9 +135,12 @@ async def _models(_request: web.Request) -> web.Response:
 
 
 async def _calls(request: web.Request) -> web.Response:
+    """The model calls; of very many, some evenly over all, and all near the serial `around`."""
     record = await request.app[DESK].record_of(request)
-    calls = await asyncio.to_thread(list_calls, list(record.entries))
-    return answer({"calls": calls, "total": summarise_calls(calls)})
+    around = whole(request, "around") if request.query.get("around") else None
+    calls, total = await calls_of(request, record)
+    told = thin_calls(calls, around, record.review.missed)
+    return answer({"calls": told, "total": total, "leftOut": len(calls) - len(told)})
 
 
 def _call_in(record: Record, serial: int) -> HistoryEntry | None:
@@ -153,35 +156,41 @@ def _call_in(record: Record, serial: int) -> HistoryEntry | None:
 async def _call(request: web.Request) -> web.Response:
     desk = request.app[DESK]
     record, serial = await desk.record_of(request), whole(request, "serial")
-    entry = _call_in(record, serial)
-    return answer(await asyncio.to_thread(_described, desk, record, serial, entry))
+    entry, entries = _call_in(record, serial), record.entries[:]
+
+    def work(check: Check) -> dict[str, Any]:
+        return _described(RequestSource(desk, record.session_id, entries, check), serial, entry)
+
+    return await made(request, record, f"call {serial}", work)
 
 
-def _described(desk: Desk, record: Record, serial: int, entry: HistoryEntry | None) -> dict[str, Any]:
+def _described(session: RequestSource, serial: int, entry: HistoryEntry | None) -> dict[str, Any]:
     """What a call was sent: parts in order, anchors, levels, and what the context says of its size."""
     invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
-    before = record.entries[:serial]
-    context = read_context(before, invocation)
-    call = _past_call(record, serial)
-    parts = [*_tool_parts(call), *describe_parts(context)]
+    context = read_context(session.entries[:serial], invocation, session.check)
+    call = find_past_call(session.entries, serial)
+    parts = [*_tool_parts(call), *describe_parts(context, MOST_PARTS)]
     anchors: tuple[int, ...] = ()
     stats: dict[str, Any] | None = None
     problem = None
+    messages = sum(part.messages for part in parts)
     try:
-        rendered = _rendered(desk, record, None if entry is None else str(serial), "")
+        if messages > MOST_MESSAGES:
+            raise InvalidValue(f"a request of {messages:,} messages is not rendered here: its anchors are not shown")
+        rendered = render_at(session, None if entry is None else str(serial), "")
         anchors = rendered.context.cache_anchors
         stats = side_of(rendered)
     except DragomanError as error:
         problem = str(error)
-    place = -1
+    place = 0
     for part in parts:
-        if part.messages:
-            place += 1
-            part.is_anchor = place in anchors
+        part.is_anchor = any(place <= anchor < place + part.messages for anchor in anchors)
+        place += part.messages
     usage = entry.usage if isinstance(entry, ModelOutputEntry) else None
     return {
         "serial": serial,
         "parts": parts,
+        "leftOut": sum(part.count for part in parts if part.count > 1),
         "levels": levels_of(context),
         "usage": None if usage is None else msgspec.to_builtins(usage),
         "request": stats,
@@ -193,128 +202,44 @@ def _described(desk: Desk, record: Record, serial: int, entry: HistoryEntry | No
     }
 
 
-def _newest_answer(entries: Sequence[HistoryEntry]) -> HistoryEntry:
-    found = next((entry for entry in reversed(entries) if isinstance(entry, ModelOutputEntry)), None)
-    if found is None:
-        raise InvalidValue("no model has answered yet: choose one")
-    return found
-
-
 async def _folded(request: web.Request) -> web.Response:
     record = await request.app[DESK].record_of(request)
     serial, number = whole(request, "serial"), whole(request, "entry")
     entry = _call_in(record, serial)
     invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
 
-    def describe() -> list[dict[str, Any]]:
-        return describe_entry(read_context(record.entries[:serial], invocation), number)
+    before = record.entries[:serial]
 
-    return answer({"serial": number, "blocks": await asyncio.to_thread(describe)})
+    def work(check: Check) -> dict[str, Any]:
+        return {"serial": number, "blocks": describe_entry(read_context(before, invocation, check), number, check)}
+
+    return await made(request, record, f"call {serial} entry {number}", work)
 
 
 async def _cache(request: web.Request) -> web.Response:
-    """Why calls missed the cache, call by call."""
+    """Why calls missed the cache, call by call: of very many the newest, and more each time it is asked.
+
+    With `around`, the answer has the call of that serial alone.
+    """
     desk = request.app[DESK]
     record = await desk.record_of(request)
-    kept = desk.reviews.get(record.session_id)
-    if kept is None or kept[0] != len(record.entries):
-        fork = (await desk.store.info(record.session_id)).forked_from
-        parent: Sequence[HistoryEntry] = ()
-        if fork is not None:
-            try:
-                parent = (await desk.records.read(fork.session_id)).entries
-            except StoreError:
-                parent = ()  # it was erased
-        calls = await asyncio.to_thread(
-            review_cache,
-            list(record.entries),
-            session_id=record.session_id,
-            forked_at=-1 if fork is None else fork.serial,
-            parent_entries=parent,
-        )
-        written = [
-            {**msgspec.to_builtins(call), "isMiss": call.is_miss, "missCost": _miss_cost(record, call)}
-            for call in calls
-        ]
-        kept = desk.reviews[record.session_id] = (len(record.entries), written)
-    return answer({"calls": kept[1]})
+    left = (await desk.store.info(record.session_id)).forked_from
+    fork = Fork()
+    if left is not None:
+        try:
+            fork = Fork(left.serial, (await desk.records.read(left.session_id)).entries[:])
+        except StoreError:
+            pass  # the parent was erased
+    entries = record.entries[:]
+    around = whole(request, "around") if request.query.get("around") else None
 
+    def work(check: Check) -> dict[str, Any]:
+        review = record.review
+        if around is not None:
+            return review.look_at(around, entries, session_id=record.session_id, fork=fork)
+        return review.look(entries, session_id=record.session_id, fork=fork, check=check)
 
-def _miss_cost(record: Record, call: CacheCall) -> float | None:
-    """What a miss cost more than a hit of the whole request, in dollars; None where a price or a figure is unknown."""
-    entry = record.entries[call.serial]
-    prices = prices_of(entry.invocation if isinstance(entry, ModelOutputEntry) else None)
-    if not call.is_miss or prices is None or prices.cache_read is None or call.input_tokens is None:
-        return None
-    again = max(call.input_tokens - (call.reported_tokens or 0), 0)
-    return again * max(prices.input - prices.cache_read, 0.0) / 1_000_000
-
-
-# ---------------------------------------------------------------- requests
-
-
-async def _request(request: web.Request) -> web.Response:
-    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
-    at, name = request.query.get("at"), request.query.get("model", "")
-    rendered = await asyncio.to_thread(_rendered, desk, record, at, name)
-    wire = rendered.request
-    return answer(
-        {
-            **side_of(rendered),
-            "headers": dict(sorted(wire.headers.items())),
-            "body": wire.body.decode(),
-            "curl": as_curl(rendered),
-        }
-    )
-
-
-async def _differences(request: web.Request) -> web.Response:
-    """Two requests: `a` and `b` are `serial`, `serial@model` or `@model`; without a serial it is the next call.
-
-    A serial may be `last`, the newest call. With `other`, `b` is one of that session; with `row`, the answer is that
-    row alone, with all of its texts.
-    """
-    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
-    other = await desk.records.read(request.query["other"]) if request.query.get("other") else record
-    sides = [(record, request.query.get("a", "")), (other, request.query.get("b", ""))]
-    place = whole(request, "row") if "row" in request.query else None
-
-    def compare() -> dict[str, Any]:
-        left, right = (_rendered(desk, found, *_split(side)) for found, side in sides)
-        return compare_requests(left, right) if place is None else compare_row(left, right, place)
-
-    return answer(await asyncio.to_thread(compare))
-
-
-def _split(side: str) -> tuple[str | None, str]:
-    serial, _, model = side.partition("@")
-    return serial or None, model
-
-
-def _rendered(desk: Desk, record: Record, at: str | None, name: str) -> Rendered:
-    """The request before the entry `at`: that of the answer there, else of a call that would be made then."""
-    serial = len(record.entries)
-    if at == "last":
-        serial = _newest_answer(record.entries).serial
-    elif at is not None:
-        if not (at.isascii() and at.isdigit() and int(at) <= len(record.entries)):
-            raise InvalidValue.of("at", at, f"a serial from 0 to {len(record.entries)}, or 'last'")
-        serial = int(at)
-    before = record.entries[:serial]
-    entry = record.entries[serial] if serial < len(record.entries) else None
-    is_past = isinstance(entry, ModelOutputEntry)
-    if not name:
-        name = model_name_of(entry if is_past and entry is not None else _newest_answer(before))
-    model = desk.open_model(name)
-    call = _past_call(record, serial) if is_past else None
-    if call is not None and call.model == name:
-        return render_past(model, call, record.entries, session_id=record.session_id)
-    return render_call(model, name, before, session_id=record.session_id)
-
-
-def _past_call(record: Record, serial: int) -> PastCall | None:
-    """The call whose answer is the entry of that serial."""
-    return next((call for call in find_calls(record.entries) if call.serial == serial), None)
+    return await made(request, record, f"cache {around}", work, keeps=False)
 
 
 def _tool_parts(call: PastCall | None) -> list[Part]:

@@ -23,11 +23,24 @@ from ...request import WireRequest
 from ...review import PastCall, PastRequests
 from ...wire import find_dialect
 from .contextparts import describe_parts, read_context
+from .entrydata import unlike_marks
+from .jobs import Check, go_on
 
-__all__ = ["Rendered", "Unit", "as_curl", "model_name_of", "render_call", "render_past", "shorten", "units_of"]
+__all__ = [
+    "LARGEST_SHOWN",
+    "Rendered",
+    "Unit",
+    "as_curl",
+    "model_name_of",
+    "render_call",
+    "render_past",
+    "shorten",
+    "units_of",
+]
 
 SIGNATURE = 60  # characters by which a block is recognised
 LOOK_AHEAD = 16
+LARGEST_SHOWN = 2 << 20  # bytes of a body; of a longer one the beginning is shown
 LONGEST_TEXT = 2_000  # characters of one text in a unit
 _CONVERSATION = ("messages", "input", "contents")
 _SYSTEM = ("system", "instructions", "systemInstruction", "system_instruction")
@@ -42,13 +55,16 @@ _KEY_HEADERS = {
 
 
 class Rendered(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, what it was built from, and what could not be said in it."""
+    """A request, what it was built from, and what could not be said in it.
+
+    `serials` are those of the entries that the context's messages come from, None for the ledger.
+    """
 
     model: Model
     name: str
     request: WireRequest
     context: ContextBuildResult
-    serials: tuple[int | None, ...]  # of the context's messages
+    serials: tuple[int | None, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -66,6 +82,7 @@ def render_call(
     *,
     session_id: str,
     is_past: bool = False,
+    check: Check = go_on,
 ) -> Rendered:
     """Return the request of the next call after these entries; with `is_past`, as the recorded epochs say it."""
     given = ContextBuildInput(
@@ -77,8 +94,13 @@ def render_call(
         screen_in_result=not model.rules.user_after_tool,
     )
     manager = ContextManager()
-    built = manager.rebuild_context(given) if is_past else manager.build_context(given)
-    begun = [msgspec.structs.replace(entry, serial=len(entries)) for entry in built.entries]
+    if is_past:
+        built = rebuilt = manager.rebuild_context(given)
+    else:
+        built = manager.build_context(given)
+        begun = [msgspec.structs.replace(entry, serial=len(entries)) for entry in built.entries]
+        rebuilt = manager.rebuild_context(msgspec.structs.replace(given, entries=[*entries, *begun]))
+    check()
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         request = model.render(
@@ -93,31 +115,46 @@ def render_call(
         name=name,
         request=request,
         context=built,
-        serials=_serials([*entries, *begun], model),
+        serials=_serials(rebuilt, entries, model),
         notes=tuple(str(note.message) for note in notes),
     )
 
 
-def render_past(model: Model, call: PastCall, entries: Sequence[HistoryEntry], *, session_id: str) -> Rendered:
-    """Return the request of a call that was made: with the recorded tools and settings, or what a client sent."""
-    before = entries[: call.serial]
+def render_past(
+    model: Model,
+    call: PastCall,
+    entries: Sequence[HistoryEntry],
+    *,
+    session_id: str,
+    requests: PastRequests | None = None,
+    check: Check = go_on,
+) -> Rendered:
+    """Return the request of a call that was made: with the recorded tools and settings, or what a client sent.
+
+    `requests` are those of the session, where several calls are rendered in their order.
+    """
     if call.request is None:
-        past = PastRequests(entries, session_id=session_id).render(call)
+        past = (requests or PastRequests(entries, session_id=session_id)).render(call)
         notes = ("this is what was sent, to the byte",) if past.is_exact else ()
         request, context = past.request, past.context
     else:
         asked = call.request
         body = body_of(lambda serial: entries[serial] if 0 <= serial < len(entries) else None, asked)
-        rebuilt = render_call(model, call.model, before, session_id=session_id, is_past=True)
+        rebuilt = render_call(
+            model, call.model, entries[: call.serial], session_id=session_id, is_past=True, check=check
+        )
         request = WireRequest(path=asked.path, body=body.encode(), method=asked.method, headers=dict(asked.headers))
         context, notes = rebuilt.context, ("this is what the client sent",)
-    serials = _serials(before, model)
+    check()
+    serials = _serials(context, entries[: call.serial], model)
     return Rendered(model=model, name=call.model, request=request, context=context, serials=serials, notes=notes)
 
 
-def _serials(entries: Sequence[HistoryEntry], model: Model) -> tuple[int | None, ...]:
+def _serials(context: ContextBuildResult, entries: Sequence[HistoryEntry], model: Model) -> tuple[int | None, ...]:
     """The serial of the entry that each message of a context comes from."""
-    parts = describe_parts(read_context(entries, model.invocation))
+    if context.sources or not context.messages:
+        return tuple(source.serial for source in context.sources)
+    parts = describe_parts(read_context(entries, model.invocation))  # the policy `simple` says no sources
     return tuple(part.serial for part in parts if part.messages)
 
 
@@ -151,7 +188,7 @@ def as_curl(rendered: Rendered) -> str:
 # ---------------------------------------------------------------- units
 
 
-def units_of(rendered: Rendered) -> list[Unit]:
+def units_of(rendered: Rendered, check: Check = go_on) -> list[Unit]:
     """Return a request in pieces, in its order: headers, settings, system, tools, then the conversation."""
     request = rendered.request
     body = msgspec.json.decode(request.body)
@@ -172,7 +209,9 @@ def units_of(rendered: Rendered) -> list[Unit]:
     units = [Unit("headers", headers), Unit("settings", settings)]
     units += (Unit("system", each) for each in system)
     units += (Unit(f"tool {_tool_name(each)}", each) for each in tools)
-    units += _said_units(said, rendered)
+    for unit in _said_units(said, rendered):
+        check()
+        units.append(unit)
     return units
 
 
@@ -255,5 +294,5 @@ def shorten(value: Any, longest: int = LONGEST_TEXT) -> Any:
     if isinstance(value, list):
         return [shorten(each, longest) for each in value]
     if isinstance(value, dict):
-        return {name: shorten(each, longest) for name, each in value.items()}
+        return {unlike_marks(name): shorten(each, longest) for name, each in value.items()}
     return value

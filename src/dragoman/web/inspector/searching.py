@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...history import HistoryEntry
+from .jobs import Check, go_on
 from .outlines import entry_texts
 
 __all__ = ["find_hits", "says"]
@@ -12,7 +13,7 @@ MOST_HITS = 5_000
 AROUND = 60  # characters on each side of a hit
 
 
-def find_hits(entries: Iterable[HistoryEntry], words: str) -> dict[str, Any]:
+def find_hits(entries: Iterable[HistoryEntry], words: str, check: Check = go_on) -> dict[str, Any]:
     """Return the entries that say a text, letters of both cases alike, each with how often and the first place."""
     wanted = words.casefold()
     hits: list[dict[str, Any]] = []
@@ -20,6 +21,7 @@ def find_hits(entries: Iterable[HistoryEntry], words: str) -> dict[str, Any]:
     if not wanted.strip():
         return {"hits": hits, "total": 0, "isWhole": True}
     for entry in entries:
+        check()
         count, around = 0, ""
         for text in entry_texts(entry):
             folded = text.casefold()
@@ -35,10 +37,14 @@ def find_hits(entries: Iterable[HistoryEntry], words: str) -> dict[str, Any]:
     return {"hits": hits, "total": total, "isWhole": True}
 
 
-def says(entries: Iterable[HistoryEntry], words: str) -> bool:
+def says(entries: Iterable[HistoryEntry], words: str, check: Check = go_on) -> bool:
     """Return whether any entry says a text."""
     wanted = words.casefold()
-    return any(wanted in text.casefold() for entry in entries for text in entry_texts(entry))
+    for entry in entries:
+        check()
+        if any(wanted in text.casefold() for text in entry_texts(entry)):
+            return True
+    return False
 
 
 def _around(text: str, place: int, length: int) -> str:

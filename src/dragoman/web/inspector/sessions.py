@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -11,13 +11,14 @@ from ...errors import DragomanError, StoreError
 from ...history import ModelInputEntry
 from ...message import Text
 from ...store import SessionInfo
-from .calls import list_calls, summarise_calls
-from .desk import DESK, Desk, answer, session_of
+from .answers import calls_of
+from .desk import DESK, Desk, answer, session_of, whole
 from .searching import says
 
 __all__ = ["add_sessions"]
 
-PAGE = 500
+PAGE = 500  # sessions of one answer
+FEW_ENTRIES = 200  # are searched at once, without a job
 TITLE_LENGTH = 140
 TITLE_ENTRIES = 8  # the first words of a conversation are among so many entries
 SEARCH_SECONDS = 3.0  # for the text of all sessions; what was not searched is told
@@ -31,25 +32,36 @@ def add_sessions(router: web.UrlDispatcher) -> None:
 
 
 async def _list(request: web.Request) -> web.Response:
+    """Sessions by their last use, at most `count` from the place `from` on; `total` is how many there are."""
     desk = request.app[DESK]
     words = request.query.get("q", "").strip()
-    listed = [
-        {"id": info, "isDamaged": True} if isinstance(info, str) else await _listed(desk, info)
-        async for info in _every_session(desk)
-    ]
+    first, count = whole(request, "from", 0), whole(request, "count", PAGE, most=PAGE)
+    end = time.monotonic() + SEARCH_SECONDS
+    known: list[SessionInfo] = []
+    damaged: list[str] = []
+    async for info in _every_session(desk):
+        if isinstance(info, str):
+            damaged.append(info)
+        else:
+            known.append(info)
+    known.sort(key=lambda info: info.updated_at, reverse=True)
     result: dict[str, Any] = {
-        "total": len(listed),
+        "total": len(known) + len(damaged),
         "place": desk.place,
         "isReadOnly": desk.is_read_only,
         "hasAgent": desk.make_agent is not None and not desk.is_read_only,
     }
+    found: list[SessionInfo | str] = [*known, *damaged]
     if words:
-        listed, searched = await _search(desk, listed, words)
-        result["searched"] = searched
+        found, result["searched"] = await _search(request, found, words, end)
     model = request.query.get("model", "")
     if model:
-        listed = [each for each in listed if await _has_model(desk, each, model)]
-    listed.sort(key=lambda each: str(each.get("updatedAt", "")), reverse=True)
+        found = [info for info in found if time.monotonic() < end and await _has_model(desk, info, model)]
+    result["found"] = len(found)
+    listed = [
+        {"id": info, "isDamaged": True} if isinstance(info, str) else await _listed(desk, info)
+        for info in found[first : first + count]
+    ]
     return answer({**result, "sessions": listed})
 
 
@@ -78,14 +90,8 @@ async def _listed(desk: Desk, info: SessionInfo) -> dict[str, Any]:
         "forkedFrom": None if fork is None else {"id": fork.session_id, "serial": fork.serial},
         "importedFrom": info.metadata.get("imported_from"),
         "isRunning": info.session_id in desk.runs or await desk.store.find_lease(info.session_id) is not None,
-        "verified": _verified(desk, info.session_id, info.head.checksum),
+        "verified": desk.verified_of(info.session_id, info.head.checksum),
     }
-
-
-def _verified(desk: Desk, session_id: str, checksum: str) -> dict[str, Any] | None:
-    """What the last check found, if nothing was appended since."""
-    found = desk.verified.get(session_id)
-    return found if found is not None and found["checksum"] == checksum else None
 
 
 async def _title(desk: Desk, info: SessionInfo) -> str:
@@ -107,45 +113,67 @@ async def _title(desk: Desk, info: SessionInfo) -> str:
     return ""
 
 
-async def _search(desk: Desk, listed: list[dict[str, Any]], words: str) -> tuple[list[dict[str, Any]], int]:
-    """The sessions that have the words in their id, their title or their text, and how many were looked through."""
-    end = time.monotonic() + SEARCH_SECONDS
-    wanted, found, searched = words.casefold(), [], 0
-    for each in listed:
-        is_named = wanted in each["id"].casefold() or wanted in str(each.get("title", "")).casefold()
-        if not is_named and not each.get("isDamaged"):
-            if time.monotonic() > end:
-                continue
-            try:
-                record = await desk.records.read(each["id"])
-            except StoreError:
-                continue
-            is_named = any(wanted in name.casefold() for name in record.outline.models)
-            is_named = is_named or await asyncio.to_thread(says, list(record.entries), words)
+async def _search(
+    request: web.Request, sessions: Sequence[SessionInfo | str], words: str, end: float
+) -> tuple[list[SessionInfo | str], int]:
+    """The sessions that have the words in their id, their title or their text, and how many were looked through.
+
+    The ids of all are looked at. Titles and texts are read, the newest session first, until the time is over.
+    """
+    desk, wanted = request.app[DESK], words.casefold()
+    found: list[SessionInfo | str] = []
+    searched, is_over = 0, False
+    for info in sessions:
+        if isinstance(info, str) or wanted in info.session_id.casefold():
+            searched += 1
+            if wanted in (info if isinstance(info, str) else info.session_id).casefold():
+                found.append(info)
+            continue
+        is_over = is_over or time.monotonic() > end
+        if is_over:
+            continue
+        try:
+            async with asyncio.timeout(max(end - time.monotonic(), 0)):
+                is_found = await _has_words(request, desk, info, words)
+        except TimeoutError:
+            is_over = True
+            continue
+        except StoreError:
+            continue
         searched += 1
-        if is_named:
-            found.append(each)
+        if is_found:
+            found.append(info)
     return found, searched
 
 
-async def _has_model(desk: Desk, listed: dict[str, Any], model: str) -> bool:
-    if listed.get("isDamaged"):
+async def _has_words(request: web.Request, desk: Desk, info: SessionInfo, words: str) -> bool:
+    wanted = words.casefold()
+    if wanted in (await _title(desk, info)).casefold():
+        return True
+    record = await desk.records.read(info.session_id)
+    if any(wanted in name.casefold() for name in record.outline.models):
+        return True
+    entries = record.entries[:]
+    if len(entries) <= FEW_ENTRIES:
+        return says(entries, words)
+    key = (info.session_id, id(record), f"says {words}", len(entries))
+    return await desk.jobs.do(key, lambda check: says(entries, words, check), request)
+
+
+async def _has_model(desk: Desk, info: SessionInfo | str, model: str) -> bool:
+    if isinstance(info, str):
         return False
     try:
-        record = await desk.records.read(listed["id"])
+        record = await desk.records.read(info.session_id)
     except StoreError:
         return False
     return model in record.outline.columns()["models"]
 
 
 async def _summary(request: web.Request) -> web.Response:
-    desk = request.app[DESK]
-    record = await desk.record_of(request)
-    kept = desk.summaries.get(record.session_id)
-    if kept is None or kept[0] != len(record.entries):
-        calls = await asyncio.to_thread(list_calls, list(record.entries))
-        kept = desk.summaries[record.session_id] = (len(record.entries), summarise_calls(calls))
-    return answer({**kept[1], "brokenAt": record.broken_at})
+    record = await request.app[DESK].record_of(request)
+    _, total = await calls_of(request, record)
+    return answer({**total, "brokenAt": record.broken_at})
 
 
 async def _verify(request: web.Request) -> web.Response:
@@ -158,5 +186,8 @@ async def _verify(request: web.Request) -> web.Response:
         "serial": report.head.serial,
         "checksum": report.head.checksum,
     }
-    desk.verified[report.session_id] = found
+    try:
+        desk.verified[report.session_id] = ((await desk.store.head(report.session_id)).checksum, found)
+    except StoreError:
+        pass  # its own record is damaged: the list says so
     return answer(found)

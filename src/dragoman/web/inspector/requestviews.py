@@ -1,0 +1,123 @@
+"""The endpoints of requests: one of a call that was made or of the next one, and two beside each other."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from ...errors import InvalidValue
+from ...history import HistoryEntry, ModelOutputEntry
+from ...review import PastCall, PastRequests, find_calls
+from .answers import made
+from .comparing import compare_requests, compare_row, side_of
+from .desk import DESK, Desk, whole
+from .jobs import Check
+from .requests import LARGEST_SHOWN, Rendered, as_curl, model_name_of, render_call, render_past
+
+__all__ = ["RequestSource", "answer_differences", "answer_request", "find_past_call", "render_at"]
+
+
+class RequestSource(NamedTuple):
+    """What requests of a session are rendered from, in one job."""
+
+    desk: Desk
+    session_id: str
+    entries: Sequence[HistoryEntry]
+    check: Check
+    requests: PastRequests | None = None
+
+
+def _newest_answer(entries: Sequence[HistoryEntry]) -> HistoryEntry:
+    found = next((entry for entry in reversed(entries) if isinstance(entry, ModelOutputEntry)), None)
+    if found is None:
+        raise InvalidValue("no model has answered yet: choose one")
+    return found
+
+
+async def answer_request(request: web.Request) -> web.Response:
+    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
+    at, name, entries = request.query.get("at"), request.query.get("model", ""), record.entries[:]
+
+    def work(check: Check) -> dict[str, Any]:
+        rendered = render_at(RequestSource(desk, record.session_id, entries, check), at, name)
+        wire = rendered.request
+        is_cut = len(wire.body) > LARGEST_SHOWN
+        problem = f"the body has {len(wire.body):,} bytes: that is too long for a command line" if is_cut else None
+        return {
+            **side_of(rendered),
+            "headers": dict(sorted(wire.headers.items())),
+            "body": wire.body[:LARGEST_SHOWN].decode("utf-8", "ignore" if is_cut else "strict"),
+            "isCut": is_cut,
+            "curl": None if is_cut else as_curl(rendered),
+            "curlProblem": problem,
+        }
+
+    return await made(request, record, f"request {at} {name}", work, keeps=False)
+
+
+async def answer_differences(request: web.Request) -> web.Response:
+    """Two requests: `a` and `b` are `serial`, `serial@model` or `@model`; without a serial it is the next call.
+
+    A serial may be `last`, the newest call. With `other`, `b` is one of that session; with `row`, the answer is that
+    row alone, with all of its texts.
+    """
+    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
+    other = await desk.records.read(request.query["other"]) if request.query.get("other") else record
+    place = whole(request, "row") if "row" in request.query else None
+    sides = [(found, found.entries[:], request.query.get(name, "")) for found, name in ((record, "a"), (other, "b"))]
+
+    def work(check: Check) -> dict[str, Any]:
+        shared = PastRequests(sides[0][1], session_id=record.session_id) if other is record else None
+        # Requests of one session share their beginning: it is read once where the earlier call comes first.
+        order = sorted((0, 1), key=lambda place: _serial_first(sides[place][2]))
+        rendered = {}
+        for number in order:
+            found, entries, side = sides[number]
+            rendered[number] = render_at(RequestSource(desk, found.session_id, entries, check, shared), *_split(side))
+        if place is None:
+            return compare_requests(rendered[0], rendered[1], check)
+        return compare_row(rendered[0], rendered[1], place, check)
+
+    name = f"differences {place} {id(other)} {len(other.entries)} {request.query.get('a')} {request.query.get('b')}"
+    return await made(request, record, name, work, keeps=False)
+
+
+def _serial_first(side: str) -> tuple[int, str]:
+    """By which sides with a serial come first, in the order of their serials."""
+    serial = _split(side)[0] or ""
+    return (len(serial), serial) if serial.isdigit() else (1 << 20, serial)
+
+
+def _split(side: str) -> tuple[str | None, str]:
+    serial, _, model = side.partition("@")
+    return serial or None, model
+
+
+def render_at(session: RequestSource, at: str | None, name: str) -> Rendered:
+    """The request before the entry `at`: that of the answer there, else of a call that would be made then."""
+    entries = session.entries
+    serial = len(entries)
+    if at == "last":
+        serial = _newest_answer(entries).serial
+    elif at is not None:
+        if not (at.isascii() and at.isdigit() and len(at) <= 16 and int(at) <= len(entries)):
+            raise InvalidValue.of("at", at[:40], f"a serial from 0 to {len(entries)}, or 'last'")
+        serial = int(at)
+    before = entries[:serial]
+    entry = entries[serial] if serial < len(entries) else None
+    is_past = isinstance(entry, ModelOutputEntry)
+    if not name:
+        name = model_name_of(entry if is_past and entry is not None else _newest_answer(before))
+    model = session.desk.open_model(name)
+    call = find_past_call(entries, serial) if is_past else None
+    session.check()
+    if call is not None and call.model == name:
+        return render_past(
+            model, call, entries, session_id=session.session_id, requests=session.requests, check=session.check
+        )
+    return render_call(model, name, before, session_id=session.session_id, check=session.check)
+
+
+def find_past_call(entries: Sequence[HistoryEntry], serial: int) -> PastCall | None:
+    """The call whose answer is the entry of that serial."""
+    return next((call for call in find_calls(entries) if call.serial == serial), None)
