@@ -56,7 +56,16 @@ async def _list(request: web.Request) -> web.Response:
         found, result["searched"] = await _search(request, found, words, end)
     model = request.query.get("model", "")
     if model:
-        found = [info for info in found if time.monotonic() < end and await _has_model(desk, info, model)]
+        looked = 0
+        candidates, found = found, []
+        for info in candidates:
+            if time.monotonic() > end:
+                break
+            looked += 1
+            if await _has_model(desk, info, model):
+                found.append(info)
+        if looked < len(candidates):
+            result["searched"] = looked
     result["found"] = len(found)
     listed = [
         {"id": info, "isDamaged": True} if isinstance(info, str) else await _listed(desk, info)

@@ -78,5 +78,7 @@ export function BodyDiff({ left, right, mode }) {
   if (found.problem) return html`<${Trouble} problem=${found.problem} retry=${found.reload} />`;
   if (!found.value) return html`<${Skeleton} />`;
   const [one, other] = found.value.map((each) => each.body);
-  return mode === "line" ? html`<${Lines} left=${one} right=${other} />` : html`<${Bytes} left=${one} right=${other} />`;
+  const cut = found.value.filter((each) => each.isCut);
+  const shown = mode === "line" ? html`<${Lines} left=${one} right=${other} />` : html`<${Bytes} left=${one} right=${other} />`;
+  return cut.length ? html`<p class="warn pad">Only the beginning is compared: the ${cut.length > 1 ? "bodies have" : "body has"} ${cut.map((each) => whole(each.bytes)).join(" and ")} bytes.</p>${shown}` : shown;
 }

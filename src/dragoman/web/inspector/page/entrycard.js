@@ -91,6 +91,7 @@ function Output(given) {
       if (part.kind === "thinking") return html`<${Thinking} part=${part} index=${index} given=${given} />`;
       if (part.kind === "tool_call") return html`<${ToolCard} call=${part.payload} found=${found.get(part.payload.toolCallId)} decision=${decisions.get(part.payload.toolCallId)} path=${record.path} hit=${hit}>${given.below?.(part.payload.toolCallId)}</${ToolCard}>`;
       if (part.kind === "image" || part.kind === "file_ref") return html`<${Picture} part=${part} path=${record.path} serial=${serial} />`;
+      if (part.$more) return html`<p class="dim">${whole(part.$more.left)} more parts are not shown</p>`;
       return html`<pre class="fence">${safe(JSON.stringify(part, null, 2).slice(0, 4000), hit)}</pre>`;
     })}
     ${!message.parts.length && html`<p class="dim">(nothing)</p>`}
@@ -102,7 +103,7 @@ function Output(given) {
 function Results(given) {
   const { payload, record, serial, hit } = given;
   return html`<article class="entry">${(payload.results ?? []).map((/** @type {any} */ result) =>
-    html`<${ToolCard} call=${{ toolName: result.toolName, arguments: {} }} found=${{ result, serial }} path=${record.path} hit=${hit} />`)}
+    result.$more ? html`<p class="dim">${whole(result.$more.left)} more results are not shown</p>` : html`<${ToolCard} call=${{ toolName: result.toolName, arguments: {} }} found=${{ result, serial }} path=${record.path} hit=${hit} />`)}
     ${payload.executeError && html`<p class="bad"><${Safe} text=${headOf(payload.executeError)} hit=${hit} /></p>`}</article>`;
 }
 

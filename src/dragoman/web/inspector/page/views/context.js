@@ -1,6 +1,6 @@
 // @ts-check
 // What one model call was sent: by category in the order of the request, by level, with the epochs around it.
-import { html, useLayoutEffect, useState } from "../vendor/libraries.js";
+import { html, useEffect, useLayoutEffect, useState } from "../vendor/libraries.js";
 import { get } from "../api.js";
 import { Kept, previous } from "../entrypanel.js";
 import { bindings } from "../keys.js";
@@ -74,12 +74,18 @@ function SentBar({ found, call }) {
 /** @param {{record: SessionRecord}} given */
 export function ContextView({ record }) {
   void record.version.value;
-  const listed = useLoaded(() => get(`${record.path}/calls`), [record, record.length]);
+  const [around, setAround] = useState(route.value.serial);
+  const listed = useLoaded(() => get(`${record.path}/calls`, { around }), [record, record.length, around]);
   const calls = listed.value?.calls ?? [];
   const wanted = route.value.serial;
   const at = wanted === null ? -1 : calls.findIndex((/** @type {any} */ call) => call.serial >= wanted);
   const place = at < 0 ? calls.length - 1 : at;
   const call = calls[place];
+  // Of very many calls the server gives some, and all that are near one.
+  const isNear = !listed.value?.leftOut || [place, place + 1].every((each) => !calls[each] || each === 0 || calls[each].number === calls[each - 1].number + 1);
+  useEffect(() => {
+    if (call && !isNear && around !== (wanted ?? call.serial)) setAround(wanted ?? call.serial);
+  }, [call?.serial, isNear]);
   const found = useLoaded(() => (call ? get(`${record.path}/calls/${call.serial}`) : Promise.resolve(null)), [record, call?.serial]);
   const [part, setPart] = useState(/** @type {number | null} */ (null));
   const choose = (/** @type {number} */ next) => calls[next] && go(link(record.id, "context", calls[next].serial), true);
@@ -109,14 +115,14 @@ export function ContextView({ record }) {
     <section class="card pad" aria-label="The call">
       ${wanted !== null && at < 0 && html`<p class="warn" role="alert">${wanted < record.length ? `No model was called after #${wanted}` : `There is no entry #${wanted}: the newest is #${record.length - 1}`}. This is the newest call.</p>`}
       <div class="row wrap"><button aria-label="Call before" disabled=${place === 0} onClick=${() => choose(place - 1)}>‹</button><button aria-label="Next call" disabled=${place === calls.length - 1} onClick=${() => choose(place + 1)}>›</button>
-        <h2>Call ${place + 1} of ${calls.length}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
+        <h2>Call ${whole(call.number)} of ${whole(listed.value.total.calls)}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
         ${sent && html`<span class="dim small">${counts.live} live, ${counts.summary} summary, ${counts.gist} gist, ${counts.folded} folded; counted by ${sent.counter}${sent.correction !== 1 ? `, corrected × ${sent.correction.toFixed(2)}` : ""}</span>`}
         <a class="button" href=${link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })}>Compare with #${previous(record, call.serial)}</a></div>
       ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${{ ...sent, highest: highest(calls, place), budget: budgetOf(sent, calls) }} call=${call} />` : html`<${Skeleton} lines=${3} />`}
     </section>
     <section class="card pad" aria-label="Epochs"><${Epochs} calls=${calls} place=${place} onChoose=${choose} /></section>
     <div class="split">
-      <section class="card parts" aria-label="What was sent"><div class="row pad"><h2>What was sent</h2><span class="dim small">${count(sent?.parts.length ?? 0, "part")} in order</span><span class="grow"></span><span class="dim small">⚓ cache anchor</span></div>
+      <section class="card parts" aria-label="What was sent"><div class="row pad"><h2>What was sent</h2><span class="dim small">${count(sent?.parts.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.count, 0) ?? 0, "part")} in order</span><span class="grow"></span><span class="dim small">⚓ cache anchor</span></div>
         <div class="scroll rows" tabindex="0" role="region" aria-label="Parts in order">${sent && html`<table><caption class="hidden">Parts of the request, in order</caption><thead class="hidden"><tr><th>Level</th><th>Category</th><th>Entry</th><th>Begins with</th><th>Tokens</th><th>Anchor</th></tr></thead><tbody>${sent.parts.slice(0, 3000).map((/** @type {any} */ each) => html`<tr class=${`${part !== null && part === each.serial ? "chosen" : ""} ${each.serial === null ? "" : "clickable"}`} onClick=${() => each.serial !== null && setPart(each.serial)}>
           <td class="nowrap"><${Level} level=${each.level} /> ${each.level}</td><td class="nowrap"><span class=${`swatch thin cat-${each.category}`} aria-hidden="true"></span>${CATEGORIES[each.category]}</td>
           <td>${each.serial !== null && html`<button class="link mono" onClick=${() => setPart(each.serial)}>#${each.serial}</button>`}</td><td class="cutcell"><div class="cut dim"><${Safe} text=${each.text} /></div></td><td class="right">${whole(each.tokens)}</td><td>${each.isAnchor ? html`<span title="cache anchor">⚓<span class="hidden"> anchor</span></span>` : ""}</td></tr>`)}</tbody></table>`}</div></section>
@@ -135,7 +141,7 @@ function Folding({ record, call, serial, onClose }) {
 
 /** Why the cache missed, or what it kept. @param {{record: SessionRecord, call: any, sent: any, onPick: (serial: number) => void}} given */
 function Cache({ record, call, sent, onPick }) {
-  const causes = useLoaded(() => get(`${record.path}/cache`), [record, record.length]);
+  const causes = useLoaded(() => get(`${record.path}/cache`, { around: call.serial }), [record, call.serial]);
   const found = causes.value?.calls?.find((/** @type {any} */ each) => each.serial === call.serial);
   const folded = sent?.levels ? [...sent.levels.summary, ...sent.levels.gist] : [];
   return html`<div class="row pad"><h2>${found?.isMiss ? "Why did the cache miss here?" : "Cache"}</h2><span class="grow"></span>${found && html`<span class=${`chip ${found.isMiss ? "warn" : "ok"}`}>${found.cause}</span>`}</div>

@@ -21,25 +21,6 @@ const again = (found) => Math.max((found?.inputTokens ?? 0) - (found?.reportedTo
 /** A place on the axis: as many digits as it needs. @param {number} value */
 const dollars = (value) => (value >= 1 ? `$${value.toFixed(1)}` : `$${Number(value.toPrecision(2))}`);
 
-/** @param {any[]} calls */
-function byModel(calls) {
-  /** @type {Map<string, any>} */
-  const made = new Map();
-  for (const call of calls) {
-    const sums = made.get(call.model ?? "") ?? { calls: 0, input: null, cached: null, output: null, cost: null };
-    const add = (/** @type {string} */ name, /** @type {number | null | undefined} */ value) => {
-      if (value != null) sums[name] = (sums[name] ?? 0) + value;
-    };
-    sums.calls += 1;
-    add("input", call.usage?.inputTokens);
-    add("cached", call.usage?.cacheReadTokens);
-    add("output", call.usage?.outputTokens);
-    add("cost", call.cost);
-    made.set(call.model ?? "", sums);
-  }
-  return made;
-}
-
 /** @param {{record: import("../record.js").SessionRecord, theme: string}} given */
 export function CostView({ record, theme }) {
   void record.version.value;
@@ -91,6 +72,7 @@ export function CostView({ record, theme }) {
     ["Read from cache", percent(total.cacheReadTokens, total.inputTokens), `${short(total.cacheReadTokens)} of ${short(total.inputTokens)} input tokens`],
     ["Output", short(total.outputTokens), `tokens in ${count(total.calls, "answer")}`],
     ["Misses", causes.value ? whole(misses.length) : "…", !causes.value ? "being looked for" : lostMoney ? `${money(lostMoney)} more than hits` : `${short(lost)} tokens sent again`],
+    ...(causes.value && causes.value.reviewed < causes.value.total ? [["Reviewed", whole(causes.value.reviewed), `newest of ${count(causes.value.total, "call")}`]] : []),
     timed ? ["First token", seconds(quantile(columns.first, 0.5)), `median; 90% under ${seconds(quantile(columns.first, 0.9))}`] : ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
   ];
   const dear = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => (b.found.missCost ?? 0) - (a.found.missCost ?? 0) || again(b.found) - again(a.found));
@@ -107,9 +89,9 @@ export function CostView({ record, theme }) {
       <${Plot} ...${plots} title="Cost so far" height=${120} format=${dollars} series=${[{ label: "cost", values: columns.cost, colour: "--miss", kind: "steps" }]} />
       <div class="plothead"><strong>Time</strong><span class="dim">seconds: whole answer${timed ? ", first token" : ""}</span><span class="grow"></span><span class="now">${shown.firstTokenSeconds == null ? "" : `${seconds(shown.firstTokenSeconds)}, `}${seconds(shown.seconds)}</span></div>
       <${Plot} ...${plots} axis title="Seconds of each answer" height=${140} format=${(/** @type {number} */ value) => `${value}`} series=${[{ label: "whole answer", values: columns.time, colour: "--gist", kind: "bars" }, { label: "first token", values: columns.first, colour: "--miss", kind: "points" }]} />
-      <p class="small dim">model call; dashed lines are epochs, ✕ missed the cache</p>`}</section>
+      <p class="small dim">${loaded.value.leftOut ? `${whole(calls.length)} of ${whole(total.calls)} calls, evenly; ` : ""}model call; dashed lines are epochs, ✕ missed the cache</p>`}</section>
     <div class="costside"><section class="card" aria-label="Models"><table><thead><tr><th>Model</th><th class="right">Calls</th><th class="right">Input</th><th class="right">Cached</th><th class="right">Output</th><th class="right">Cost</th></tr></thead>
-        <tbody>${[...byModel(calls)].map(([model, sums]) => html`<tr><td><span class="row"><${Tile} model=${model} /><span class="cut"><${Safe} text=${modelName(model)} /></span></span></td><td class="right">${whole(sums.calls)}</td><td class="right">${short(sums.input)}</td><td class="right">${percent(sums.cached, sums.input)}</td><td class="right">${short(sums.output)}</td><td class="right">${money(sums.cost)}</td></tr>`)}
+        <tbody>${total.byModel.map((/** @type {any} */ sums) => html`<tr><td><span class="row"><${Tile} model=${sums.model} /><span class="cut"><${Safe} text=${modelName(sums.model)} /></span></span></td><td class="right">${whole(sums.calls)}</td><td class="right">${short(sums.input)}</td><td class="right">${percent(sums.cached, sums.input)}</td><td class="right">${short(sums.output)}</td><td class="right">${money(sums.cost)}</td></tr>`)}
         <tr class="strong"><td>Together</td><td class="right">${whole(total.calls)}</td><td class="right">${short(total.inputTokens)}</td><td class="right">${percent(total.cacheReadTokens, total.inputTokens)}</td><td class="right">${short(total.outputTokens)}</td><td class="right">${money(total.cost)}</td></tr></tbody></table></section>
       <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">dearest first; tokens sent again</span></div>
         ${dear.length ? html`<ul class="misses">${dear.slice(0, 60).map(({ call, index, found: cause }) => {

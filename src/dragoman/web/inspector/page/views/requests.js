@@ -103,6 +103,8 @@ export function RequestsView({ record }) {
     try {
       const asked = sides.map((isRight) => sideOf(isRight ? b : a, isRight));
       const requests = await Promise.all(asked.map((side) => get(`${side.path}/request`, side.query)));
+      const refused = requests.find((each) => each.curl === null);
+      if (refused) return tell(refused.curlProblem);
       await navigator.clipboard.writeText(requests.map((each) => each.curl).join("\n\n"));
       tell(`${sides.length > 1 ? "Both requests are" : "The request is"} copied as curl. The key is a variable.`);
     } catch (error) {
