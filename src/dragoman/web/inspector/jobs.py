@@ -5,16 +5,14 @@ the process does not wait for them.
 """
 
 import asyncio
-import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias, TypeVar
 
 from aiohttp import web
 
-__all__ = ["Abandoned", "Check", "Jobs", "ReaderGone", "ServerStops", "go_on", "without_collection"]
+__all__ = ["Abandoned", "Check", "Jobs", "ReaderGone", "ServerStops", "go_on"]
 
 T = TypeVar("T")
 # Called by long loops now and then; raises Abandoned where the work should end.
@@ -44,31 +42,6 @@ def go_on() -> None:
     """Never abandon the work: for callers outside of a job."""
 
 
-class _Pauses:
-    """How many hold the garbage collector off, and whether it ran before."""
-
-    count = 0
-    was_enabled = False
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Hold the garbage collector off: it would walk over the millions of objects of a long record again and again.
-
-    Used by the thread of the event loop alone. Entries and requests have no cycles: little garbage is left meanwhile.
-    """
-    if not _Pauses.count:
-        _Pauses.was_enabled = gc.isenabled()
-        gc.disable()
-    _Pauses.count += 1
-    try:
-        yield
-    finally:
-        _Pauses.count -= 1
-        if not _Pauses.count and _Pauses.was_enabled:
-            gc.enable()
-
-
 class _Job:
     """One piece of work, and how many wait for it."""
 
@@ -78,7 +51,6 @@ class _Job:
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting = 0
         self.is_abandoned = False
-        self.pause = without_collection()
 
     def check(self) -> None:
         """Raise Abandoned if the work should end."""
@@ -147,7 +119,6 @@ class Jobs:
             job = self._queue.popleft()
             if not job.is_abandoned:
                 self._running.add(job)
-                job.pause.__enter__()
                 loop = asyncio.get_running_loop()
                 threading.Thread(target=self._run, args=(job, loop), name="inspector job", daemon=True).start()
 
@@ -166,7 +137,6 @@ class Jobs:
 
     def _finish(self, job: _Job, result: Any, error: BaseException | None) -> None:
         self._running.discard(job)
-        job.pause.__exit__(None, None, None)
         if self._jobs.get(job.key) is job:
             del self._jobs[job.key]
         if not job.done.done():

@@ -13,7 +13,7 @@ from ...store.chain import chained
 from ...store.protocol import START, Head
 from .cachereview import CacheReview
 from .calls import Call
-from .jobs import Check, go_on, without_collection
+from .jobs import Check, go_on
 from .outlines import Outline
 
 __all__ = ["Record", "Records"]
@@ -85,8 +85,7 @@ class Records:
                 self._keep(record)
                 return record
             record = Record(session_id)
-            with without_collection():
-                await self._extend(record, head)
+            await self._extend(record, head)
             self._keep(record)
         return record
 
