@@ -12,7 +12,7 @@ import pytest
 
 from dragoman import Agent, MemoryStore, SQLiteStore, start_session, tool
 from dragoman.history import ModelInputEntry, ModelOutputEntry
-from dragoman.message import Image, Message, Text
+from dragoman.message import Image, Message, ModelInvocationDescriptor, Text
 from dragoman.store import Session
 from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.web.inspector import session_html
@@ -327,6 +327,31 @@ def test_differences_are_laid_out_by_entry() -> None:
         providers = await stage.get("/api/s/talk/differences", a="@anthropic:claude-opus-4-5", b="@openai:gpt-5.1")
         states = {row["key"]: row["state"] for row in providers["rows"]}
         assert (states["#1"], states["settings"]) == ("words", "different")
+
+    played(test)
+
+
+def test_the_request_of_a_model_of_no_known_provider_is_shown() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "talk")
+        await session.append_model_input("question")
+        await session.append_model_output(
+            Message.assistant("answer", invocation=ModelInvocationDescriptor("elsewhere", "its-own", "m"))
+        )
+        found = await stage.get("/api/s/talk/request", at="last")
+        assert (found["model"], "question" in found["body"]) == ("elsewhere:m", True)
+
+    played(test)
+
+
+def test_the_next_call_has_the_tools_that_were_recorded_last() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "talk")
+        await Agent(ScriptedModel("Done."), tools=[pay], session=session).run("say")
+        for model in ("anthropic:claude-opus-4-5", "openai:gpt-5.1"):
+            found = await stage.get("/api/s/talk/request", model=model)
+            assert '"name":"pay"' in found["body"]
+            assert "Not available" not in found["body"]
 
     played(test)
 

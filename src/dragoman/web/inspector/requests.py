@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 
 from ...context import ContextBuildInput, ContextBuildResult, ContextManager
-from ...errors import InvalidValue
-from ...history import HistoryEntry, ModelOutputEntry
+from ...errors import InvalidValue, UnreadableData
+from ...history import HistoryEntry, ModelOutputEntry, ToolSetEntry, ToolSets
 from ...history.exchanges import body_of
 from ...history.media import describe_unreadable
 from ...message import Message, Text, ToolCall, ToolResult
 from ...models import Model
 from ...request import WireRequest
 from ...review import PastCall, PastRequests
+from ...toolspec import ToolSpec
 from ...wire import find_dialect
 from .contextparts import describe_parts, read_context
 from .entrydata import unlike_marks
@@ -84,10 +85,14 @@ def render_call(
     is_past: bool = False,
     check: Check = go_on,
 ) -> Rendered:
-    """Return the request of the next call after these entries; with `is_past`, as the recorded epochs say it."""
+    """Return the request of the next call after these entries, with the tools that the record says last.
+
+    With `is_past` it is laid out as the recorded epochs say.
+    """
     given = ContextBuildInput(
         entries=entries,
         now=datetime.now(UTC),
+        tools=_newest_tools(entries),
         model_info=model.model_info(),
         invocation=model.invocation,
         rules=model.rules,
@@ -118,6 +123,19 @@ def render_call(
         serials=_serials(rebuilt, entries, model),
         notes=tuple(str(note.message) for note in notes),
     )
+
+
+def _newest_tools(entries: Sequence[HistoryEntry]) -> tuple[ToolSpec, ...]:
+    """The tools of the newest tool set, none where the record does not say them."""
+    tool_sets, newest = ToolSets(), None
+    for entry in entries:
+        if isinstance(entry, ToolSetEntry):
+            tool_sets.add(entry)
+            newest = entry
+    try:
+        return () if newest is None else tool_sets.tools_of(newest)
+    except UnreadableData:
+        return ()
 
 
 def render_past(

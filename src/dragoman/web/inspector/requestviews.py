@@ -7,7 +7,11 @@ from aiohttp import web
 
 from ...errors import InvalidValue
 from ...history import HistoryEntry, ModelOutputEntry
+from ...models import Model
+from ...models.names import LOCAL
+from ...models.recorded import open_recorded_model
 from ...review import PastCall, PastRequests, find_calls
+from ...wire import PROVIDERS
 from .answers import made
 from .comparing import compare_requests, compare_row, side_of
 from .desk import DESK, Desk, whole
@@ -27,7 +31,7 @@ class RequestSource(NamedTuple):
     requests: PastRequests | None = None
 
 
-def _newest_answer(entries: Sequence[HistoryEntry]) -> HistoryEntry:
+def _newest_answer(entries: Sequence[HistoryEntry]) -> ModelOutputEntry:
     found = next((entry for entry in reversed(entries) if isinstance(entry, ModelOutputEntry)), None)
     if found is None:
         raise InvalidValue("no model has answered yet: choose one")
@@ -106,9 +110,12 @@ def render_at(session: RequestSource, at: str | None, name: str) -> Rendered:
     before = entries[:serial]
     entry = entries[serial] if serial < len(entries) else None
     is_past = isinstance(entry, ModelOutputEntry)
-    if not name:
-        name = model_name_of(entry if is_past and entry is not None else _newest_answer(before))
-    model = session.desk.open_model(name)
+    if name:
+        model = session.desk.open_model(name)
+    else:
+        answered = entry if isinstance(entry, ModelOutputEntry) else _newest_answer(before)
+        name = model_name_of(answered)
+        model = _model_of(session, name, answered)
     call = find_past_call(entries, serial) if is_past else None
     session.check()
     if call is not None and call.model == name:
@@ -116,6 +123,14 @@ def render_at(session: RequestSource, at: str | None, name: str) -> Rendered:
             model, call, entries, session_id=session.session_id, requests=session.requests, check=session.check
         )
     return render_call(model, name, before, session_id=session.session_id, check=session.check)
+
+
+def _model_of(session: RequestSource, name: str, answered: ModelOutputEntry) -> Model:
+    """The model of a recorded answer. One of no known provider is written down as one of the most common API."""
+    invocation = answered.invocation
+    if invocation is None or invocation.provider in PROVIDERS or invocation.provider == LOCAL:
+        return session.desk.open_model(name)
+    return open_recorded_model(invocation)
 
 
 def find_past_call(entries: Sequence[HistoryEntry], serial: int) -> PastCall | None:
