@@ -90,6 +90,16 @@ def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
     try:
         yield loop
     finally:
+        asyncio.run_coroutine_threadsafe(_end_all(), loop).result(30)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+async def _end_all() -> None:
+    """End what browsers that have gone left on this loop, with their connections."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.sleep(0)  # transports close in the turn after

@@ -25,7 +25,7 @@ from .inspector_stage import TOKEN, need_browser, running_loop, staged
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 30
+SECONDS = 120  # at most: the machine may be busy, and one record is huge
 VIEWS = ("", "s/talk", "s/talk/context", "s/talk/diff", "s/talk/cost", "s/talk/live")
 SHOWN = {
     "": "table.list tbody tr",
@@ -79,7 +79,7 @@ class Server:
             session = await start_session(self.store, "talk", system_instruction="Be short.")
             model = ScriptedModel(Turn(calls=(Call("look", {"where": "attic"}),)), "Nothing is there.")
             await Agent(model, tools=[look], session=session).run("look")
-        await hostile(self.store, megabytes=10, entries=2_000)
+        await hostile(self.store, megabytes=10, entries=100_000)
         await self.store.fork("talk", 6, new_session_id="branch")
 
     def start(self, port: int = 0) -> None:
@@ -684,11 +684,10 @@ def test_a_model_can_be_chosen_where_a_side_cannot_be_written(reader: Callable[.
 # ---------------------------------------------------------------- hostile
 
 
-@pytest.mark.parametrize("view", ["", "/context", "/cost", "/live"])
+@pytest.mark.parametrize("view", ["", "/context", "/diff", "/cost", "/live"])
 def test_a_hostile_record_runs_nothing_and_asks_nothing_of_others(reader: Callable[..., Reader], view: str) -> None:
     each = reader()
-    page = each.open(f"s/{'hostile %3Cscript%3E'}{view}", "#main > *")
-    page.wait_for_timeout(500)
+    page = each.open(f"s/{'hostile %3Cscript%3E'}{view}")  # 100,000 entries, one of 10 MB
     for place in (0, 10_000, 10_000_000):
         page.evaluate("top => document.querySelectorAll('.scroll').forEach(e => { e.scrollTop = top; })", place)
         page.wait_for_timeout(200)

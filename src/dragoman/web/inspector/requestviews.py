@@ -110,12 +110,8 @@ def render_at(session: RequestSource, at: str | None, name: str) -> Rendered:
     before = entries[:serial]
     entry = entries[serial] if serial < len(entries) else None
     is_past = isinstance(entry, ModelOutputEntry)
-    if name:
-        model = session.desk.open_model(name)
-    else:
-        answered = entry if isinstance(entry, ModelOutputEntry) else _newest_answer(before)
-        name = model_name_of(answered)
-        model = _model_of(session, name, answered)
+    name = name or model_name_of(entry if isinstance(entry, ModelOutputEntry) else _newest_answer(before))
+    model = _model_of(session, name)
     call = find_past_call(entries, serial) if is_past else None
     session.check()
     if call is not None and call.model == name:
@@ -125,12 +121,13 @@ def render_at(session: RequestSource, at: str | None, name: str) -> Rendered:
     return render_call(model, name, before, session_id=session.session_id, check=session.check)
 
 
-def _model_of(session: RequestSource, name: str, answered: ModelOutputEntry) -> Model:
-    """The model of a recorded answer. One of no known provider is written down as one of the most common API."""
-    invocation = answered.invocation
-    if invocation is None or invocation.provider in PROVIDERS or invocation.provider == LOCAL:
-        return session.desk.open_model(name)
-    return open_recorded_model(invocation)
+def _model_of(session: RequestSource, name: str) -> Model:
+    """The model of a name. One that has answered and is of no known provider is written down in the most common API."""
+    if name.partition(":")[0] not in (*PROVIDERS, LOCAL):
+        for entry in reversed(session.entries):
+            if isinstance(entry, ModelOutputEntry) and entry.invocation is not None and model_name_of(entry) == name:
+                return open_recorded_model(entry.invocation)
+    return session.desk.open_model(name)
 
 
 def find_past_call(entries: Sequence[HistoryEntry], serial: int) -> PastCall | None:
