@@ -253,7 +253,8 @@ class Talk:
             whole = b"".join(answers(text)[self.api])
             if got != whole:
                 raise aiohttp.ClientPayloadError("the answer ended early")
-            session = response.headers["x-dragoman-session"]
+            # A repeat of what was answered before names no session: its answer may be another one.
+            session = response.headers.get("x-dragoman-session", self.session)
             require(self.session in ("", session), f"{self.name} was in {self.session} and went on in {session}")
             self.session = session
             self.read_answers.append(got)
