@@ -41,6 +41,7 @@ from dragoman.message import (
 )
 from dragoman.request import ContextConfig
 from dragoman.store import Session, SessionStore, start_session
+from dragoman.tools import tool
 from dragoman.toolspec import ToolSpec
 from dragoman.usage import TokenUsage
 from dragoman.wire import find_dialect
@@ -72,6 +73,24 @@ def invocation_of(name: str) -> ModelInvocationDescriptor:
     """Return whom a name means."""
     provider, _, model = name.partition(":")
     return ModelInvocationDescriptor(provider, find_dialect(provider, model).specification, model)
+
+
+OPUS = invocation_of("anthropic:claude-opus-4-5")
+
+
+@tool(requires_approval=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    return f"{euros} paid"
+
+
+async def two_turns(store: SessionStore, session_id: str = "talk") -> Session:
+    """Record two questions and their answers."""
+    session = await start_session(store, session_id, system_instruction="Be short.")
+    for number in range(2):
+        await session.append_model_input(f"question {number}")
+        await session.append_model_output(Message.assistant(f"answer {number}", invocation=OPUS))
+    return session
 
 
 async def replay(

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from dragoman.store import SessionStore
+from dragoman.store import MemoryStore, SessionStore
 from dragoman.web.inspector import inspector
 
 TOKEN = "a-token-of-a-test"
@@ -62,6 +62,17 @@ async def staged(store: SessionStore, *, mount: str = "", port: int = 0, **optio
             yield Stage(address, client)
     finally:
         await runner.cleanup()
+
+
+def played(test: Callable[[Stage, MemoryStore], Awaitable[None]], **options: Any) -> None:
+    """Run a test with an inspector of an empty store."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        async with staged(store, **options) as stage:
+            await asyncio.wait_for(test(stage, store), 60)
+
+    asyncio.run(run())
 
 
 def find_chromium() -> str | None:

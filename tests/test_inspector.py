@@ -3,9 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -13,35 +11,12 @@ import pytest
 from dragoman import Agent, MemoryStore, SQLiteStore, start_session, tool
 from dragoman.history import ModelInputEntry, ModelOutputEntry
 from dragoman.message import Image, Message, ModelInvocationDescriptor, Text
-from dragoman.store import Session
 from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.web.inspector import session_html
 
 from .conversations import PNG, needs_conversations
-from .inspector_cases import HOSTILE, hostile, invocation_of, recorded, replay
-from .inspector_stage import TOKEN, WRITES, Stage, staged
-
-OPUS = invocation_of("anthropic:claude-opus-4-5")
-
-
-def played(test: Callable[[Stage, MemoryStore], Awaitable[None]], **options: Any) -> None:
-    """Run a test with an inspector of an empty store."""
-
-    async def run() -> None:
-        store = MemoryStore()
-        async with staged(store, **options) as stage:
-            await asyncio.wait_for(test(stage, store), 60)
-
-    asyncio.run(run())
-
-
-async def two_turns(store: MemoryStore, session_id: str = "talk") -> Session:
-    session = await start_session(store, session_id, system_instruction="Be short.")
-    for number in range(2):
-        await session.append_model_input(f"question {number}")
-        await session.append_model_output(Message.assistant(f"answer {number}", invocation=OPUS))
-    return session
-
+from .inspector_cases import HOSTILE, OPUS, hostile, pay, recorded, replay, two_turns
+from .inspector_stage import TOKEN, WRITES, Stage, played, staged
 
 # ---------------------------------------------------------------- who may
 
@@ -457,229 +432,6 @@ def test_what_is_asked_wrongly_is_refused_with_words() -> None:
             assert found[1]["error"]["message"]
 
     played(test)
-
-
-# ---------------------------------------------------------------- live
-
-Event = dict[str, Any]
-
-
-async def events(stage: Stage, path: str, last: str = "", *, until: Callable[[Event], bool]) -> list[Event]:
-    """Return the events of a session up to the one that is wanted."""
-    headers = {"Last-Event-ID": last} if last else {}
-    found: list[dict[str, Any]] = []
-    async with stage.client.get(f"{stage.address}{path}", params={"token": TOKEN}, headers=headers) as answer:
-        event: dict[str, Any] = {}
-        async for raw in answer.content:
-            line = raw.decode().rstrip("\n")
-            if line.startswith(("id: ", "event: ", "data: ")):
-                name, _, value = line.partition(": ")
-                event[name] = json.loads(value) if name == "data" else value
-            elif not line and "event" in event:
-                found.append(event)
-                if until(event):
-                    return found
-                event = {}
-    return found
-
-
-def is_entry(event: Event, kind: str) -> bool:
-    return event["event"] == "entry" and bool(event["data"]["entry"]["kind"] == kind)
-
-
-def is_asked(event: Event) -> bool:
-    return is_entry(event, "approval_asked")
-
-
-def is_end(event: Event) -> bool:
-    return is_entry(event, "run_finished")
-
-
-def test_a_run_is_followed_to_its_end_through_a_lost_connection() -> None:
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        halfway, lost = asyncio.Event(), asyncio.Event()
-
-        async def wait(number: int) -> None:
-            if number == 6:
-                halfway.set()
-                await lost.wait()
-
-        model = ScriptedModel("one two three four five six seven eight", between=wait)
-        session = await start_session(store, "talk", live=True)
-        run = asyncio.ensure_future(Agent(model, session=session).run("count"))
-        await halfway.wait()
-        first = await events(stage, "/api/s/talk/events", until=lambda event: event["event"] == "delta")
-        first += await events(
-            stage, "/api/s/talk/events", first[-1]["id"], until=lambda event: event["data"].get("kind") == "text"
-        )
-        lost.set()
-        rest = await events(stage, "/api/s/talk/events", first[-1]["id"], until=is_end)
-        serials = [event["data"]["entry"]["serial"] for event in first + rest if event["event"] == "entry"]
-        assert serials == list(range(len(session.entries)))
-        said = [event["data"]["payload"]["textDelta"] for event in first + rest if event["data"].get("kind") == "text"]
-        assert "one two three four five six seven eight".startswith("".join(said))
-        await run
-
-    played(test)
-
-
-@tool(requires_approval=True)
-def pay(euros: int) -> str:
-    """Pay."""
-    return f"{euros} paid"
-
-
-def payer(script: list[ScriptedModel]) -> Callable[[Session, str | None], Agent[Any, Any]]:
-    return lambda session, _model: Agent(script[0], tools=[pay], session=session)
-
-
-def test_a_prompt_starts_a_run_that_an_approval_carries_on() -> None:
-    script = [ScriptedModel(Turn(calls=(Call("pay", {"euros": 5}, "c1"),)), "Done.")]
-
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        await start_session(store, "talk")
-        status, _ = await stage.post("/api/s/talk/input", {"text": "pay"})
-        assert status == 200
-        await events(stage, "/api/s/talk/events", until=is_asked)
-        status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann", "arguments": {"euros": 4}})
-        assert status == 200, body
-        await events(stage, "/api/s/talk/events", until=is_end)
-        entries = await store.load("talk")
-        assert any("4 paid" in str(entry) for entry in entries)
-        status, body = await stage.post("/api/s/talk/deny", {"call": "c1", "who": "bob"})
-        assert status == 409
-        decision = body["error"]["decision"]
-        assert (decision["approved"], decision["who"]) == (True, "ann")
-        assert decision["time"]
-
-    played(test, make_agent=payer(script))
-
-
-def test_an_agent_without_the_tools_of_a_run_only_records_the_decision() -> None:
-    script = ScriptedModel(Turn(calls=(Call("pay", {"euros": 5}, "c1"),)), "Done.")
-
-    def toolless(session: Session, _model: str | None) -> Agent[Any, Any]:
-        return Agent(ScriptedModel("Never asked."), session=session)
-
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        session = await start_session(store, "talk")
-        agent = Agent(script, tools=[pay], session=session)
-        await agent.run("pay")
-        status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann"})
-        assert (status, body["isCarriedOn"]) == (200, False)
-        assert (await agent.run()).output == "Done."  # its own process carries it on
-        assert any("5 paid" in str(entry) for entry in await store.load("talk"))
-
-    played(test, make_agent=toolless)
-
-
-def test_prompts_at_once_begin_one_run_and_speak_to_it() -> None:
-    waits = asyncio.Event()
-
-    async def wait(_number: int) -> None:
-        await waits.wait()
-
-    def make_agent(session: Session, _model: str | None) -> Agent[Any, Any]:
-        return Agent(ScriptedModel("One.", "Two.", between=wait), session=session)
-
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        await start_session(store, "talk")
-        saying = [stage.post("/api/s/talk/input", {"text": f"say {number}"}) for number in range(4)]
-        answers = await asyncio.gather(*saying)
-        assert [status for status, _ in answers] == [200] * 4
-        assert sorted(body["steers"] for _, body in answers) == [False, True, True, True]
-        waits.set()
-        await events(stage, "/api/s/talk/events", until=is_end)
-
-    played(test, make_agent=make_agent)
-
-
-def test_two_decisions_at_once_have_one_winner_whom_the_other_sees() -> None:
-    script = [ScriptedModel(Turn(calls=(Call("pay", {"euros": 5}, "c1"),)), "Done.")]
-
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        session = await start_session(store, "talk")
-        await Agent(script[0], tools=[pay], session=session).run("pay")
-        answers = await asyncio.gather(
-            *(stage.post("/api/s/talk/deny", {"call": "c1", "who": who}) for who in ("ann", "bob", "eve"))
-        )
-        statuses = sorted(status for status, _ in answers)
-        assert statuses == [200, 409, 409]
-        winner = ("ann", "bob", "eve")[next(place for place, (status, _) in enumerate(answers) if status == 200)]
-        losers = [body["error"]["decision"]["who"] for status, body in answers if status == 409]
-        assert losers == [winner, winner]
-
-    played(test)
-
-
-def test_a_run_is_stopped_and_a_session_forked_and_erased() -> None:
-    held = asyncio.Event()
-
-    async def wait(number: int) -> None:
-        if number == 2:
-            await held.wait()
-
-    script = [ScriptedModel("a b c d e f", between=wait)]
-
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        await start_session(store, "talk")
-        await stage.post("/api/s/talk/input", {"text": "go"})
-        assert (await stage.post("/api/s/talk/stop", {}))[0] == 200
-        found = await events(stage, "/api/s/talk/events", until=is_end)
-        assert found[-1]["data"]["entry"]["payload"]["status"] == "aborted"
-        assert (await stage.post("/api/s/talk/stop", {}))[0] == 409
-        assert (await stage.post("/api/s/talk/fork", {"serial": 1, "id": "branch"}))[1] == {"session": "branch"}
-        assert (await stage.post("/api/s/talk/erase", {"confirm": "other"}))[0] == 400
-        assert (await stage.post("/api/s/talk/erase", {"confirm": "talk", "forks": ["branch"]}))[0] == 200
-        assert (await stage.status("/api/s/talk"))[0] == 404
-
-    played(test, make_agent=lambda session, _model: Agent(script[0], session=session))
-
-
-@pytest.mark.slow
-def test_a_server_that_stops_waits_for_no_answer() -> None:
-    async def run() -> None:
-        reached = asyncio.Event()
-
-        async def wait(number: int) -> None:
-            if number == 2:
-                reached.set()
-                await asyncio.Event().wait()
-
-        store = MemoryStore()
-        model = ScriptedModel("a b c d e f g h i j k l m n o p", between=wait)
-        async with staged(store, make_agent=lambda session, _model: Agent(model, session=session)) as stage:
-            await start_session(store, "talk")
-            await stage.post("/api/s/talk/input", {"text": "go"})
-            await reached.wait()
-        entries = await store.load("talk")
-        assert not any(isinstance(entry, ModelOutputEntry) for entry in entries)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-
-
-def test_an_action_with_an_outdated_serial_is_refused() -> None:
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        await two_turns(store)
-        status, body = await stage.post("/api/s/talk/fork", {"serial": 1, "expectedSerial": 3})
-        assert (status, body["error"]["code"]) == (409, "conflict")
-
-    played(test)
-
-
-def test_it_can_be_mounted_under_a_path_of_another_application() -> None:
-    async def test(stage: Stage, store: MemoryStore) -> None:
-        await two_turns(store)
-        assert stage.address.endswith("/inspect")
-        assert (await stage.get("/api/sessions"))["total"] == 1
-        async with stage.client.get(f"{stage.address}/s/talk/2", params={"token": TOKEN}) as answer:
-            text = await answer.text()
-            assert '<base href="/inspect/">' in text
-            assert "Path=/inspect" in answer.headers["Set-Cookie"]
-        async with stage.client.get(f"{stage.address}/static/app.js") as answer:
-            assert answer.status == 200
-
-    played(test, mount="/inspect")
 
 
 # ---------------------------------------------------------------- export

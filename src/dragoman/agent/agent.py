@@ -5,7 +5,7 @@ import copy
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from .._loops import SharedLock
 from ..context import RECALL_TOOL, Compactor
@@ -45,6 +45,7 @@ from .contexts import Contexts
 from .deciding import decide_call, decide_question
 from .events import ErrorEvent, FinishedEvent
 from .given import (
+    AgentOptions,
     AnyRoute,
     as_conversation,
     as_hooks,
@@ -85,21 +86,6 @@ _D = TypeVar("_D")
 _O = TypeVar("_O")
 
 
-class _Options(TypedDict, Generic[_D], total=False):
-    """What an agent may be given beside its model, the type of its output and its runtime."""
-
-    name: str
-    tools: Iterable[ToolLike[_D]]
-    instructions: Instructions[_D] | None
-    session: Session | None
-    messages: "Iterable[Message] | Imported"
-    config: AgentConfig | None
-    approval: ApprovalPolicy | None
-    questions: QuestionPolicy | None
-    hooks: Iterable[Hooks]
-    compactor: Compactor | None
-
-
 class Agent(Generic[RuntimeT, OutputT]):
     """A model, its tools and a session. One run at a time; others may wait for it, in any thread and event loop.
 
@@ -122,14 +108,16 @@ class Agent(Generic[RuntimeT, OutputT]):
             return super().__class_getitem__(given if isinstance(given, tuple) else (given, str))
 
     @overload
-    def __init__(self: "Agent[None, str]", model: AnyRoute, **options: Unpack[_Options[None]]) -> None: ...
-
-    @overload
-    def __init__(self: "Agent[_D, str]", model: AnyRoute, *, runtime: _D, **options: Unpack[_Options[_D]]) -> None: ...
+    def __init__(self: "Agent[None, str]", model: AnyRoute, **options: Unpack[AgentOptions[None]]) -> None: ...
 
     @overload
     def __init__(
-        self: "Agent[None, _O]", model: AnyRoute, *, output_type: "TypeForm[_O]", **options: Unpack[_Options[None]]
+        self: "Agent[_D, str]", model: AnyRoute, *, runtime: _D, **options: Unpack[AgentOptions[_D]]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Agent[None, _O]", model: AnyRoute, *, output_type: "TypeForm[_O]", **options: Unpack[AgentOptions[None]]
     ) -> None: ...
 
     @overload
@@ -139,7 +127,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         *,
         runtime: RuntimeT,
         output_type: "TypeForm[OutputT]",
-        **options: Unpack[_Options[RuntimeT]],
+        **options: Unpack[AgentOptions[RuntimeT]],
     ) -> None: ...
 
     def __init__(

@@ -3,9 +3,9 @@
 import logging
 import warnings
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypedDict, TypeVar
 
-from ..context import RECALL_TOOL
+from ..context import RECALL_TOOL, Compactor
 from ..errors import InvalidValue
 from ..history import MemoryNotebookWidget
 from ..message import Message, require_text
@@ -13,8 +13,11 @@ from ..models import model as named_model
 from ..request import AgentConfig
 from ..router import AnyModel, ProviderRouter
 from ..store import MemoryStore, Session, start_session
-from ..tools import ToolRegistry
+from ..tools import ToolLike, ToolRegistry
+from .approval import ApprovalPolicy
+from .asking import QuestionPolicy
 from .hooks import Hooks
+from .instructions import Instructions
 
 if TYPE_CHECKING:
     from ..interop import Imported
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("dragoman.agent")
 
 __all__ = [
+    "AgentOptions",
     "AnyRoute",
     "as_conversation",
     "as_hooks",
@@ -33,6 +37,24 @@ __all__ = [
 ]
 
 AnyRoute: TypeAlias = AnyModel | ProviderRouter | str | Sequence[AnyModel | str]
+
+
+_D = TypeVar("_D")
+
+
+class AgentOptions(TypedDict, Generic[_D], total=False):
+    """What an agent may be given beside its model, the type of its output and its runtime."""
+
+    name: str
+    tools: Iterable[ToolLike[_D]]
+    instructions: Instructions[_D] | None
+    session: Session | None
+    messages: "Iterable[Message] | Imported"
+    config: AgentConfig | None
+    approval: ApprovalPolicy | None
+    questions: QuestionPolicy | None
+    hooks: Iterable[Hooks]
+    compactor: Compactor | None
 
 
 def as_hooks(hooks: object) -> tuple[Hooks, ...]:

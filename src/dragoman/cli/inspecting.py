@@ -49,7 +49,7 @@ def inspect(chosen: argparse.Namespace) -> int:
         raise InvalidValue("--port must be from 0 to 65535")
     gc.set_threshold(100_000, 50, 100)  # records are millions of objects without cycles: look for garbage less often
     asyncio.run(_serve(chosen, configured(chosen)))
-    gc.freeze()  # the process ends: nobody looks for garbage among the records that were read
+    gc.freeze()  # the process ends: it need not look for garbage among the records
     return 0
 
 

@@ -58,7 +58,7 @@ async def _start(request: web.Request) -> web.Response:
     if desk.is_read_only:
         return _read_only()
     body = await read_body(request)
-    if desk.make_agent is None:  # nothing is begun that nobody answers
+    if desk.make_agent is None:  # a session that no agent answers is not begun
         return _no_agent()
     _said(body)
     session = await start_session(desk.store, live=True)
@@ -104,7 +104,7 @@ async def _decide(desk: Desk, session: Session, body: dict[str, Any], *, approve
     is_carried_on = await _is_running(desk, session)
     if not any(call.awaits_answer for call in calls) and await _is_left(desk, session):
         agent = await _agent(desk, session, _text(body, "model") or None)
-        # An agent without these tools would end the calls with an error: whoever has them carries the run on.
+        # An agent without these tools would end the calls with an error. The process that has them carries the run on.
         if {call.request.tool_name for call in calls} <= {tool.name for tool in agent.tools}:
             await _carry_on(desk, session, agent, None)
             is_carried_on = True

@@ -72,7 +72,7 @@ def inspector(
         return web.Response(text=_index(path, gate.key_for(request)), content_type="text/html")
 
     gate.open_handlers |= {page, _static}
-    for place_of_page in ("/", "/s/{rest:.*}", "/new"):
+    for place_of_page in ("/", "/s/{rest:.*}"):
         router.add_get(place_of_page, page)
     if path:
         router.add_get("", page)

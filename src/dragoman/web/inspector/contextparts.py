@@ -14,7 +14,7 @@ from ...context.cutting import cut_unit
 from ...context.projection import Projection, Writer
 from ...context.timeline import Aim, Timeline, Unit
 from ...context.turns import head_of
-from ...history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolResultsEntry
+from ...history import HistoryEntry
 from ...message import Image, Message, ModelInvocationDescriptor, Role, Text, Thinking, ToolCall, ToolResult
 from .calls import projection_of
 from .jobs import Check, go_on
@@ -223,12 +223,3 @@ def describe_entry(context: CallContext, serial: int, check: Check = go_on) -> l
             }
         )
     return described
-
-
-def category_of(entry: HistoryEntry) -> str | None:
-    """Return the category of an entry in a request, None for a fact that no model sees."""
-    if isinstance(entry, ModelInputEntry):
-        return "user"
-    if isinstance(entry, ModelOutputEntry):
-        return "assistant"
-    return "results" if isinstance(entry, ToolResultsEntry) else None

@@ -23,11 +23,11 @@ LOOK_SECONDS = 0.25  # after so long it is asked again whether the reader is sti
 
 
 class Abandoned(Exception):
-    """Ends work whose result nobody wants."""
+    """Ends work for which no reader waits."""
 
 
 class ReaderGone(web.HTTPException):
-    """The browser closed the connection before the answer was there. Nobody reads this."""
+    """The browser closed the connection before the answer was there; no client gets this status."""
 
     status_code = 499
 
@@ -128,7 +128,7 @@ class Jobs:
         try:
             job.check()
             result = job.work(job.check)
-        except BaseException as raised:  # noqa: BLE001  # whoever waits for the work gets it
+        except BaseException as raised:  # noqa: BLE001  # those that wait for the work get it
             error = raised
         try:
             loop.call_soon_threadsafe(self._finish, job, result, error)
