@@ -11,6 +11,7 @@ import pytest
 from dragoman import Agent, MemoryStore, SQLiteStore, start_session, tool
 from dragoman.history import ModelInputEntry, ModelOutputEntry
 from dragoman.message import Image, Message, ModelInvocationDescriptor, Text
+from dragoman.models.recorded import FIRST_PIECE_KEY, REQUEST_KEY
 from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.web.inspector import session_html
 
@@ -350,6 +351,19 @@ def test_metadata_of_any_depth_is_shown() -> None:
         await start_session(store, "odd", metadata=given)
         assert (await stage.get("/api/s/odd"))["metadata"] == given
         assert (await stage.get("/api/sessions"))["total"] == 1
+
+    played(test)
+
+
+def test_metadata_in_the_place_of_a_figure_breaks_no_view() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "odd")
+        await session.append_model_input("question")
+        odd = {"context_tokens": {"a": {"b": 1}}, FIRST_PIECE_KEY: {"c": 2}, REQUEST_KEY: {"d": 3}}
+        await session.append(ModelOutputEntry(Message.assistant("answer", invocation=OPUS), metadata=odd))
+        serial = session.entries[-1].serial
+        for path in ("outline", "entries", "calls", f"calls/{serial}", "summary", "cache", "request"):
+            await stage.get(f"/api/s/odd/{path}")
 
     played(test)
 

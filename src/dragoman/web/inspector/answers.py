@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from .calls import Call, list_calls, summarise_calls
-from .desk import DESK
+from .desk import DESK, as_json
 from .jobs import Check
 from .records import Record
 
@@ -22,7 +21,7 @@ async def made(
     if kept is None:
         length = len(record.entries)
         key = (record.session_id, id(record), name, length)
-        kept = await request.app[DESK].jobs.do(key, lambda check: msgspec.json.encode(work(check)), request)
+        kept = await request.app[DESK].jobs.do(key, lambda check: as_json(work(check)), request)
         if keeps:
             record.keep_answer(name, length, kept)
     return web.Response(body=kept, content_type="application/json")

@@ -16,7 +16,7 @@ from ...store import Session, SessionStore
 from .jobs import Jobs
 from .records import Record, Records
 
-__all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "read_body", "session_of", "whole"]
+__all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "as_json", "read_body", "session_of", "whole"]
 
 # A model by its name, for requests that are written down and never sent: it needs no key.
 OpenModel: TypeAlias = Callable[[str], Model]
@@ -98,8 +98,12 @@ async def read_body(request: web.Request) -> dict[str, Any]:
 
 def answer(value: Any, status: int = 200) -> web.Response:
     """Return a value as JSON."""
-    body = msgspec.json.encode(value, enc_hook=_plain)
-    return web.Response(body=body, status=status, content_type="application/json")
+    return web.Response(body=as_json(value), status=status, content_type="application/json")
+
+
+def as_json(value: Any) -> bytes:
+    """Return the JSON of an answer. What a record holds as metadata may stand anywhere in it."""
+    return msgspec.json.encode(value, enc_hook=_plain)
 
 
 def _plain(value: Any) -> Any:
