@@ -1,8 +1,8 @@
 """Looks at the inspector in a browser: draws the pictures of docs/inspect.md, or measures a long session.
 
-`python -m scripts.inspect_browser pictures` replays a recorded conversation and writes docs/images/inspect-*.png.
-`python -m scripts.inspect_browser measure` prints how long a session of 5,000 entries and 500,000 tokens takes. Both
-need Chromium, Playwright and the recorded conversations.
+`python -m scripts.inspect_browser pictures` records conversations about this project's own files and writes
+docs/images/inspect-*.png. `python -m scripts.inspect_browser measure` prints how long a session of 5,000 entries and
+500,000 tokens takes; it needs the recorded conversations. Both need Chromium and Playwright.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from scripts.source_talks import talk_about_document, talk_about_packages
 from tests.inspector_cases import recorded, replay
 from tests.inspector_stage import TOKEN, Stage, find_chromium, staged
 
@@ -22,7 +23,20 @@ from dragoman.store import SQLiteStore
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs/images"
 MODELS = ("anthropic:claude-opus-4-5", "openai:gpt-5.1")
-TALK = "review-attribution"
+TALK = "read-the-store"
+# Sessions, the packages that they are about, when they began, and the models that take turns.
+TALKS = (
+    (
+        TALK,
+        ("store", "history", "stream", "context", "models", "transport", "tools", "agent"),
+        datetime(2026, 11, 14, 9, 30, tzinfo=UTC),
+        MODELS,
+    ),
+    ("two-directions", ("wire", "interop", "stream"), datetime(2026, 11, 13, 8, tzinfo=UTC), MODELS[:1]),
+    ("who-runs-it", ("durable", "agent", "tools", "local"), datetime(2026, 11, 12, 8, tzinfo=UTC), MODELS[::-1]),
+)
+PAGE_MODELS = ("bedrock:amazon.nova-pro-v1:0",)
+PAGES = ("sessions.md", "testing.md", "local.md", "observability.md")
 # The name of each picture, the view, its theme and width, and keys to press first.
 PICTURES: tuple[tuple[str, str, Literal["light", "dark"], int, tuple[str, ...]], ...] = (
     ("sessions", "", "light", 1440, ()),
@@ -51,17 +65,15 @@ SCROLL = """async () => {
 async def draw(folder: Path) -> None:
     """Write the pictures."""
     async with SQLiteStore(folder / "sessions.db") as store:
-        talks = [each for each in recorded("claude_code") if 300 < len(each["messages"]) < 600][:3]
-        await replay(store, TALK, talks[0], models=MODELS, decorated=True)
-        await replay(store, "shadow-branches", talks[1], begins=datetime(2026, 11, 13, 8, tzinfo=UTC))
-        await replay(
-            store, "warn-of-sessions", talks[2], models=MODELS[::-1], begins=datetime(2026, 11, 12, 8, tzinfo=UTC)
-        )
-        for number, talk in enumerate(recorded("tau_airline")):
-            if number == 5:
-                break
+        for session_id, packages, begins, models in TALKS:
+            talk = talk_about_packages(packages, begins=begins)
+            await replay(store, session_id, talk, models=models, begins=begins, decorated=session_id == TALK)
+        for number, page in enumerate(PAGES):
             begins = datetime(2026, 11, 10, 8 + number, tzinfo=UTC)
-            await replay(store, f"airline-{number:03}", talk, models=("bedrock:amazon.nova-pro-v1:0",), begins=begins)
+            talk = talk_about_document(page, begins=begins)
+            await replay(
+                store, f"page-{Path(page).stem}", talk, models=("bedrock:amazon.nova-pro-v1:0",), begins=begins
+            )
         await store.fork(TALK, 100, new_session_id=f"{TALK}-2")
         async with staged(store, place="sessions.db") as stage:
             await _photograph(stage)

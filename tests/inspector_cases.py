@@ -163,7 +163,7 @@ class _Replay:
             await self._session.append(RunFinishedEntry("completed"))  # type: ignore[arg-type]
         self._runs += 1
         if self._decorated and self._runs == 2:
-            await self._session.append(NotebookEntry("Goal: keep what we do not know.\nDone: the first test.", "host"))  # type: ignore[arg-type]
+            await self._session.append(NotebookEntry("Goal: know which module to split.\nDone: the store.", "host"))  # type: ignore[arg-type]
         run_id = f"r{self._runs:02}"
         await self._session.append(RunStartedEntry(run_id=run_id), ModelInputEntry(tuple(texts), run_id=run_id))
 
@@ -198,9 +198,7 @@ class _Replay:
             self._cached = 0
         await self._note_tools(target, built.tool_specs)
         if self._decorated and self._calls == 9:
-            half = Message.assistant(
-                "The other agent has the same problem: it reads into a typed struct, so unknown ty"
-            )
+            half = Message.assistant("The store keeps the heads of its sessions in a table of their own, so an app")
             await self._session.append(
                 InterruptionEntry(ErrorCode.STREAM_TRUNCATED, "the stream ended before the provider's own finish", half)
             )
@@ -246,7 +244,7 @@ class _Replay:
             if denied or (self._decorated and self._calls in (5, 20)):
                 facts.append(ApprovalAskedEntry(call.tool_call_id, call.tool_name, "It changes the repository."))
                 self._clock.now += timedelta(seconds=12)
-                reason = "find a real case from the documents, not a made-up one" if denied else ""
+                reason = "not before the tests pass" if denied else ""
                 facts.append(ApprovalAnsweredEntry(call.tool_call_id, not denied, reason))
             code = ErrorCode.TOOL_DENIED if denied else ErrorCode.TOOL_FAILED if part.get("is_error") else None
             result = HistoryToolCallResult.of_text(
