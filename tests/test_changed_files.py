@@ -78,6 +78,10 @@ ROWS: dict[str, tuple[Change, str]] = {
     "a base without a parent": (column("base", 0), "bad"),
     "a base that is negative": (column("base", -5), "bad"),
     "its own parent": (column("parent", 1), "bad"),
+    "a head far after the last entry": (
+        lambda database: database.execute("UPDATE heads SET serial = 2000000000 WHERE session = 1"),
+        "bad",
+    ),
     "an id that clears the screen": (column("session_id", "\x1b[2Jbad"), "\x1b[2Jbad"),
     "an id that is too long": (column("session_id", "bad" * 100), "bad" * 100),
     "a last entry of a year that UTC does not have": (last_time("0001-01-01T00:00:00+23:59"), "bad"),

@@ -386,15 +386,19 @@ def _checksum_in(database: Database, segments: Iterable[Segment], serial: int) -
 def _rows(
     database: Database, segments: Iterable[Segment], first: int, end: int, step: int = CHUNK
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """The serial, entry and checksum of each, the pieces put back; whatever is missing is left out."""
+    """The serial, entry and checksum of each, the pieces put back, up to the first step with a missing entry.
+
+    A damaged head may name more entries than anybody can count.
+    """
     for segment in segments:
         low, high = max(first, segment.first), min(end - 1, segment.last)
         while low <= high:
             upto = min(high, low + step - 1)
-            sizes = _piece_sizes(database, (segment.key, low, upto))
+            sizes, found = _piece_sizes(database, (segment.key, low, upto)), 0
             for begin, last in _spans(sizes, low, upto):
                 pieces: dict[int, list[Piece]] | None = None
                 for serial, entry, checksum in database.entries_between(segment.key, begin, last):
+                    found += 1
                     if type(entry) is bytes:
                         if sizes.get(serial, 0) + len(entry) > ENTRY_LIMIT:  # before any piece of it is read
                             corrupt(f"the entry of serial {serial} is larger than {ENTRY_LIMIT} bytes, the limit")
@@ -402,6 +406,8 @@ def _rows(
                             pieces = pieces or _pieces(database, (segment.key, begin, last))
                             entry = put_back(entry, pieces.get(serial, ()))  # noqa: PLW2901  # the same entry, whole
                     yield serial, entry, checksum
+            if found <= upto - low:
+                return
             low = upto + 1
 
 
