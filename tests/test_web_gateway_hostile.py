@@ -498,6 +498,17 @@ async def test_a_malformed_head_is_told_what_is_wrong_with_it(case: str) -> None
         assert (told.status, words in told.error["message"]) == (status, True)
 
 
+@each_front
+@on_a_loop
+async def test_two_names_of_a_client_are_read_as_the_first(api: str) -> None:
+    request = written(api, None, "User-Agent: first/1", "user-agent: second/2", "Connection: close")
+    async with staged() as stage:
+        async with line(stage.port) as connection:
+            await connection.send(request)
+            assert (await connection.rest()).startswith(b"HTTP/1.1 200")
+        assert stage.upstream.headers[-1]["User-Agent"] == "first/1"
+
+
 @on_a_loop
 async def test_a_request_without_a_host_is_told_so() -> None:
     async with staged() as stage, line(stage.port) as connection:

@@ -6,6 +6,7 @@ knows connections alone: no fronts, no models.
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -25,6 +26,7 @@ HEAD_LIMIT = 32 << 10  # of a line of the head; clients send long lists of betas
 HEADS_LIMIT = 1 << 20  # of all that comes before a head is whole, what follows it in the same reads included
 LINGER_SECONDS = 5.0  # how long a body is read that was refused, so that its sender gets to read why
 _TARGET_LIMIT = 500
+_USER_AGENT = re.compile(rb"(?i)\r\nuser-agent:[^\r\n]*")
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +149,8 @@ class _Connection(web.RequestHandler):
             if self._is_idle:
                 self._is_idle = False
                 self._expect(self._server.limits.head_seconds)
+            if not self._received:
+                data = _with_one_user_agent(data)
             if len(self._start) < _TARGET_LIMIT:
                 self._start += data[:_TARGET_LIMIT]
             self._received += len(data)
@@ -269,6 +273,17 @@ def _refusal(exc: BaseException | None, status: int) -> tuple[int, str]:
     said = exc.message if isinstance(exc, http_exceptions.HttpProcessingError) else ""
     fitting = (answer for begin, answer in _MALFORMED if said.startswith(begin))
     return next(fitting, (status, _WORDS.get(status, "the request is no HTTP/1.1")))
+
+
+def _with_one_user_agent(data: bytes) -> bytes:
+    """The first bytes of a request without further User-Agent fields, for which aiohttp refuses it.
+
+    google-genai writes a second one beside that of its caller (pydantic-ai, for one).
+    """
+    head, end, body = data.partition(b"\r\n\r\n")
+    if len(found := _USER_AGENT.findall(head)) < 2:
+        return data
+    return _USER_AGENT.sub(b"", head) + found[0] + end + body
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

@@ -42,7 +42,7 @@ _CUTS = frozenset({ErrorCode.STREAM_TRUNCATED, ErrorCode.CANCELLED})
 _LEFT = "the client closed the connection"
 STOPPED = "the gateway is being stopped: ask again"
 MOST_TRIED = 20  # that the record tells of
-_HEADER_SAFE = punctuation.replace("%", "") + " "
+_HEADER_SAFE = punctuation.replace("%", "")  # of a name in a field; spaces at its ends would be lost
 STOP_SECONDS = 2.0  # for a client to take the end of its answer, and again for its record
 
 

@@ -112,8 +112,20 @@ async def fetch_whole(model: "Model", request: WireRequest) -> tuple[int, dict[s
                 raise ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
     finally:
         await response.close()
-    told = {name: value for name, value in response.headers.items() if _TOLD.fullmatch(name)}
-    return response.status, told, secrets.hide_in(bytes(body))
+    return _told_status(response), _told_fields(response, secrets), secrets.hide_in(bytes(body))
+
+
+def _told_fields(response: "HttpResponse", secrets: Secrets) -> dict[str, str]:
+    """The fields of an answer that its client gets too, without the credentials of the gateway."""
+    return {name: secrets.hide_exactly(value) for name, value in response.headers.items() if _TOLD.fullmatch(name)}
+
+
+def _told_status(response: "HttpResponse") -> int:
+    """The status of an answer; raise ModelError for one that no answer has, such as a redirect."""
+    status = response.status
+    if 200 <= status < 300 or 400 <= status < 600:
+        return status
+    raise ModelError(f"the model's server answered with status {status}", code=ErrorCode.PROTOCOL_VIOLATION)
 
 
 @lru_cache(maxsize=1_000)
@@ -175,9 +187,12 @@ class PassedAnswer:
         response = self._response
         self._reader = self._client.open_reader(response)
         self._chunks = response.chunks()
-        self.status = response.status
-        self.headers = {name: value for name, value in response.headers.items() if _TOLD.fullmatch(name)}
-        if not 200 <= self.status < 300:
+        self.headers = _told_fields(response, self._secrets)
+        try:
+            self.status = _told_status(response)
+        except ModelError as error:
+            return self._failed(as_error(error))
+        if self.status >= 400:
             return await self._refused()
         if "text/event-stream" in response.headers.get("content-type", ""):
             self._first = more = await self._next_events()
@@ -319,8 +334,10 @@ def _whole_events(rest: bytes, chunk: bytes) -> tuple[bytes, bytes]:
 
 
 def _is_json(body: bytes) -> bool:
+    """Whether a body is an object or a list. What its fields mean is between the vendor and the client."""
     try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
+        body.decode()
+        msgspec.json.decode(body, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
     return True
