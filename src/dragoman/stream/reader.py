@@ -167,6 +167,11 @@ class ResponseReader:
         """How many wire events were skipped because the codec does not know them."""
         return self._decoder.unknown_events
 
+    @property
+    def has_finish(self) -> bool:
+        """Whether the provider's own finish was seen. Usage, or only the end of the body, may still come."""
+        return self._writer.has_finish
+
     def feed(self, chunk: bytes, now: datetime | None = None) -> list[MessageDelta]:
         """Return the deltas that `chunk` completes."""
         self._writer.now = now

@@ -27,14 +27,18 @@ __all__ = ["DeltaWriter"]
 
 
 class DeltaWriter:
-    """Collects the deltas of one stream; `take` hands them out. `now`, when they arrived, may be set after it."""
+    """Collects the deltas of one stream; `take` hands them out. `now`, when they arrived, may be set after it.
 
-    __slots__ = ("_deltas", "now", "run_id", "seq", "started")
+    A decoder sets `has_finish` when it reads the provider's finish, if `done` must wait for what follows.
+    """
+
+    __slots__ = ("_deltas", "has_finish", "now", "run_id", "seq", "started")
 
     def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
         self.seq = 0
         self.started = False
+        self.has_finish = False
         self.now: datetime | None = None
         self._deltas: list[MessageDelta] = []
 
@@ -111,6 +115,7 @@ class DeltaWriter:
 
     def done(self, reason: FinishReason, raw_reason: str | None, provider_data: dict[str, Any] | None = None) -> None:
         """Write the end of a finished answer."""
+        self.has_finish = True
         self._deltas.append(DoneDelta(self.run_id, self._next(), self.now, reason, raw_reason, provider_data))
 
     def error(self, error: DragomanError) -> None:

@@ -169,7 +169,9 @@ class Gateway:
             return refuse(wanted.api, ModelError(str(error), code=ErrorCode.INVALID_REQUEST))
         except DragomanError as error:
             return refuse(wanted.api, error)
-        except Exception as error:  # noqa: BLE001  # a bug of ours is an answer too
+        except Exception as error:  # a bug of ours is an answer too
+            if seen.has_begun:
+                raise  # its head has gone out
             report_raised(error, "the gateway")
             return refuse(wanted.api, ModelError("the gateway failed", code=ErrorCode.INTERNAL))
 

@@ -281,9 +281,10 @@ def _with_one_user_agent(data: bytes) -> bytes:
     google-genai writes a second one beside that of its caller (pydantic-ai, for one).
     """
     head, end, body = data.partition(b"\r\n\r\n")
-    if len(found := _USER_AGENT.findall(head)) < 2:
+    first = _USER_AGENT.search(head)
+    if first is None:
         return data
-    return _USER_AGENT.sub(b"", head) + found[0] + end + body
+    return head[: first.end()] + _USER_AGENT.sub(b"", head[first.end() :]) + end + body
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

@@ -4,21 +4,20 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from string import punctuation
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from ...delta import ErrorDelta
-from ...errors import DragomanError, ErrorCode, ModelError
+from ...errors import DragomanError, ErrorCode, ModelError, report_raised
 from ...stream import AnswerForm, Assembly, frame_events
 from ...wire import find_codec
 from .asked import Given
 from .attempts import Attempt, most_useful
 from .fronts import GEMINI
 from .opening import Opener
-from .passing import WHOLE_LIMIT, PassedAnswer
+from .passing import TOO_LARGE, WHOLE_LIMIT, PassedAnswer
 from .responses import response_marks
 from .upstream import as_error
 
@@ -42,7 +41,6 @@ _CUTS = frozenset({ErrorCode.STREAM_TRUNCATED, ErrorCode.CANCELLED})
 _LEFT = "the client closed the connection"
 STOPPED = "the gateway is being stopped: ask again"
 MOST_TRIED = 20  # that the record tells of
-_HEADER_SAFE = punctuation.replace("%", "")  # of a name in a field; spaces at its ends would be lost
 STOP_SECONDS = 2.0  # for a client to take the end of its answer, and again for its record
 
 
@@ -101,12 +99,14 @@ class Exchange:
                 failure = error or answer.assembly.error  # nothing was delivered yet, whatever has come
                 if failure is None or len(models) == 1:
                     return await self._deliver(answer, error)
-            except DragomanError as refused:
-                failure = as_error(refused)
-                if self._delivery.size:
-                    return await self._fail(failure, answer)
             except (asyncio.CancelledError, ConnectionError):  # the latter where the client left as it was written to
                 return await self._broken_off(answer)
+            except Exception as error:  # noqa: BLE001  # a bug of ours ends the answer as any other failure does
+                if not isinstance(error, DragomanError):
+                    report_raised(error, "the gateway")
+                failure = as_error(error)
+                if self._delivery.has_begun:
+                    return await self._fail(failure, answer)
             finally:
                 if answer is not None:
                     await answer.close()
@@ -156,8 +156,7 @@ class Exchange:
             else:
                 await delivery.write(piece)
             if delivery.size + len(held) > WHOLE_LIMIT:
-                limit = ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
-                return await self._fail(as_error(limit), answer)
+                return await self._fail(as_error(ModelError(TOO_LARGE, code=ErrorCode.PROTOCOL_VIOLATION)), answer)
         self.is_ending = True
         await self._record(answer, delivery.status, headers, delivery.body(held), is_whole=answer.is_whole)
         if held:
@@ -262,4 +261,4 @@ class Exchange:
         if self._turn.fault:
             return {"x-dragoman-record": "failed"}
         session_id = self._turn.told_session_id
-        return {"x-dragoman-session": quote(session_id, safe=_HEADER_SAFE)} if session_id else {}
+        return {"x-dragoman-session": quote(session_id, safe="")} if session_id else {}

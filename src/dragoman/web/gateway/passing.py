@@ -32,7 +32,10 @@ __all__ = ["PassedAnswer", "fetch_whole", "forwarded_headers", "other_request", 
 ERROR_LIMIT = 1 << 20
 WHOLE_LIMIT = 256 << 20
 EVENT_LIMIT = 64 << 20
+# How long the rest of an answer is waited for: after its end, and after a finish that usage may follow.
 READ_OUT_SECONDS = 2.0
+FINISH_SECONDS = 10.0
+TOO_LARGE = "the answer is larger than the gateway takes"
 _TRUNCATED = "the model's answer broke off"
 # Fields of a request that are about its connection, its credentials or this gateway.
 _OWN_HEADERS = frozenset(
@@ -109,7 +112,7 @@ async def fetch_whole(model: "Model", request: WireRequest) -> tuple[int, dict[s
         async for chunk in response.chunks():
             body += chunk
             if len(body) > WHOLE_LIMIT:
-                raise ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
+                raise ModelError(TOO_LARGE, code=ErrorCode.PROTOCOL_VIOLATION)
     finally:
         await response.close()
     return _told_status(response), _told_fields(response, secrets), secrets.hide_in(bytes(body))
@@ -162,10 +165,10 @@ class PassedAnswer:
         self._response: HttpResponse | None = None
         self._reader: ResponseReader | None = None
         self._chunks: AsyncIterator[bytes] | None = None
+        self._until: float | None = None  # when the rest of the answer is not waited for any longer
         self._rest = b""  # of an event that has not come whole
         self._first = b""
         self._has_content = False
-        self._last = b""  # events that were passed on
         self._refusal: bytes | None = None
         self._cause: DragomanError | None = None  # why the body broke off
 
@@ -203,13 +206,19 @@ class PassedAnswer:
         return await self._read_whole()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the answer, to the end of its body."""
-        piece = self._first
+        """Yield the answer. Its finish comes last, when all has come: an answer that breaks off has none."""
+        piece, finish, size, begin, last = self._first, list[bytes](), 0, b"", b""
         while piece:
-            yield piece
+            if self._reader is not None and self._reader.has_finish:
+                finish.append(piece)
+                size += len(piece)
+                if size > WHOLE_LIMIT:
+                    raise ModelError(TOO_LARGE, code=ErrorCode.PROTOCOL_VIOLATION)
+            else:
+                begin, last = begin or piece, piece
+                yield piece
             piece = await self._next_events()
-        if not self.is_whole:
-            yield self._cut()
+        yield b"".join(finish) if self.is_whole else self._cut(begin + last)
 
     async def close(self) -> None:
         """Close the connection, unless the answer has been read to its end."""
@@ -224,10 +233,12 @@ class PassedAnswer:
         while (chunk := await self._next_chunk()) is not None:
             if not self._reader.finished:
                 self._read(self._reader.feed(chunk, datetime.now(UTC)))
+            if self._reader.finished and not self.is_whole:  # no reader of ours takes it for an answer
+                await self._end_chunks(None)
+                return b""
             whole, self._rest = _whole_events(self._rest, chunk)
             if whole:
-                self._last = self._told(whole)
-                return self._last
+                return self._told(whole)
             if len(self._rest) > EVENT_LIMIT:
                 too_large = f"an event of the model's answer is larger than {EVENT_LIMIT:,} bytes"
                 await self._end_chunks(ModelError(too_large, code=ErrorCode.PROTOCOL_VIOLATION))
@@ -248,8 +259,7 @@ class PassedAnswer:
         if self._chunks is None:
             return None
         try:
-            # After its finish an answer has little left; a server that then keeps quiet is not waited for.
-            async with asyncio.timeout(READ_OUT_SECONDS if self.is_whole else None):
+            async with asyncio.timeout_at(self._until):
                 return await anext(self._chunks)
         except (StopAsyncIteration, TimeoutError):
             pass
@@ -271,8 +281,7 @@ class PassedAnswer:
             body += chunk
             self._read(self._reader.feed(chunk, datetime.now(UTC)))
             if len(body) > WHOLE_LIMIT:
-                limit = ModelError("the answer is larger than the gateway takes", code=ErrorCode.PROTOCOL_VIOLATION)
-                return self._failed(as_error(limit))
+                return self._failed(as_error(ModelError(TOO_LARGE, code=ErrorCode.PROTOCOL_VIOLATION)))
         if self._cause is None and _is_json(bytes(body)):
             self._read(self._reader.end(datetime.now(UTC)))
             self.is_whole = True  # what the vendor says, the client gets, whatever it means
@@ -304,17 +313,20 @@ class PassedAnswer:
             feed(delta if is_plain or type(delta) not in rewrites else rewrites[type(delta)](delta))
         if deltas and self._reader is not None and self._reader.finished:
             self.is_whole = not isinstance(deltas[-1], ErrorDelta) or deltas[-1].error_code not in _BROKEN
+        if self._until is None and self._reader is not None and self._reader.has_finish:
+            rest = READ_OUT_SECONDS if self.is_whole else FINISH_SECONDS
+            self._until = asyncio.get_running_loop().time() + rest
 
     def _failed(self, error: ErrorDelta) -> ErrorDelta:
         self._assembler.feed(error)
         return error
 
-    def _cut(self) -> bytes:
-        """The error event that ends a stream which broke off."""
+    def _cut(self, passed: bytes) -> bytes:
+        """The error event that ends a stream which broke off after these events."""
         assert self._client.codec.open_writer is not None
         writer = self._client.codec.open_writer(self._form)
         error = self.assembly.error or as_error(ModelError(_TRUNCATED, code=ErrorCode.STREAM_TRUNCATED))
-        return frame_events(writer.break_off(error, self._first + self._last))
+        return frame_events(writer.break_off(error, passed))
 
 
 # Errors that our reader finds. The vendor's own come with other codes.

@@ -129,9 +129,11 @@ class Turn:
         recorded = None if answer is None else entries[answer]
         if message is None:
             return [self._answer(given)]
-        if isinstance(recorded, ModelOutputEntry) and is_same_answer(recorded.message.parts, message.parts):
-            return [self._answer(given)]
-        return None
+        if not (isinstance(recorded, ModelOutputEntry) and is_same_answer(recorded.message.parts, message.parts)):
+            return None
+        # A client can continue a response by its id: it must find what was said up to this answer, and no more.
+        assert answer is not None
+        return None if given.marks and has_moved(entries, answer) else [self._answer(given)]
 
     def plan_fork(self, given: Given, entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
         """Return the entries that record the answer in a fork, which has these entries: up to the turn's request."""

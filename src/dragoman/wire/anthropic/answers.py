@@ -400,6 +400,7 @@ class Decoder:
     def _note_message(self, message: dict[str, Any], usage: Any) -> None:
         self._note_usage(usage)
         self._reason = worst_word(self._reason, text_of(message.get("stop_reason")), _reason_of)
+        self._writer.has_finish = self._reason is not None
         self._message_data.update(
             {name: value for name, value in message.items() if name not in _OWN_FIELDS and value is not None}
         )

@@ -374,6 +374,7 @@ class Decoder:
 
     def _stop(self, value: dict[str, Any]) -> None:
         self._reason = worst_word(self._reason, text_of(value.get("stopReason")), _reason_of)
+        self._writer.has_finish = self._reason is not None
 
     def _note(self, value: dict[str, Any]) -> None:
         self._message_data.update(

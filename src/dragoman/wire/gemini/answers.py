@@ -260,6 +260,7 @@ class Decoder:
         self._data.update(further)
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             self._reason = worst_word(self._reason, BLOCKED + chunk.prompt_feedback.block_reason, _reason_of)
+            self._writer.has_finish = True
         named = value.get("candidates")
         wire_candidates = [entry for entry in (named if isinstance(named, list) else [named]) if entry is not None]
         for candidate, fields in zip(chunk.candidates or (), wire_candidates, strict=False):
@@ -281,6 +282,7 @@ class Decoder:
             self._write_part({name: value for name, value in part.items() if value is not None})
         if candidate.finish_reason != _UNFINISHED:
             self._reason = worst_word(self._reason, candidate.finish_reason, _reason_of)
+            self._writer.has_finish = self._reason is not None
         for name, value in fields.items():
             if name not in ("content", "index", "finishReason") and value not in (None, {}, []):
                 self._data[name] = _merged(self._data.get(name), value, name in CONTINUED_METADATA)

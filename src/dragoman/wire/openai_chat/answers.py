@@ -373,7 +373,7 @@ class Decoder:
                     self._logprobs.setdefault(name, []).extend(entries)
         if reason:
             self._reason = worst_word(self._reason, reason, _reason_of)
-            self._watching = True
+            self._watching = self._writer.has_finish = True
 
     def _add_thinking(self, thought: str | None, details: Sequence[Any]) -> None:
         if self._open != "thinking":
