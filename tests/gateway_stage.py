@@ -241,20 +241,33 @@ class Stage(NamedTuple):
         async with self.client.post(
             self.url + path_of(api, stream=stream), data=BytesIO(body_of(api, stream=stream, **more))
         ) as it:
-            return Told(it.status, {name.lower(): value for name, value in it.headers.items()}, await it.read())
+            return await told_by(it)
 
 
 class Told(NamedTuple):
-    """An answer of the gateway."""
+    """An answer of the gateway. `is_torn`: its connection ended before it did."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    is_torn: bool = False
 
     @property
     def error(self) -> Any:
         """The error that it tells, in whichever form of the APIs."""
         return json.loads(self.body)["error"]
+
+
+async def told_by(response: aiohttp.ClientResponse, notice: Callable[[bytes], object] = len) -> Told:
+    """Return all of an answer; `notice` is called with what has come of it so far."""
+    body, is_torn = b"", False
+    try:
+        async for piece in response.content.iter_any():
+            body += piece
+            notice(body)
+    except aiohttp.ClientPayloadError:
+        is_torn = True
+    return Told(response.status, {name.lower(): value for name, value in response.headers.items()}, body, is_torn)
 
 
 def path_of(api: str, *, stream: bool = True, model: str = "m") -> str:

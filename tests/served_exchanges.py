@@ -27,6 +27,7 @@ from dragoman.web.gateway.passing import passed_request
 from dragoman.web.gateway.routes import Routes
 from dragoman.wire import find_recorded_dialect
 from tests.corpus import PROTOCOLS, Record, body_of, decode, records
+from tests.gateway_stage import told_by
 from tests.written_answers import SAID_FINISHES, SERVED, api_of, assembled, read, said
 
 KEY = "key-of-the-upstream"
@@ -87,7 +88,8 @@ class Stage:
             or f"/v1beta/models/{name}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
         )
         async with self.client.post(self.address + path, data=body) as response:
-            return response.status, await response.read()
+            told = await told_by(response)
+            return told.status, told.body
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from tests.gateway_stage import (
     on_a_loop,
     path_of,
     staged,
+    told_by,
     whole,
 )
 
@@ -36,7 +37,7 @@ async def ask_at(stage: Stage, place: str, api: str = CHAT, *, key: str = "", **
     headers = {"x-api-key": key} if key else {}
     body = BytesIO(body_of(api, stream=False, **more))
     async with stage.client.post(stage.url + place + path_of(api, stream=False), data=body, headers=headers) as it:
-        return Told(it.status, {name.lower(): value for name, value in it.headers.items()}, await it.read())
+        return await told_by(it)
 
 
 def streamed_id(told: Told) -> str:

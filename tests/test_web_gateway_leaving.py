@@ -25,6 +25,7 @@ from tests.gateway_stage import (
     path_of,
     silent,
     staged,
+    told_by,
     until,
     whole,
     written,
@@ -258,4 +259,5 @@ async def test_a_refusal_after_a_keep_alive_is_an_error_of_the_stream(api: str, 
 async def _ask_raw(stage: Stage, api: str, ready: asyncio.Event) -> tuple[int, bytes]:
     async with stage.client.post(stage.url + path_of(api), data=body_of(api)) as response:
         ready.set()  # the head is here, so a keep-alive has been sent
-        return response.status, await response.read()
+        told = await told_by(response)
+        return told.status, told.body

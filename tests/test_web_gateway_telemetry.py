@@ -20,6 +20,7 @@ from tests.gateway_stage import (
     path_of,
     served,
     staged,
+    told_by,
     until,
     upstream_server,
     written,
@@ -201,7 +202,7 @@ async def test_no_span_and_no_metric_has_content_or_keys(api: str, script: Any) 
             headers = {"x-api-key": given, "user-agent": SAID}
             body = written(api).partition(b"\r\n\r\n")[2].replace(b'"hi"', f'"{SAID}"'.encode())
             async with stage.client.post(stage.url + path_of(api), data=body, headers=headers) as response:
-                await response.read()
+                await told_by(response)
     measured = [receiver.points(name) for name in (*METRICS, http_metrics.HTTP_SERVER_REQUEST_DURATION)]
     recorded = "\n".join(span.to_json() for span in receiver.spans) + repr(measured)
     assert len(receiver.spans) == 3

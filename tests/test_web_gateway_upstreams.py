@@ -130,7 +130,7 @@ class BrokenTransport:
     async def send(self, request: HttpRequest, timeouts: Timeouts) -> "BrokenResponse":
         return BrokenResponse(self._opening)
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         pass
 
 

@@ -28,6 +28,7 @@ class Delivery:
         self._response: web.StreamResponse | None = None
         self._beginning = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
+        self._front = front
         self._keep_alive = front.keep_alive if is_stream else b""
         self._silence = SILENCE_SECONDS if silence is None else silence
         self._written_at = self._loop.time()
@@ -68,11 +69,14 @@ class Delivery:
         self._written_at = self._loop.time()
         await self._response.write(piece)
 
-    async def finish(self) -> web.StreamResponse:
-        """End the answer and return the response."""
+    async def finish(self, *, is_cut: bool = False) -> web.StreamResponse:
+        """End the answer and return the response. An answer that is cut has no end, if the API's clients need that."""
         self.stop()
         assert self._response is not None
-        await self._response.write_eof()
+        if not is_cut or not self._front.breaks_off:
+            await self._response.write_eof()
+        elif self._request.transport is not None:
+            self._request.transport.close()  # after what was written
         return self._response
 
     def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> web.Response:

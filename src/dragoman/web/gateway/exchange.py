@@ -161,7 +161,7 @@ class Exchange:
         await self._record(answer, delivery.status, headers, delivery.body(held), is_whole=answer.is_whole)
         if held:
             await delivery.write(held)
-        return await delivery.finish()
+        return await delivery.finish(is_cut=not answer.is_whole)
 
     async def _fail(self, error: ErrorDelta, answer: "UpstreamAnswer | None") -> "web.StreamResponse":
         """Tell the client that no model answers: by a status, or, once the head has gone out, by an event."""
@@ -171,7 +171,7 @@ class Exchange:
             body = delivery.body(event)
             await self._record(answer, delivery.status, delivery.headers, body, is_whole=False, error=error)
             await delivery.write(event)
-            return await delivery.finish()
+            return await delivery.finish(is_cut=True)
         status, headers, body = self._written(error, answer)
         await self._record(answer, status, headers, body, is_whole=True, error=error)
         return delivery.whole(status, {**headers, **self._told()}, body)
@@ -206,7 +206,7 @@ class Exchange:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await delivery.write(self._error_event(error))
-                    response = await delivery.finish()
+                    response = await delivery.finish(is_cut=True)
             status, headers, body = delivery.status, delivery.headers, delivery.body()
         else:
             status, headers, body = self._written(error, answer)

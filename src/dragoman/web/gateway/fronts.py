@@ -24,6 +24,8 @@ class Front(msgspec.Struct, frozen=True, kw_only=True):
     client: str  # what a client is called that does not say what it is
     # What a client gets while nothing comes; empty where its SDK cannot read such lines.
     keep_alive: bytes = b""
+    # Whether a stream that ends in an error has no end of its own: its SDK for JavaScript skips the error's event.
+    breaks_off: bool = False
     # Header fields of a request that say how its body is meant.
     headers: tuple[str, ...] = ()
     # Providers that keep the answers of this API, so that a request may name an earlier one.
@@ -45,7 +47,8 @@ FRONTS: dict[str, Front] = {
         keepers=frozenset({"openai", "azure-responses"}),
     ),
     CHAT: Front(api=CHAT, client="chat", keep_alive=b": keep-alive\n\n", headers=("openai-beta",)),
-    GEMINI: Front(api=GEMINI, client="gemini"),  # its Python SDK takes a comment for broken JSON
+    # No keep-alive: its Python SDK takes a comment for broken JSON.
+    GEMINI: Front(api=GEMINI, client="gemini", breaks_off=True),
 }
 
 
