@@ -14,6 +14,7 @@ import msgspec
 
 from ...delta import ErrorDelta
 from ...errors import DragomanError, ErrorCode, ModelError, Secrets
+from ...history.exchanges import MAX_ANSWER
 from ...message import Message
 from ...models.streams import clean_assembly, close_quietly
 from ...request import ModelRequest, WireRequest
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["PassedAnswer", "fetch_whole", "forwarded_headers", "other_request", "passed_request"]
 
 ERROR_LIMIT = 1 << 20
-WHOLE_LIMIT = 256 << 20
+WHOLE_LIMIT = MAX_ANSWER  # of an answer: what the record takes
 EVENT_LIMIT = 64 << 20
 # How long the rest of an answer is waited for: after its end, and after a finish that usage may follow.
 READ_OUT_SECONDS = 2.0
