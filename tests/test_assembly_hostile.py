@@ -31,6 +31,7 @@ def test_arguments_for_a_call_never_opened_are_an_error_with_what_had_arrived() 
     assert plain_parts(assembly.partial) == [("text", "a", None)]
 
 
+@pytest.mark.slow  # many seconds
 def test_many_calls_left_open_are_one_short_error_and_no_arguments() -> None:
     calls = [f"c{number}" for number in range(MANY_CALLS)]
     assembly = assemble(stream(*map(opened, calls), done()))
@@ -43,6 +44,7 @@ def test_many_calls_left_open_are_one_short_error_and_no_arguments() -> None:
     assert all(call.arguments is None for call in assembly.partial.tool_calls)
 
 
+@pytest.mark.slow  # many seconds
 def test_many_calls_open_at_once_are_all_read_when_they_end() -> None:
     numbered = {f"c{number}": number for number in range(MANY_CALLS)}
     with_arguments = {call: number for call, number in numbered.items() if number % 10 == 0}

@@ -356,6 +356,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 }
 
 
+@pytest.mark.slow  # each starts the program
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_or_two_lines_and_1(run: Run, home: Path, name: str) -> None:
     prepare, said = MISTAKES[name]

@@ -48,7 +48,7 @@ from tests.context_cases import (
     written,
 )
 
-unhurried = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 BUDGETS = st.integers(2_000, 6_000) | st.just(2_000) | st.integers(6_000, 60_000)
 HISTORIES = legal_histories(min_steps=20, max_steps=150)
@@ -383,7 +383,7 @@ CHOICES = st.one_of(
 )
 
 
-@settings(unhurried, max_examples=60)
+@settings(unhurried, max_examples=30)
 @given(st.integers(0, 200), CHOICES, st.sampled_from((PROJECTION_VERSION, PROJECTION_VERSION + 1)))
 def test_choices_that_nobody_could_have_made_are_passed_over(seed: int, choices: dict[str, Any], version: int) -> None:
     conversation = Conversation(2_000)

@@ -108,6 +108,7 @@ def test_the_samples_are_of_every_class_that_is_recorded() -> None:
     assert {type(delta) for delta in DELTAS} == {*DELTA_CLASSES.values(), UnknownDelta}
 
 
+@pytest.mark.slow  # many seconds
 def test_an_entry_is_refused_where_it_is_made_or_is_read_back_as_the_same_bytes() -> None:
     made = 0
     for what, entry in extreme_entries():

@@ -509,6 +509,7 @@ def write_marked(place: Place, *names: str, count: int = 40) -> None:
     place.run(write)
 
 
+@pytest.mark.slow  # many seconds
 def test_nothing_of_an_erased_session_is_left_in_any_file_of_the_database(postgres: Place) -> None:
     with postgres.raw() as connection:  # so that what is kept apart can be recognised in the files
         for table, column in (("entries", "entry"), ("blobs", "data"), ("snapshots", "data")):
@@ -573,6 +574,7 @@ def test_a_table_that_is_in_use_for_too_long_is_told(postgres: Place) -> None:
     assert postgres.scalar("SELECT count(*) FROM cleanings") == 0
 
 
+@pytest.mark.slow  # many seconds
 def test_sessions_are_erased_while_others_append_and_fork(postgres: Place) -> None:
     picture = Image("image/png", os.urandom(9_000))
 

@@ -253,6 +253,7 @@ def open_store(request: pytest.FixtureRequest) -> StoreOpener:
     return store_opener(request)
 
 
+@pytest.mark.slow  # many seconds
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("open_store", ["memory", "sqlite", "postgres"], indirect=True)
 def test_a_long_walk_loses_nothing(open_store: Callable[[], SessionStore], seed: int) -> None:

@@ -20,6 +20,8 @@ from tests.strangers.fleet import ROOT, Fleet, NotingStore, Setting
 from tests.strangers.workers import stop_all
 from tests.temporal_server import TemporalServer, missing
 
+pytestmark = pytest.mark.slow  # each starts workers
+
 ENGINES = ("postgres", "temporal")
 PATIENCE = 60.0  # seconds after which something that must happen has not
 
@@ -53,7 +55,6 @@ def program(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("setting", ENGINES, indirect=True)
 @pytest.mark.parametrize(("task", "rounds"), [("kill", 30), ("stop", 6)])
 def test_no_run_is_lost_with_its_worker(setting: Setting, task: str, rounds: int) -> None:
@@ -61,7 +62,6 @@ def test_no_run_is_lost_with_its_worker(setting: Setting, task: str, rounds: int
     program(task, setting.store, "--rounds", str(rounds), *engine)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("setting", ENGINES, indirect=True)
 def test_many_sessions_at_once_end(setting: Setting) -> None:
     program("many", setting.store, "--sessions", "100", "--engine", setting.engine, "--server", setting.server)
