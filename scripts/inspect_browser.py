@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from scripts.source_talks import talk_about_document, talk_about_packages
 from tests.inspector_cases import recorded, replay
 from tests.inspector_stage import TOKEN, Stage, find_chromium, staged
+from tests.source_talks import talk_about_document, talk_about_packages
 
 from dragoman.store import SQLiteStore
 

@@ -1,4 +1,4 @@
-"""Conversations about this project's own files, in the form of `tests.inspector_cases.replay`.
+"""Conversations about this project's own files, in the form of `inspector_cases.replay`.
 
 A user asks about packages and documents; a coding agent reads, searches and answers. The files and the hits of searches
 are real. The words of both are made by rule, so that the pictures need no recording of anybody else.
