@@ -21,11 +21,12 @@ from aiohttp import web
 from dragoman.models import Model, model
 from dragoman.store import MemoryStore, SessionStore
 from dragoman.telemetry import Telemetry
+from dragoman.web.connections import ConnectionLimits
 from dragoman.web.gateway.application import Gateway, GatewaySettings
-from dragoman.web.gateway.connections import ConnectionLimits
 from dragoman.web.gateway.keys import Keys
+from dragoman.web.gateway.refusals import refuse_unread
 from dragoman.web.gateway.routes import Routes
-from dragoman.web.gateway.serving import serving
+from dragoman.web.serving import serving
 
 KEY = "key-of-the-upstream-4711"
 SECONDS = 120.0  # after which a test has hung
@@ -328,7 +329,7 @@ async def staged(
             settings=GatewaySettings(**settings),
             telemetry=telemetry,
         )
-        async with serving(gateway.application(), host="127.0.0.1", port=0, limits=limits) as url:
+        async with serving(gateway.application(), host="127.0.0.1", port=0, refuse=refuse_unread, limits=limits) as url:
             connector = aiohttp.TCPConnector(limit=0)
             async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(60)) as client:
                 try:

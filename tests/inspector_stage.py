@@ -13,6 +13,8 @@ from aiohttp import web
 
 from dragoman.store import MemoryStore, SessionStore
 from dragoman.web.inspector import inspector
+from dragoman.web.inspector.safety import refuse_unread
+from dragoman.web.serving import serving
 
 TOKEN = "a-token-of-a-test"
 WRITES = {"X-Dragoman-Inspector": "1"}
@@ -52,16 +54,11 @@ async def staged(store: SessionStore, *, mount: str = "", port: int = 0, **optio
         parent = web.Application()
         parent.add_subapp(mount, application)
         application = parent
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
-    await site.start()
-    address = f"http://127.0.0.1:{runner.addresses[0][1]}{mount}"
-    try:
-        async with aiohttp.ClientSession() as client:
-            yield Stage(address, client)
-    finally:
-        await runner.cleanup()
+    async with (
+        serving(application, host="127.0.0.1", port=port, refuse=refuse_unread) as address,
+        aiohttp.ClientSession() as client,
+    ):
+        yield Stage(f"{address}{mount}", client)
 
 
 def played(test: Callable[[Stage, MemoryStore], Awaitable[None]], **options: Any) -> None:

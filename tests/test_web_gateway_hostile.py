@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.web.gateway.connections import HEAD_LIMIT, HEADS_LIMIT, ConnectionLimits
+from dragoman.web.connections import HEAD_LIMIT, HEADS_LIMIT, ConnectionLimits
 from dragoman.web.gateway.reading import MOST_TOKENS
 from tests.gateway_stage import (
     FRONTS,

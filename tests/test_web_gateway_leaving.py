@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.web.gateway.connections import ConnectionLimits
+from dragoman.web.connections import ConnectionLimits
 from dragoman.web.gateway.fronts import FRONTS as FRONT_OF
 from tests.gateway_stage import (
     ANSWERS,

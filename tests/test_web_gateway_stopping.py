@@ -294,7 +294,8 @@ async def test_a_second_signal_ends_the_process_at_once(second: signal.Signals, 
 HANGS = """
 import asyncio, sys
 from aiohttp import web
-from dragoman.web.gateway import serving
+from dragoman.web import serving
+from dragoman.web.gateway.refusals import refuse_unread
 
 serving.LAST_SECONDS = 0.5
 
@@ -302,7 +303,8 @@ async def stop():
     await asyncio.Event().wait()
 
 asyncio.run(serving.serve_until_stopped(
-    web.Application(), host="127.0.0.1", port=0, ready=lambda address: print(address, flush=True), stop=stop
+    web.Application(), host="127.0.0.1", port=0, ready=lambda address: print(address, flush=True), stop=stop,
+    refuse=refuse_unread,
 ))
 """
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments"]
 
 LOOPBACK = "127.0.0.1"
+RUNS_AT_ONCE = 32  # for which files are kept free, each run with its model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +55,12 @@ def inspect(chosen: argparse.Namespace) -> int:
 
 
 async def _serve(chosen: argparse.Namespace, settings: "Settings") -> None:
-    import asyncio
     import secrets
-    import signal
     from contextlib import AsyncExitStack
+    from functools import partial
 
-    from aiohttp import web
-
+    from ..web.inspector.safety import refuse_unread
+    from ..web.serving import limits_for, serve_until_stopped
     from .stores import find_session
 
     async with AsyncExitStack() as stack:
@@ -69,20 +69,24 @@ async def _serve(chosen: argparse.Namespace, settings: "Settings") -> None:
         token = secrets.token_urlsafe(24)
         read_only = chosen.read_only or is_foreign
         application = open_inspector(settings, store, token, read_only=read_only)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, LOOPBACK, chosen.port)
-        await site.start()
-        address = _address(runner, session, token)
-        Output().line(f"dragoman inspects {address}")
-        sys.stdout.flush()
-        if not chosen.no_browser:
-            _open_browser(address)
-        stopped = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        await stopped.wait()
+        await serve_until_stopped(
+            application,
+            host=LOOPBACK,
+            port=chosen.port,
+            ready=partial(_tell, session=session, token=token, opens_browser=not chosen.no_browser),
+            stop=application.shutdown,  # jobs end first: no request waits for them
+            refuse=refuse_unread,
+            limits=limits_for(RUNS_AT_ONCE),
+        )
+
+
+def _tell(server: str, *, session: str | None, token: str, opens_browser: bool) -> None:
+    """Print the address of the page, and open it in a browser."""
+    address = _address(server, session, token)
+    Output().line(f"dragoman inspects {address}")
+    sys.stdout.flush()
+    if opens_browser:
+        _open_browser(address)
 
 
 def open_inspector(
@@ -110,14 +114,13 @@ def open_inspector(
     )
 
 
-def _address(runner: Any, session: str | None, token: str) -> str:
+def _address(server: str, session: str | None, token: str) -> str:
     from urllib.parse import quote
 
-    port = runner.addresses[0][1]
     if session is not None and session.lstrip("~") in (".", ".."):
         session = f"~{session}"  # a browser takes dots for steps
     place = "" if session is None else f"s/{quote(session, safe='')}"
-    return f"http://{LOOPBACK}:{port}/{place}?token={token}"
+    return f"{server}/{place}?token={token}"
 
 
 def _open_browser(address: str) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from ..models import Model
     from ..store import SessionStore
+    from ..web.connections import ConnectionLimits
     from ..web.gateway.application import Gateway
-    from ..web.gateway.connections import ConnectionLimits
     from ..web.gateway.replay import Replay
     from .settings import Settings
 
@@ -64,7 +64,7 @@ def serve(chosen: argparse.Namespace) -> int:
     from ..web.gateway.application import Gateway, GatewaySettings
     from ..web.gateway.keys import KEY_VARIABLE, read_keys
     from ..web.gateway.routes import Routes
-    from ..web.gateway.serving import limits_for
+    from ..web.serving import limits_for
 
     chosen.model = None  # a route here, and no setting
     settings = configured(chosen)
@@ -108,8 +108,9 @@ async def _serve(
 ) -> None:
     import secrets
 
+    from ..web.gateway.refusals import refuse_unread
     from ..web.gateway.replay import Replay
-    from ..web.gateway.serving import serve_until_stopped
+    from ..web.serving import serve_until_stopped
     from .config import is_address
     from .inspecting import open_inspector
     from .stores import open_store
@@ -131,7 +132,13 @@ async def _serve(
         application = gateway.application({INSPECTOR: page})
         ready = partial(_tell, token)
         await serve_until_stopped(
-            application, host=chosen.host, port=chosen.port, ready=ready, stop=gateway.stop, limits=limits
+            application,
+            host=chosen.host,
+            port=chosen.port,
+            ready=ready,
+            stop=gateway.stop,
+            refuse=refuse_unread,
+            limits=limits,
         )
 
 

@@ -101,7 +101,7 @@ class Gateway:
         self.is_stopping = False
 
     def application(self, beside: Mapping[str, web.Application] | None = None) -> web.Application:
-        """Return the application. `serving` runs it as it must be run: a client that leaves ends what it asked.
+        """Return the application. `web.serving` runs it as it must be run: a client that leaves ends what it asked.
 
         `beside` are other applications by their paths, such as the inspector.
         """

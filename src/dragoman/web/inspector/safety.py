@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-__all__ = ["SAFE_HEADERS", "Gate", "refuse"]
+__all__ = ["SAFE_HEADERS", "Gate", "refuse", "refuse_unread"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -41,6 +41,13 @@ SAFE_HEADERS = {
 def refuse(status: int, code: str, message: str) -> web.Response:
     """Return an error as the page reads it."""
     return web.json_response({"error": {"code": code, "message": message}}, status=status)
+
+
+def refuse_unread(_target: str, status: int, message: str) -> web.Response:
+    """Return the answer to a request that reaches no endpoint: it is no HTTP, or comes too slowly."""
+    response = refuse(status, "http", message)
+    response.headers.update(SAFE_HEADERS)
+    return response
 
 
 class Gate:

@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
-from ...errors import DragomanError, ErrorCode
-from .connections import ConnectionLimits, Connections
-from .refusals import refuse_unread
+from ..errors import DragomanError, ErrorCode
+from .connections import ConnectionLimits, Connections, Refuse
 
 __all__ = ["limits_for", "serve_until_stopped", "serving"]
 
@@ -36,22 +35,25 @@ def limits_for(answers_at_once: int) -> ConnectionLimits:
 
 @asynccontextmanager
 async def serving(
-    application: web.Application, *, host: str, port: int, limits: ConnectionLimits | None = None
+    application: web.Application, *, host: str, port: int, refuse: Refuse, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[str]:
-    """Serve on this address, and yield its URL. On leaving, take no more connections and end those that are there."""
+    """Serve on this address, and yield its URL. On leaving, take no more connections and end those that are there.
+
+    `refuse` writes the answers to requests that no application sees: those that are no HTTP, or come too slowly.
+    """
     runner = web.AppRunner(application)
     await runner.setup()
     try:
         assert runner.server is not None
         limits = limits or ConnectionLimits()
         connections = Connections(
-            runner.server.request_handler, runner.server.request_factory, limits=limits, refuse=refuse_unread
+            runner.server.request_handler, runner.server.request_factory, limits=limits, refuse=refuse
         )
         loop = asyncio.get_running_loop()
         try:
             listener = await loop.create_server(connections, host, port, backlog=limits.backlog)
         except OSError as error:
-            message = f"the gateway cannot listen on {host} port {port}: {error.strerror}"
+            message = f"the server cannot listen on {host} port {port}: {error.strerror}"
             raise DragomanError(message, code=ErrorCode.CONNECTION) from error
         try:
             bound = listener.sockets[0].getsockname()
@@ -71,13 +73,14 @@ async def serve_until_stopped(
     port: int,
     ready: Callable[[str], None],
     stop: Callable[[], Awaitable[None]],
+    refuse: Refuse,
     limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve on this address; call `ready` with its URL, and `stop` at SIGTERM or SIGINT, then end.
 
     A second signal ends the process at once.
     """
-    async with serving(application, host=host, port=port, limits=limits) as address:
+    async with serving(application, host=host, port=port, refuse=refuse, limits=limits) as address:
         ended = asyncio.Event()
         _take_signals(ended)
         ready(address)
@@ -108,7 +111,7 @@ def _take_signals(ended: asyncio.Event) -> None:
 
 def _give_up() -> None:
     """End a process that hangs: in a thread, or in a store that does not answer. The record loses nothing by it."""
-    log.error("the gateway did not end within %g s of the signal, and is ended now", LAST_SECONDS)
+    log.error("the server did not end within %g s of the signal, and is ended now", LAST_SECONDS)
     os._exit(1)
 
 

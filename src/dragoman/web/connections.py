@@ -1,7 +1,7 @@
 """The connections of clients: how many there are, how long each may take, what a broken request is told.
 
 aiohttp itself has no limit for the head of a request and none for an answer that a client does not read. This module
-knows connections alone: no fronts, no models.
+knows connections alone: no application, no models.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import msgspec
 from aiohttp import http_exceptions, web
 
-from ...errors import report_raised
+from ..errors import report_raised
 
-__all__ = ["ConnectionLimits", "Connections"]
+__all__ = ["ConnectionLimits", "Connections", "Refuse"]
 
 log = logging.getLogger("dragoman.serve")
 
@@ -69,10 +69,8 @@ class Connections(web.Server):
         try:
             try:
                 response = await self._handler(request)
-            except web.HTTPException as raised:
-                if not isinstance(request, web.Request) or request.match_info.http_exception is None:
-                    raise
-                response = self.refuse(request.path, raised.status, raised.reason)  # no route fits
+            except web.HTTPException as raised:  # of aiohttp: no route fits, or what the client expects is unknown
+                response = self.refuse(request.path, raised.status, raised.reason)
             # Written here, and not when this has returned: until then the client is not idle.
             await response.prepare(request)
             await response.write_eof()
@@ -136,7 +134,7 @@ class _Connection(web.RequestHandler):
         if self._server.note_opened(self):
             self._expect(self._server.limits.head_seconds)
         else:
-            self._refuse_at_once(503, "this gateway has no connection free: ask again later")
+            self._refuse_at_once(503, "this server has no connection free: ask again later")
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._server.note_closed(self)
@@ -194,7 +192,7 @@ class _Connection(web.RequestHandler):
         if isinstance(exc, ConnectionError):
             raise exc  # the client has gone
         if status >= 500 and exc is not None:
-            report_raised(exc, "the gateway's server")
+            report_raised(exc, "the web server")
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
         status, words = _refusal(exc, status)
@@ -207,7 +205,7 @@ class _Connection(web.RequestHandler):
         """Log an exception without its words."""
         error = kw.get("exc_info")
         if isinstance(error, BaseException):
-            report_raised(error, "the gateway's server")
+            report_raised(error, "the web server")
 
     # ------------------------------------------------------------ limits
 
@@ -240,9 +238,9 @@ class _Connection(web.RequestHandler):
 
 _WORDS = {
     431: f"the head of the request is too large, or a line of it is longer than {HEAD_LIMIT:,} bytes",
-    500: "the gateway failed",
+    500: "the server failed",
 }
-_TOO_MANY = (431, "the head of the request has more fields than the 128 that this gateway takes, or its trailer has")
+_TOO_MANY = (431, "the head of the request has more fields than the 128 that this server takes, or its trailer has")
 _TWO_LENGTHS = (400, "the request has two lengths: send one Content-Length, or Transfer-Encoding alone")
 _BAD_LENGTH = (400, "the length of the request is wrong: its Content-Length is no number, or its chunks are broken")
 # What the parser's words say, in ours: its own may quote the request. The first that fits counts.
@@ -260,7 +258,7 @@ _MALFORMED = (
     ("Request has invalid `Transfer-Encoding`", (400, "the request has a Transfer-Encoding other than chunked")),
     (
         "Received HTTPS",
-        (400, "the request is encrypted, and this gateway speaks plain HTTP: put a proxy before it"),
+        (400, "the request is encrypted, and this server speaks plain HTTP: put a proxy before it"),
     ),
     ("Invalid header", (400, "a field of the request's head has a character that HTTP does not allow")),
 )
