@@ -3,12 +3,18 @@
 import asyncio
 import json
 import logging
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 import pytest
 
 from dragoman.store import MemoryStore
 from dragoman.web.connections import HEAD_LIMIT
+from dragoman.web.gateway.application import Gateway
+from dragoman.web.gateway.refusals import refuse_unread
+from dragoman.web.gateway.routes import Routes
+from dragoman.web.inspector import inspector
+from dragoman.web.serving import serving
 
 from .inspector_stage import TOKEN, staged
 
@@ -49,6 +55,14 @@ async def alone(request: bytes) -> Answer:
         return await answer_to(stage.address, request)
 
 
+async def beside_the_gateway(request: bytes) -> Answer:
+    """The answer of `dragoman serve`."""
+    gateway = Gateway(MemoryStore(), Routes(()), lambda name: pytest.fail(f"{name} is opened"))
+    application = gateway.application({"/inspect": inspector(MemoryStore(), token=TOKEN, path="/inspect")})
+    async with serving(application, host="127.0.0.1", port=0, refuse=refuse_unread) as address:
+        return await answer_to(address, request.replace(b" /api", b" /inspect/api"))
+
+
 MALFORMED = {
     "unknown method": (f"BREW /api/sessions?{QUERY} HTTP/1.1\r\n{HOST}\r\n\r\n", 400),
     "long line": (f"GET /api/sessions?{QUERY}&a={'a' * HEAD_LIMIT} HTTP/1.1\r\n{HOST}\r\n\r\n", 431),
@@ -72,3 +86,14 @@ def test_a_malformed_request_is_refused_in_json_and_quoted_nowhere(case: str, ca
     assert TOKEN.encode() not in answer.body
     assert TOKEN not in caplog.text
     assert [record for record in caplog.records if record.exc_info or record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("origin", ["http://[::1", "http://[", "http://127.0.0.1:port", "", "\N{MICRO SIGN}"])
+@pytest.mark.parametrize("server", [alone, beside_the_gateway], ids=["inspect", "serve"])
+def test_an_origin_that_is_no_address_is_refused(
+    server: Callable[[bytes], Coroutine[Any, Any, Answer]], origin: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = f"GET /api/sessions?{QUERY} HTTP/1.1\r\n{HOST}\r\nOrigin: {origin}\r\n\r\n"
+    answer = asyncio.run(server(request.encode()))
+    assert (answer.status, answer.error["code"], answer.has_policy) == (403, "wrong_origin", True)
+    assert caplog.records == []
