@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, MemoryStore, start_session
-from dragoman.history import ModelOutputEntry
+from dragoman.history import ApprovalAnsweredEntry, ModelOutputEntry
+from dragoman.message import Message, Role, ToolCall
 from dragoman.store import Session
 from dragoman.testing import Call, ScriptedModel, Turn
 
@@ -103,6 +104,56 @@ def test_a_prompt_starts_a_run_that_an_approval_carries_on() -> None:
         assert decision["time"]
 
     played(test, make_agent=payer(script))
+
+
+async def waiting(store: MemoryStore) -> Session:
+    """A session whose only call waits for a decision."""
+    session = await start_session(store, "talk")
+    script = ScriptedModel(Turn(calls=(Call("pay", {"euros": 5}, "c1"),)), "Done.")
+    await Agent(script, tools=[pay], session=session).run("pay")
+    return session
+
+
+LONG_NUMBER = 9_007_199_254_740_993  # JavaScript rounds it to an even one
+
+
+def test_edited_arguments_are_read_from_their_text() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await waiting(store)
+        text = f'{{"euros": {LONG_NUMBER}, "note": "1e2"}}'
+        status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "arguments": text})
+        assert status == 200, body
+        decision = (await store.load("talk", body["serial"]))[0]
+        assert isinstance(decision, ApprovalAnsweredEntry)
+        assert decision.arguments == {"euros": LONG_NUMBER, "note": "1e2"}
+
+    played(test)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": 1} x', '{"euros": 1, "euros": 2}', '{"a": NaN}'])
+def test_edited_arguments_that_say_no_one_object_are_refused(text: str) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await waiting(store)
+        status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "arguments": text})
+        assert (status, body["error"]["code"]) == (400, "invalid_request")
+        assert (await store.head("talk")).next_serial == session.state.next_serial
+
+    played(test)
+
+
+@pytest.mark.parametrize("arguments", [f'{{"euros": {LONG_NUMBER}, "ids": {[1] * 2_000}}}', '{"euros": 1, "euros": 2}'])
+def test_the_text_of_arguments_says_what_will_run(arguments: str) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "talk")
+        call = ToolCall.parse("c1", "pay", arguments)
+        await session.append_model_input("pay")
+        await session.append_model_output(Message(Role.ASSISTANT, (call,)))
+        place = "/api/s/talk/entries/1/text"
+        found = await stage.get(place, at="/payload/message/parts/0/payload/arguments")
+        assert len(found["text"]) == found["length"]
+        assert json.loads(found["text"]) == call.arguments
+
+    played(test)
 
 
 def test_an_agent_without_the_tools_of_a_run_only_records_the_decision() -> None:

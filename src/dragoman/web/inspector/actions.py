@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from ..._jsontext import parse_arguments
 from ...agent import Agent
 from ...errors import DragomanError, IllegalAppend, InvalidValue, StoreError
 from ...history import ApprovalAnsweredEntry
@@ -89,13 +90,9 @@ def _no_agent() -> web.Response:
 
 
 async def _decide(desk: Desk, session: Session, body: dict[str, Any], *, approved: bool) -> web.Response:
-    call_id, reason, arguments = _text(body, "call"), _text(body, "reason"), body.get("arguments")
-    who = _text(body, "who")[:LONGEST_NAME]
-    if arguments is not None and not isinstance(arguments, dict):
-        raise InvalidValue("arguments must be a JSON object")
-    entry = ApprovalAnsweredEntry(
-        call_id, approved, reason, arguments if approved else None, metadata={DECIDED_BY: who} if who else {}
-    )
+    call_id, reason, who = _text(body, "call"), _text(body, "reason"), _text(body, "who")[:LONGEST_NAME]
+    arguments = _edited_arguments(body.get("arguments")) if approved else None
+    entry = ApprovalAnsweredEntry(call_id, approved, reason, arguments, metadata={DECIDED_BY: who} if who else {})
     try:
         (recorded,) = await session.append(entry)
     except IllegalAppend:
@@ -109,6 +106,18 @@ async def _decide(desk: Desk, session: Session, body: dict[str, Any], *, approve
             await _carry_on(desk, session, agent, None)
             is_carried_on = True
     return answer({"serial": recorded.serial, "isCarriedOn": is_carried_on})
+
+
+def _edited_arguments(given: Any) -> dict[str, Any] | None:
+    """The arguments that a person wrote: their JSON as text, which no browser has rounded, or an object."""
+    if isinstance(given, str):
+        parsed = parse_arguments(given)
+        if parsed.arguments is None or parsed.warning is not None:
+            raise InvalidValue(f"the arguments are not run as they are written: {parsed.error or parsed.warning}")
+        return parsed.arguments
+    if given is not None and not isinstance(given, dict):
+        raise InvalidValue("arguments must be a JSON object, or its text")
+    return given
 
 
 def _decided_before(session: Session, call_id: str) -> web.Response:

@@ -125,8 +125,13 @@ def _escaped(name: str) -> str:
 
 
 def find_text(entry: HistoryEntry, at: str, first: int) -> dict[str, Any]:
-    """Return a piece of a text of the entry from a character on; raise InvalidValue where there is no text."""
+    """Return a piece of a text of the entry from a character on; of an object or a list, a piece of its JSON.
+
+    Raises InvalidValue where the entry has none of them. A browser must not write that JSON: it rounds long numbers.
+    """
     text = _found(entry, at)
+    if isinstance(text, (dict, list)):
+        text = msgspec.json.format(msgspec.json.encode(text), indent=2).decode()
     if not isinstance(text, str):
         raise InvalidValue("there is no text at that place of the entry")
     return {"text": text[first : first + PIECE], "from": first, "length": len(text)}
