@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from dragoman import Agent, MemoryStore, start_session
-from dragoman.history import ApprovalAnsweredEntry, ModelOutputEntry
+from dragoman.errors import InvalidValue
+from dragoman.history import ApprovalAnsweredEntry, HistoryEntry, ModelOutputEntry
 from dragoman.message import Message, Role, ToolCall
 from dragoman.store import Session
 from dragoman.testing import Call, ScriptedModel, Turn
@@ -93,7 +94,7 @@ def test_a_prompt_starts_a_run_that_an_approval_carries_on() -> None:
         assert status == 200
         await events(stage, "/api/s/talk/events", until=is_asked)
         status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann", "arguments": {"euros": 4}})
-        assert status == 200, body
+        assert (status, body["isCarriedOn"], body["problem"]) == (200, True, "")
         await events(stage, "/api/s/talk/events", until=is_end)
         entries = await store.load("talk")
         assert any("4 paid" in str(entry) for entry in entries)
@@ -168,10 +169,89 @@ def test_an_agent_without_the_tools_of_a_run_only_records_the_decision() -> None
         await agent.run("pay")
         status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann"})
         assert (status, body["isCarriedOn"]) == (200, False)
+        assert "'pay'" in body["problem"]
         assert (await agent.run()).output == "Done."  # its own process carries it on
         assert any("5 paid" in str(entry) for entry in await store.load("talk"))
 
     played(test, make_agent=toolless)
+
+
+def no_model(_session: Session, _model: str | None) -> Agent[Any, Any]:
+    raise InvalidValue("choose a model, or set one in the settings")
+
+
+def broken(_session: Session, _model: str | None) -> Agent[Any, Any]:
+    raise KeyError("a secret of the host")
+
+
+MISTAKES = {"no model": no_model, "broken": broken}
+each_mistake = pytest.mark.parametrize("mistake", MISTAKES)
+
+
+@each_mistake
+def test_a_decision_that_nobody_carries_on_is_no_error_and_says_why(mistake: str) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await waiting(store)
+        status, body = await stage.post("/api/s/talk/approve", {"call": "c1", "who": "ann", "model": "anth"})
+        assert (status, body["isCarriedOn"]) == (200, False)
+        assert body["problem"]
+        assert "secret" not in body["problem"]
+        assert isinstance((await store.load("talk", body["serial"]))[0], ApprovalAnsweredEntry)
+
+    played(test, make_agent=MISTAKES[mistake])
+
+
+@each_mistake
+def test_an_end_that_nobody_brings_about_is_no_error_and_says_why(mistake: str) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await waiting(store)
+        status, body = await stage.post("/api/s/talk/stop", {})
+        assert (status, body["stopped"], bool(body["problem"])) == (200, False, True)
+
+    played(test, make_agent=MISTAKES[mistake])
+
+
+@each_mistake
+def test_no_session_is_left_of_a_prompt_that_nobody_answers(mistake: str) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        status, body = await stage.post("/api/sessions", {"text": "hello", "model": "anth"})
+        assert status in (400, 500)
+        assert "secret" not in body["error"]["message"]
+        assert (await store.list()).sessions == ()
+
+    played(test, make_agent=MISTAKES[mistake])
+
+
+class SlowStore(MemoryStore):
+    """A store that takes up decisions only once it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.let = asyncio.Event(), asyncio.Event()
+
+    async def append(self, session_id: str, entries: Sequence[HistoryEntry], *rest: Any, **options: Any) -> Any:
+        if any(isinstance(entry, ApprovalAnsweredEntry) for entry in entries):
+            self.reached.set()
+            await self.let.wait()
+        return await super().append(session_id, entries, *rest, **options)
+
+
+def test_a_decision_is_carried_on_although_its_browser_leaves() -> None:
+    done = ScriptedModel("Done.")
+
+    async def run() -> None:
+        store = SlowStore()
+        await waiting(store)
+        async with staged(store, make_agent=lambda session, _: Agent(done, tools=[pay], session=session)) as stage:
+            deciding = asyncio.create_task(stage.post("/api/s/talk/approve", {"call": "c1"}))
+            await store.reached.wait()
+            deciding.cancel()
+            await asyncio.wait([deciding])
+            await stage.get("/api/s/talk")  # the server has seen by now that the browser left
+            store.let.set()
+            await events(stage, "/api/s/talk/events", until=is_end)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_prompts_at_once_begin_one_run_and_speak_to_it() -> None:

@@ -5,14 +5,14 @@ Refused as a whole where the inspector is read-only.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
 
 from ..._jsontext import parse_arguments
 from ...agent import Agent
-from ...errors import DragomanError, IllegalAppend, InvalidValue, StoreError
+from ...errors import DragomanError, ErrorCode, IllegalAppend, InvalidValue, StoreError, report_raised
 from ...history import ApprovalAnsweredEntry
 from ...store import Session, SessionBusy, open_session, start_session
 from .desk import DESK, Desk, answer, read_body, session_of
@@ -38,16 +38,27 @@ def _endpoint(action: Action) -> Callable[[web.Request], Awaitable[web.Response]
         desk = request.app[DESK]
         if desk.is_read_only:
             return _read_only()
-        body, session_id = await read_body(request), session_of(request)
-        async with desk.writing[session_id]:
-            session = await open_session(desk.store, session_id, live=True)
-            expected = body.get("expectedSerial")
-            if expected is not None and expected != session.state.next_serial:
-                message = f"the session has gone on: its next serial is {session.state.next_serial}, not {expected}"
-                return refuse(409, "conflict", message)
-            return await action(desk, session, body)
+        return await _to_its_end(desk, _act(desk, session_of(request), action, await read_body(request)))
 
     return act
+
+
+async def _act(desk: Desk, session_id: str, action: Action, body: dict[str, Any]) -> web.Response:
+    async with desk.writing[session_id]:
+        session = await open_session(desk.store, session_id, live=True)
+        expected = body.get("expectedSerial")
+        if expected is not None and expected != session.state.next_serial:
+            message = f"the session has gone on: its next serial is {session.state.next_serial}, not {expected}"
+            return refuse(409, "conflict", message)
+        return await action(desk, session, body)
+
+
+async def _to_its_end(desk: Desk, action: Coroutine[Any, Any, web.Response]) -> web.Response:
+    """Finish an action although its browser leaves: else a decision could be recorded whose run nobody carries on."""
+    task = asyncio.create_task(action)
+    desk.actions.add(task)
+    task.add_done_callback(desk.actions.discard)
+    return await asyncio.shield(task)
 
 
 def _read_only() -> web.Response:
@@ -62,8 +73,17 @@ async def _start(request: web.Request) -> web.Response:
     if desk.make_agent is None:  # a session that no agent answers is not begun
         return _no_agent()
     _said(body)
-    session = await start_session(desk.store, live=True)
-    return await _say(desk, session, body)
+
+    async def begin() -> web.Response:
+        session = await start_session(desk.store, live=True)
+        try:
+            return await _say(desk, session, body)
+        except DragomanError:
+            if (await desk.store.head(session.session_id)).next_serial == 0:  # an agent was refused, or not made
+                await desk.store.erase(session.session_id)
+            raise
+
+    return await _to_its_end(desk, begin())
 
 
 async def _say(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
@@ -92,20 +112,35 @@ def _no_agent() -> web.Response:
 async def _decide(desk: Desk, session: Session, body: dict[str, Any], *, approved: bool) -> web.Response:
     call_id, reason, who = _text(body, "call"), _text(body, "reason"), _text(body, "who")[:LONGEST_NAME]
     arguments = _edited_arguments(body.get("arguments")) if approved else None
+    model = _text(body, "model") or None
     entry = ApprovalAnsweredEntry(call_id, approved, reason, arguments, metadata={DECIDED_BY: who} if who else {})
     try:
         (recorded,) = await session.append(entry)
     except IllegalAppend:
         return _decided_before(session, call_id)
-    calls = session.state.derived.open_calls
-    is_carried_on = await _is_running(desk, session)
-    if not any(call.awaits_answer for call in calls) and await _is_left(desk, session):
-        agent = await _agent(desk, session, _text(body, "model") or None)
-        # An agent without these tools would end the calls with an error. The process that has them carries the run on.
-        if {call.request.tool_name for call in calls} <= {tool.name for tool in agent.tools}:
-            await _carry_on(desk, session, agent, None)
-            is_carried_on = True
-    return answer({"serial": recorded.serial, "isCarriedOn": is_carried_on})
+    # The decision stands, whatever becomes of the run: from here on nothing is answered with an error.
+    problem = None
+    if not any(call.awaits_answer for call in session.state.derived.open_calls) and await _is_left(desk, session):
+        try:
+            problem = await _carry_decided_on(desk, session, model)
+        except DragomanError as error:
+            problem = str(error)
+    is_carried_on = problem == "" or await _is_running(desk, session)
+    told = {"serial": recorded.serial, "isCarriedOn": is_carried_on, "problem": "" if is_carried_on else problem or ""}
+    return answer(told)
+
+
+async def _carry_decided_on(desk: Desk, session: Session, model: str | None) -> str:
+    """Carry on a run whose calls are all decided; return why this server does not, empty if it does."""
+    if desk.make_agent is None:
+        return "this server has no agent: the process that has the run's tools carries it on"
+    agent = await _agent(desk, session, model)
+    # An agent without these tools would end the calls with an error. The process that has them carries the run on.
+    wanted = {call.request.tool_name for call in session.state.derived.open_calls}
+    if missing := sorted(wanted - {tool.name for tool in agent.tools}):
+        return f"the agent of this server has no tool {missing[0]!r}: the process that has it carries the run on"
+    await _carry_on(desk, session, agent, None)
+    return ""
 
 
 def _edited_arguments(given: Any) -> dict[str, Any] | None:
@@ -157,9 +192,13 @@ async def _stop(desk: Desk, session: Session, body: dict[str, Any]) -> web.Respo
         entry = await session.request_abort(_text(body, "reason"))
     except IllegalAppend:
         return refuse(409, "no_run", "the run has ended meanwhile")
-    if await _is_left(desk, session):
-        await (await _agent(desk, session, None)).abort()  # nobody carries it on: it ends here
-    return answer({"stopped": False, "serial": entry.serial})
+    problem = ""
+    if desk.make_agent is not None and await _is_left(desk, session):
+        try:
+            await (await _agent(desk, session, None)).abort()  # no process carries it on: it ends here
+        except DragomanError as error:
+            problem = str(error)
+    return answer({"stopped": False, "serial": entry.serial, "problem": problem})
 
 
 async def _fork(desk: Desk, session: Session, body: dict[str, Any]) -> web.Response:
@@ -240,9 +279,17 @@ def _drop_run(desk: Desk, session_id: str, task: "asyncio.Task[None]") -> None:
 
 
 async def _agent(desk: Desk, session: Session, model: str | None) -> Agent[Any, Any]:
+    """Make the agent; raise DragomanError where that fails, also for exceptions of the host's own code."""
     assert desk.make_agent is not None
-    made = desk.make_agent(session, model)
-    return await made if inspect.isawaitable(made) else made
+    try:
+        made = desk.make_agent(session, model)
+        return await made if inspect.isawaitable(made) else made
+    except DragomanError:
+        raise
+    except Exception as error:
+        report_raised(error, "make_agent")
+        message = f"the function that makes the agents of this server raised {type(error).__name__}"
+        raise DragomanError(message, code=ErrorCode.INTERNAL) from error
 
 
 async def _is_running(desk: Desk, session: Session) -> bool:
@@ -253,8 +300,8 @@ async def _is_running(desk: Desk, session: Session) -> bool:
 
 
 async def _is_left(desk: Desk, session: Session) -> bool:
-    """Whether this server carries the run on: no process has it, and no worker will, because it was not requested."""
-    if desk.make_agent is None or await _is_running(desk, session):
+    """Whether the run is left to this server: no process has it, and no worker will, because it was not requested."""
+    if await _is_running(desk, session):
         return False
     found = await desk.store.list_requests(session_id=session.session_id, open_only=True, limit=1)
     return not found.requests

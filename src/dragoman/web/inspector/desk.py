@@ -47,6 +47,7 @@ class Desk:
         self.place = place
         self.runs: dict[str, tuple[Agent[Any, Any], asyncio.Task[Any]]] = {}  # by session, those of this process
         self.writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by session, one action at a time
+        self.actions: set[asyncio.Task[web.Response]] = set()  # under way, also those whose browser has gone
         self.followers: dict[str, int] = {}  # by session, how many browsers follow
         self.jobs = Jobs()
         self.verified: dict[str, tuple[str, dict[str, Any]]] = {}  # by session, with the checksum of its head
