@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from dragoman import MemoryStore, start_session
+from dragoman.errors import StoreError
 from dragoman.history import HistoryEntry, HistoryToolCallResult, ModelInputEntry, ModelOutputEntry, ToolResultsEntry
 from dragoman.message import Message, MessageMeta, Role, Text, ToolCall
 from dragoman.review import review_cache
@@ -19,6 +20,7 @@ from dragoman.web.inspector.calls import MOST_CALLS, NEAR, list_calls, thin_call
 from dragoman.web.inspector.contextparts import describe_parts, read_context
 from dragoman.web.inspector.entrydata import ROOM, entries_data
 from dragoman.web.inspector.jobs import Abandoned, Check, Jobs, ServerStops
+from dragoman.web.inspector.locks import SessionLocks
 from dragoman.web.inspector.records import Records
 
 from .inspector_cases import invocation_of
@@ -286,6 +288,61 @@ def test_a_record_that_grows_is_read_on_and_not_anew() -> None:
         await session.append_model_input("one more")
         assert await records.read("talk") is before
         assert before.entries == list(session.entries)
+
+    asyncio.run(run())
+
+
+class SlowHead(MemoryStore):
+    """A store whose first head comes late: `let` lets it go. Counts what is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = asyncio.Event()
+        self.is_slow = False
+        self.loaded = 0
+
+    async def head(self, session_id: str) -> Any:
+        head = await super().head(session_id)
+        if self.is_slow:
+            self.is_slow = False
+            await self.let.wait()
+        return head
+
+    async def load(self, *given: Any, **named: Any) -> tuple[HistoryEntry, ...]:
+        entries = await super().load(*given, **named)
+        self.loaded += len(entries)
+        return entries
+
+
+def test_a_slow_reader_replaces_no_newer_record() -> None:
+    async def run() -> None:
+        store = SlowHead()
+        session, records = await talk(store, 3), Records(store)
+        known = await records.read("talk")
+        store.is_slow, store.loaded = True, 0
+        slow = asyncio.create_task(records.read("talk"))
+        await asyncio.sleep(0)
+        await session.append_model_input("one more")
+        fast = asyncio.create_task(records.read("talk"))
+        for _ in range(100):  # turns of the loop, in which the fast reader reads what it can
+            await asyncio.sleep(0)
+        store.let.set()
+        assert [await slow, await fast] == [known, known]
+        assert known.entries == list(session.entries)
+        assert store.loaded == 1
+
+    asyncio.run(run())
+
+
+def test_a_session_that_is_not_there_leaves_nothing_in_memory() -> None:
+    async def run() -> None:
+        records, locks = Records(MemoryStore()), SessionLocks()
+        for number in range(3):
+            with pytest.raises(StoreError):
+                await records.read(f"none {number}")
+            async with locks[f"none {number}"]:
+                assert len(locks) == 1
+        assert len(locks) == 0
 
     asyncio.run(run())
 

@@ -218,7 +218,7 @@ async def _erase(desk: Desk, session: Session, body: dict[str, Any]) -> web.Resp
         raise InvalidValue("forks must be a list of ids")
     await desk.store.erase(session.session_id, forks=forks)
     for each in (session.session_id, *forks):
-        desk.records.forget(each)
+        desk.forget(each)
     return answer({"erased": session.session_id})
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -14,6 +13,7 @@ from ...errors import InvalidValue
 from ...models import Model
 from ...store import Session, SessionStore
 from .jobs import Jobs
+from .locks import SessionLocks
 from .records import Record, Records
 
 __all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "as_json", "read_body", "session_of", "whole"]
@@ -46,7 +46,7 @@ class Desk:
         self.make_agent = make_agent
         self.place = place
         self.runs: dict[str, tuple[Agent[Any, Any], asyncio.Task[Any]]] = {}  # by session, those of this process
-        self.writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by session, one action at a time
+        self.writing = SessionLocks()  # one action of a session at a time
         self.actions: set[asyncio.Task[web.Response]] = set()  # under way, also those whose browser has gone
         self.followers: dict[str, int] = {}  # by session, how many browsers follow
         self.jobs = Jobs()
@@ -55,6 +55,11 @@ class Desk:
     async def record_of(self, request: web.Request) -> Record:
         """Return the record of the session that the address names."""
         return await self.records.read(session_of(request))
+
+    def forget(self, session_id: str) -> None:
+        """Drop what is known of a session that was erased."""
+        self.records.forget(session_id)
+        self.verified.pop(session_id, None)
 
     def verified_of(self, session_id: str, checksum: str) -> dict[str, Any] | None:
         """Return what the last check of a session found, if nothing was appended since."""

@@ -44,6 +44,8 @@ async def follow(request: web.Request) -> web.StreamResponse:
         pass  # the reader has gone
     finally:
         desk.followers[session.session_id] -= 1
+        if not desk.followers[session.session_id]:
+            del desk.followers[session.session_id]
     return response
 
 

@@ -1,6 +1,5 @@
 """The entries of sessions, read once and kept while there is room; of a damaged session, all before the damage."""
 
-import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from ...store.protocol import START, Head
 from .cachereview import CacheReview
 from .calls import Call
 from .jobs import Check, go_on
+from .locks import SessionLocks
 from .outlines import Outline
 
 __all__ = ["Record", "Records"]
@@ -74,12 +74,13 @@ class Records:
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._kept: OrderedDict[str, Record] = OrderedDict()
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = SessionLocks()
 
     async def read(self, session_id: str) -> Record:
         """Return the record with all entries that are there now; raise StoreError if there is no such session."""
-        head = await self._head(session_id)
-        async with self._locks.setdefault(session_id, asyncio.Lock()):
+        async with self._locks[session_id]:
+            # The head is read here: a reader that waited with an older one would take the newer record for a rewrite.
+            head = await self._head(session_id)
             record = self._kept.get(session_id)
             if record is not None and await self._is_current(record, head):
                 self._keep(record)
@@ -105,7 +106,6 @@ class Records:
     def forget(self, session_id: str) -> None:
         """Drop the record of a session that was erased."""
         self._kept.pop(session_id, None)
-        self._locks.pop(session_id, None)
 
     async def _head(self, session_id: str) -> Head | None:
         try:
