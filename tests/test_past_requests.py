@@ -90,6 +90,13 @@ def test_the_requests_of_an_agent_are_rendered_again_to_the_byte(api: str) -> No
     assert len(tool_sets(entries)) == 1
 
 
+def test_a_request_with_a_cache_key_is_rendered_again() -> None:
+    agent, wire = agent_of("openai-responses", 1, model={"extensions": {"prompt_cache_key": "team-1"}})
+    agent.run_sync("Look at a.")
+    check_all(agent, wire)
+    assert b"team-1" in wire.requests[0].body
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_settings_that_shape_requests_are_rendered_again(api: str) -> None:
     given = {"temperature": 0.5, "stop_sequences": ("END",), "max_tokens": 2_000}

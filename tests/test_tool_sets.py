@@ -6,6 +6,7 @@ import pytest
 
 from dragoman import Message, Role, ToolCall, ToolSpec, UnreadableData
 from dragoman.context import ContextBuildInput, ContextBuildResult, ContextManager
+from dragoman.errors import REDACTED
 from dragoman.history import (
     AgentState,
     CallSetup,
@@ -113,6 +114,21 @@ def test_secrets_in_settings_are_recorded_blank_and_once() -> None:
     assert not recorded(sets, entries, CLAUDE, setup)
     assert b"hunter2" not in entry_to_json(entries[0])
     assert b"https://x" in entry_to_json(entries[0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["api_key", "apiKey", "x-api-key", "key", "access_token", "Authorization", "authorisation", "auth", "hf_key"],
+)
+def test_a_setting_with_the_name_of_a_secret_is_recorded_blank(name: str) -> None:
+    entry = ToolSetEntry(CLAUDE, settings={"extensions": {name: "hunter2"}})
+    assert entry.settings["extensions"] == {name: REDACTED}
+
+
+@pytest.mark.parametrize("name", ["prompt_cache_key", "promptCacheKey", "cache-key", "author", "authors", "authority"])
+def test_a_setting_that_only_looks_like_a_secret_is_recorded_as_it_is(name: str) -> None:
+    entry = ToolSetEntry(CLAUDE, settings={"extensions": {name: "team-1"}})
+    assert entry.settings["extensions"] == {name: "team-1"}
 
 
 def test_the_set_that_a_context_offered_is_kept_where_another_was_sent() -> None:

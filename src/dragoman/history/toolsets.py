@@ -28,7 +28,10 @@ RESULT_LIMIT_BYTES = 256_000
 DIGEST_SIZE = 32  # hexadecimal digits
 
 _DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_SIZE}}}")
-_SECRET_NAME = re.compile(r"auth|key$|token$|secret|password|credential|cookie", re.IGNORECASE)
+# An author is no authorization, and OpenAI's prompt_cache_key shapes a request: it says where the cache is looked for.
+_SECRET_NAME = re.compile(
+    r"auth(?!or)|authori[sz]|(?<!cache)(?<!cache[_-])key$|token$|secret|password|credential|cookie", re.IGNORECASE
+)
 
 
 class ToolSetEntry(HistoryEntry, frozen=True):
