@@ -6,23 +6,24 @@ laid beside each other by what they say.
 
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from ..._jsontext import decode_json
 from ...context import ContextBuildInput, ContextBuildResult, ContextManager
 from ...errors import InvalidValue, UnreadableData
 from ...history import HistoryEntry, ModelOutputEntry, ToolSetEntry, ToolSets
 from ...history.exchanges import body_of
 from ...history.media import describe_unreadable
-from ...message import Message, Text, ToolCall, ToolResult
 from ...models import Model
 from ...request import WireRequest
 from ...review import PastCall, PastRequests
 from ...toolspec import ToolSpec
 from ...wire import find_dialect
+from .blocks import blocks_with_serials
 from .contextparts import describe_parts, read_context
 from .entrydata import unlike_marks
 from .jobs import Check, go_on
@@ -39,8 +40,6 @@ __all__ = [
     "units_of",
 ]
 
-SIGNATURE = 60  # characters by which a block is recognised
-LOOK_AHEAD = 16
 LARGEST_SHOWN = 2 << 20  # bytes of a body; of a longer one the beginning is shown
 LONGEST_TEXT = 2_000  # characters of one text in a unit
 _CONVERSATION = ("messages", "input", "contents")
@@ -209,7 +208,7 @@ def as_curl(rendered: Rendered) -> str:
 def units_of(rendered: Rendered, check: Check = go_on) -> list[Unit]:
     """Return a request in pieces, in its order: headers, settings, system, tools, then the conversation."""
     request = rendered.request
-    body = msgspec.json.decode(request.body)
+    body = decode_json(request.body)
     headers = [f"{request.method} {request.path}", *(f"{name}: {value}" for name, value in request.headers.items())]
     settings: dict[str, Any] = {}
     system: list[Any] = []
@@ -227,9 +226,9 @@ def units_of(rendered: Rendered, check: Check = go_on) -> list[Unit]:
     units = [Unit("headers", headers), Unit("settings", settings)]
     units += (Unit("system", each) for each in system)
     units += (Unit(f"tool {_tool_name(each)}", each) for each in tools)
-    for unit in _said_units(said, rendered):
+    for serial, block in blocks_with_serials(said, rendered.context.messages, rendered.serials):
         check()
-        units.append(unit)
+        units.append(Unit("ledger" if serial is None else f"#{serial}", block))
     return units
 
 
@@ -252,57 +251,6 @@ def _tool_name(tool: Any) -> str:
         if isinstance(inner, dict) and isinstance(inner.get("name"), str):
             return str(inner["name"])
     return str(tool.get("type", "?"))
-
-
-def _said_units(said: Sequence[Any], rendered: Rendered) -> Iterator[Unit]:
-    """Blocks of the conversation with the serial of their entry, found by what they say."""
-    signatures = list(_signatures(rendered))
-    place, serial = 0, signatures[0][0] if signatures else None
-    for block in _blocks(said):
-        words = "\n".join(_leaves(block))
-        for ahead in range(place, min(place + LOOK_AHEAD, len(signatures))):
-            if signatures[ahead][1] in words:
-                place, serial = ahead + 1, signatures[ahead][0]
-                break
-        yield Unit("ledger" if serial is None else f"#{serial}", block)
-
-
-def _signatures(rendered: Rendered) -> Iterator[tuple[int | None, str]]:
-    for index, message in enumerate(rendered.context.messages):
-        serial = rendered.serials[index] if index < len(rendered.serials) else None
-        for signature in _message_signatures(message):
-            yield serial, signature
-
-
-def _message_signatures(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        if isinstance(part, Text):
-            yield part.text.strip()[:SIGNATURE]
-        elif isinstance(part, ToolCall):
-            yield part.tool_name
-        elif isinstance(part, ToolResult):
-            yield part.content.strip()[:SIGNATURE] if isinstance(part.content, str) else ""
-
-
-def _blocks(said: Sequence[Any]) -> Iterator[Any]:
-    """The items of a conversation; one with several blocks becomes as many items of one block."""
-    for item in said:
-        name = next((name for name in ("content", "parts") if isinstance(item, dict) and name in item), None)
-        if name is None or not isinstance(item[name], list) or len(item[name]) < 2:
-            yield item
-        else:
-            yield from ({**item, name: [block]} for block in item[name])
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _leaves(each)
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _leaves(each)
 
 
 def shorten(value: Any, longest: int = LONGEST_TEXT) -> Any:
