@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -10,7 +11,15 @@ import pytest
 
 from dragoman import MemoryStore, start_session
 from dragoman.errors import StoreError
-from dragoman.history import HistoryEntry, HistoryToolCallResult, ModelInputEntry, ModelOutputEntry, ToolResultsEntry
+from dragoman.history import (
+    HistoryEntry,
+    HistoryToolCallResult,
+    ModelInputEntry,
+    ModelOutputEntry,
+    RunStartedEntry,
+    SteeringEntry,
+    ToolResultsEntry,
+)
 from dragoman.message import Message, MessageMeta, Role, Text, ToolCall
 from dragoman.review import review_cache
 from dragoman.store import Session
@@ -452,6 +461,23 @@ def test_any_call_can_be_reviewed_alone() -> None:
         assert [call["serial"] for call in every["calls"]] == [call.serial for call in whole]
 
     played(test)
+
+
+def test_what_a_person_says_meanwhile_does_not_shorten_an_answer() -> None:
+    async def run() -> None:
+        now = [datetime(2026, 1, 1, tzinfo=UTC)]
+        session = await start_session(MemoryStore(), "talk", clock=lambda: now[0])
+        await session.append(RunStartedEntry(run_id="r"), ModelInputEntry((Text("go"),), run_id="r"))
+        for seconds, entry in (
+            (9, SteeringEntry((Text("hurry"),))),
+            (1, ModelOutputEntry(Message.assistant("done", invocation=OPUS), run_id="r")),
+        ):
+            now[0] += timedelta(seconds=seconds)
+            await session.append(entry)
+        (call,) = list_calls(session.entries)
+        assert call.seconds == 10.0
+
+    asyncio.run(run())
 
 
 def test_very_many_calls_are_thinned_and_those_near_a_chosen_one_are_not() -> None:

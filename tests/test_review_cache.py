@@ -395,6 +395,21 @@ def test_a_body_that_is_no_request_is_unknown() -> None:
     assert "no JSON object" in found.sentence
 
 
+def test_a_body_that_is_too_deep_is_unknown() -> None:
+    stage, _ = client()
+    stage.reports = False
+    stage.ask_raw(DEEP.decode(), Message.assistant("Fine."))
+    assert last_of(stage).cause is CacheCause.UNKNOWN
+
+
+def test_tools_that_are_no_objects_are_compared_all_the_same() -> None:
+    stage, _ = client()
+    stage.reports = False
+    for tools in ('["x"]', "[null]"):
+        stage.ask_raw('{"messages": [], "tools": ' + tools + "}", Message.assistant("Fine."))
+    assert last_of(stage).cause is CacheCause.TOOLS
+
+
 # ---------------------------------------------------------------- requests, as caches compare them
 
 
@@ -405,7 +420,10 @@ def test_every_wire_api_can_be_split() -> None:
         RequestSplitter("no-api")
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"messages":1}', b'{"messages":{}}', b"\xff"])
+DEEP = b'{"messages":[{"role":"user","content":' + b"[" * 5_000 + b"]" * 5_000 + b"}]}"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"messages":1}', b'{"messages":{}}', b"\xff", DEEP])
 def test_what_is_no_request_is_refused(body: bytes) -> None:
     with pytest.raises(UnreadableData):
         RequestSplitter("anthropic-messages").split(body)

@@ -30,10 +30,10 @@ from ..message import ModelInvocationDescriptor
 from ..models.recorded import REQUEST_KEY
 from ..usage import TokenUsage
 
-__all__ = ["PastCall", "find_calls"]
+__all__ = ["BEFORE_A_CALL", "PastCall", "find_calls"]
 
 # What is appended before a request leaves. Others may append other kinds while the answer comes.
-_BEFORE_A_CALL = (
+BEFORE_A_CALL = (
     ContextualHistoryEntry,
     SystemInstructionEntry,
     CompactionEntry,
@@ -92,7 +92,7 @@ def _calls(entries: Sequence[HistoryEntry]) -> Iterator[PastCall]:
             answered = entry
             if entry.invocation is not None and (entry.run_id or not has_clients):
                 yield _own_call(entry, entry.invocation, asked_at, tool_sets)
-        if isinstance(entry, _BEFORE_A_CALL):
+        if isinstance(entry, BEFORE_A_CALL):
             asked_at = entry.timestamp
 
 

@@ -223,7 +223,7 @@ def _tools_by_name(request: CachedRequest) -> dict[str, bytes]:
     for item, section in zip(request.items, request.sections, strict=True):
         if section == "tools":
             tool = decode_json(item.data)
-            inner = [tool, *(tool.get(name) for name in ("function", "toolSpec", "custom"))]
+            inner = [tool, *map(tool.get, ("function", "toolSpec", "custom"))] if isinstance(tool, dict) else []
             names = (each.get("name") or each.get("type") for each in inner if isinstance(each, dict))
             # A function's own name comes before the type of the tool.
             name = next((each["name"] for each in inner if isinstance(each, dict) and "name" in each), None)

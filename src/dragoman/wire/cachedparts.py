@@ -162,7 +162,7 @@ class RequestSplitter:
             fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             said = fields.get(layout.messages)
             messages = [] if said is None else self._messages_in(bytes(said))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise UnreadableData("the body is no request: it is no JSON object with messages") from None
         used = {path.partition(".")[0] for path in (layout.tools, layout.system, *layout.first, *layout.middle) if path}
         frame = {name: decode_json(bytes(fields[name])) for name in used if name in fields}

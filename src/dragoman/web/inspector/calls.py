@@ -19,7 +19,6 @@ from ...errors import UnreadableData
 from ...history import (
     EpochEntry,
     HistoryEntry,
-    InterruptionEntry,
     ModelOutputEntry,
     ResetEntry,
     RunStartedEntry,
@@ -28,6 +27,7 @@ from ...history import (
 )
 from ...message import Message, ModelInvocationDescriptor
 from ...models.recorded import FIRST_PIECE_KEY
+from ...review.calls import BEFORE_A_CALL
 from ...toolspec import ToolSpec
 from ...usage import Prices, TokenUsage
 from .jobs import Check, go_on
@@ -134,7 +134,7 @@ def list_calls(entries: Sequence[HistoryEntry], check: Check = go_on) -> list[Ca
             scale.put(call, entry.invocation, tool_tokens.get(entry.invocation, 0) if entry.invocation else 0)
             epoch = None
         scale.add(entry)
-        if not isinstance(entry, InterruptionEntry):
+        if isinstance(entry, BEFORE_A_CALL):
             sent_at = entry.timestamp
     scale.weigh()
     return calls

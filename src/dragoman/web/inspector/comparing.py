@@ -5,9 +5,8 @@ from difflib import SequenceMatcher
 from itertools import groupby, islice, zip_longest
 from typing import Any
 
-import msgspec
-
-from ...errors import InvalidValue
+from ..._jsontext import decode_json
+from ...errors import InvalidValue, UnreadableData
 from .jobs import Check, go_on
 from .requests import Rendered, Unit, shorten, units_of
 
@@ -164,9 +163,9 @@ def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         if value[:1] == "{":  # arguments are an object in one API and its text in another
             try:
-                yield from _leaves(msgspec.json.decode(value))
+                yield from _leaves(decode_json(value))
                 return
-            except msgspec.DecodeError:
+            except UnreadableData:  # no JSON, or too deep to be arguments
                 pass
         yield value
     elif isinstance(value, list):
