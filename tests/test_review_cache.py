@@ -406,7 +406,8 @@ def test_tools_that_are_no_objects_are_compared_all_the_same() -> None:
     stage, _ = client()
     stage.reports = False
     for tools in ('["x"]', "[null]"):
-        stage.ask_raw('{"messages": [], "tools": ' + tools + "}", Message.assistant("Fine."))
+        marked = '{"messages": [], "cache_control": {"type": "ephemeral"}, "tools": ' + tools + "}"
+        stage.ask_raw(marked, Message.assistant("Fine."))
     assert last_of(stage).cause is CacheCause.TOOLS
 
 
