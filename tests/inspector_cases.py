@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -82,6 +83,16 @@ OPUS = invocation_of("anthropic:claude-opus-4-5")
 def pay(euros: int) -> str:
     """Pay."""
     return f"{euros} paid"
+
+
+def break_entry(path: Path, serial: int) -> None:
+    """Damage an entry of every session in an SQLite file, as a broken disk would."""
+    with sqlite3.connect(path) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f'DROP TRIGGER "{name}"')
+        column = next(row[1] for row in connection.execute("PRAGMA table_info(entries)") if row[2] == "BLOB")
+        connection.execute(f"UPDATE entries SET {column} = x'00' WHERE serial = ?", (serial,))
+    connection.close()
 
 
 async def two_turns(store: SessionStore, session_id: str = "talk") -> Session:

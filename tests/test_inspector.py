@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sqlite3
 from pathlib import Path
 
 import aiohttp
@@ -16,7 +17,7 @@ from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.web.inspector import session_html
 
 from .conversations import PNG, needs_conversations
-from .inspector_cases import HOSTILE, OPUS, hostile, pay, recorded, replay, two_turns
+from .inspector_cases import HOSTILE, OPUS, break_entry, hostile, pay, recorded, replay, two_turns
 from .inspector_stage import TOKEN, WRITES, Stage, played, staged
 
 # ---------------------------------------------------------------- who may
@@ -200,25 +201,41 @@ def test_checksums_are_those_of_the_store() -> None:
 
 
 def test_a_broken_record_shows_everything_before_the_break(tmp_path: Path) -> None:
-    import sqlite3
-
     async def run() -> None:
         path = tmp_path / "sessions.db"
         async with SQLiteStore(path) as store:
             session = await start_session(store, "torn")
             for number in range(20):
                 await session.append_model_input(f"say {number}")
-        with sqlite3.connect(path) as connection:
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-                connection.execute(f'DROP TRIGGER "{name}"')
-            column = next(row[1] for row in connection.execute("PRAGMA table_info(entries)") if row[2] == "BLOB")
-            connection.execute(f"UPDATE entries SET {column} = x'00' WHERE serial = 12")
-        connection.close()
+        break_entry(path, 12)
         async with SQLiteStore(path) as store, staged(store) as stage:
             outline = await stage.get("/api/s/torn/outline")
             assert (outline["brokenAt"], len(outline["kind"])) == (12, 12)
             entries = (await stage.get("/api/s/torn/entries", count=60))["entries"]
             assert len(entries) == 12
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "damage", ["DELETE FROM entries WHERE serial = 19", "UPDATE entries SET serial = 40 WHERE serial = 19"]
+)
+def test_a_session_whose_newest_entry_is_missing_says_what_is_sound(tmp_path: Path, damage: str) -> None:
+    async def run() -> None:
+        path = tmp_path / "sessions.db"
+        async with SQLiteStore(path) as store:
+            session = await start_session(store, "torn")
+            for number in range(20):
+                await session.append_model_input(f"say {number}")
+        break_entry(path, 19)
+        with sqlite3.connect(path) as connection:
+            connection.execute(damage)
+        connection.close()
+        async with SQLiteStore(path) as store, staged(store) as stage:
+            info = await stage.get("/api/s/torn")
+            assert (info["entries"], info["brokenAt"], bool(info["problem"])) == (19, 19, True)
+            for name in ("outline", "entries", "calls", "cache", "summary", "search"):
+                await stage.get(f"/api/s/torn/{name}", q="say")
 
     asyncio.run(run())
 

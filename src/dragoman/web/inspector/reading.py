@@ -14,7 +14,7 @@ from .cachereview import Fork
 from .calls import count_tools, thin_calls
 from .comparing import side_of
 from .contextparts import MOST_PARTS, Part, describe_entry, describe_parts, levels_of, read_context
-from .desk import DESK, answer, session_of, whole
+from .desk import DESK, Desk, answer, session_of, whole
 from .entrydata import entries_data, find_picture, find_text
 from .following import follow
 from .jobs import Check
@@ -55,26 +55,55 @@ def add_reading(router: web.UrlDispatcher) -> None:
 async def _info(request: web.Request) -> web.Response:
     desk = request.app[DESK]
     session_id = session_of(request)
-    info = await desk.store.info(session_id)
-    lease = await desk.store.find_lease(session_id)
-    fork = info.forked_from
-    return answer(
-        {
-            "id": info.session_id,
+    try:
+        info = await desk.store.info(session_id)
+        lease = await desk.store.find_lease(session_id)
+    except StoreError as error:
+        if error.code not in (ErrorCode.CORRUPT, ErrorCode.TOO_NEW):
+            raise
+        known = await _known_of_damaged(desk, session_id, error)
+        lease = None
+    else:
+        fork = info.forked_from
+        known = {
             "entries": info.head.next_serial,
             "checksum": info.head.checksum,
             "createdAt": info.created_at,
             "updatedAt": info.updated_at,
             "metadata": dict(info.metadata),
             "forkedFrom": None if fork is None else {"id": fork.session_id, "serial": fork.serial},
+            "verified": desk.verified_of(session_id, info.head.checksum),
+            "brokenAt": None,
+            "problem": "",
+        }
+    return answer(
+        {
+            "id": session_id,
+            **known,
             "owner": None if lease is None else str(lease.owner),
             "isRunning": lease is not None or session_id in desk.runs,
             "followers": desk.followers.get(session_id, 0),
             "isReadOnly": desk.is_read_only,
             "hasAgent": desk.make_agent is not None and not desk.is_read_only,
-            "verified": desk.verified_of(session_id, info.head.checksum),
         }
     )
+
+
+async def _known_of_damaged(desk: Desk, session_id: str, error: StoreError) -> dict[str, Any]:
+    """What is known of a session whose own row, or newest entry, is damaged: the entries before the damage."""
+    record = await desk.records.read(session_id)
+    times = [entry.timestamp for entry in record.entries if entry.timestamp is not None]
+    return {
+        "entries": len(record.entries),
+        "checksum": None,
+        "createdAt": times[0] if times else None,
+        "updatedAt": times[-1] if times else None,
+        "metadata": {},
+        "forkedFrom": None,
+        "verified": None,
+        "brokenAt": len(record.entries),
+        "problem": record.problem or str(error),
+    }
 
 
 async def _outline(request: web.Request) -> web.Response:
@@ -223,13 +252,13 @@ async def _cache(request: web.Request) -> web.Response:
     """
     desk = request.app[DESK]
     record = await desk.record_of(request)
-    left = (await desk.store.info(record.session_id)).forked_from
     fork = Fork()
-    if left is not None:
-        try:
+    try:
+        left = (await desk.store.info(record.session_id)).forked_from
+        if left is not None:
             fork = Fork(left.serial, (await desk.records.read(left.session_id)).entries[:])
-        except StoreError:
-            pass  # the parent was erased
+    except StoreError:
+        pass  # the parent was erased, or the session's own row is damaged
     entries = record.entries[:]
     around = whole(request, "around") if request.query.get("around") else None
 
