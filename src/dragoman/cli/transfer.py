@@ -68,8 +68,24 @@ def export_session(chosen: argparse.Namespace) -> None:
 
 
 async def _export(store: "SessionStore", session_id: str, chosen: argparse.Namespace) -> None:
-    entries = await store.load(session_id)
-    pieces = written(chosen.format, session_id, entries)
+    if chosen.format == "html":
+        entries, error = await _load_sound(store, session_id)
+    else:
+        entries, error = await store.load(session_id), None
+    _write(written(chosen.format, session_id, entries, problem="" if error is None else str(error)), chosen)
+    if error is not None:
+        raise StoreError(f"{error}; the {len(entries):,} entries before it were written", code=error.code)
+
+
+async def _load_sound(store: "SessionStore", session_id: str) -> "tuple[Sequence[HistoryEntry], StoreError | None]":
+    """Return the entries before a break of the record, and the break if there is one."""
+    from ..web.inspector.records import Records
+
+    record = await Records(store).read(session_id)
+    return record.entries, record.error
+
+
+def _write(pieces: Iterator[str], chosen: argparse.Namespace) -> None:
     if chosen.output is None:
         output = Output()
         for piece in pieces:
@@ -90,8 +106,8 @@ async def _export(store: "SessionStore", session_id: str, chosen: argparse.Names
         file.writelines(pieces)
 
 
-def written(form: str, session_id: str, entries: "tuple[HistoryEntry, ...]") -> Iterator[str]:
-    """Yield a session in a format, piece by piece."""
+def written(form: str, session_id: str, entries: "Sequence[HistoryEntry]", *, problem: str = "") -> Iterator[str]:
+    """Yield a session in a format, piece by piece. A page says the `problem` of a broken record."""
     if form == "jsonl":
         from ..interop import write_jsonl
 
@@ -101,7 +117,7 @@ def written(form: str, session_id: str, entries: "tuple[HistoryEntry, ...]") -> 
     if form == "html":
         from ..web.inspector import session_html
 
-        yield from session_html(session_id, entries)
+        yield from session_html(session_id, entries, problem=problem)
         return
     if form == "markdown":
         from .entrytext import markdown_of

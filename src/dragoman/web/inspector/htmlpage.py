@@ -14,6 +14,8 @@ from html import escape as escape_html
 from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from ...errors import InvalidValue
 from ...history import (
     ApprovalAnsweredEntry,
@@ -33,8 +35,10 @@ from ...history import (
     ToolFinishedEntry,
     ToolResultsEntry,
     ToolStartedEntry,
+    entry_to_json,
 )
-from ...message import Image, Message, Part, Text, Thinking, ToolCall
+from ...jsonform import part_to_object
+from ...message import FileRef, Image, Message, Part, ProviderItem, Text, Thinking, ToolCall
 from .calls import list_calls, summarise_calls
 from .entrydata import picture_type
 from .outlines import entry_line, model_of
@@ -43,15 +47,17 @@ __all__ = ["session_html"]
 
 FOLD_LINES = 12
 LONGEST_ARGUMENTS = 200  # characters, where a band names a call
+LONGEST_WORDS = 2_000  # characters of a text inside a line
 LONGEST_TEXT = 1 << 20  # characters of one text; a browser must be able to open the file
+LONGEST_LINE = 4_000  # characters in one block: Chromium shapes a line of joined letters for minutes
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 
 
-def session_html(session_id: str, entries: Sequence[HistoryEntry]) -> Iterator[str]:
-    """Yield the file piece by piece."""
+def session_html(session_id: str, entries: Sequence[HistoryEntry], *, problem: str = "") -> Iterator[str]:
+    """Yield the file piece by piece. `problem` says why the entries end where they do, for a broken record."""
     style = files(__package__).joinpath("page", "export.css").read_text("utf-8")
     digest = base64.b64encode(sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -63,17 +69,18 @@ def session_html(session_id: str, entries: Sequence[HistoryEntry]) -> Iterator[s
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
     )
+    broken = f'<p class="warn"><b>Broken</b> after {len(entries):,} entries: {_safe(problem)}</p>\n' if problem else ""
+    yield broken
     yield _head(title, entries)
     results, calls = _results(entries), _calls(entries)
-    inside = {serial for serial, _ in results.values()}
     yield "<main>\n"
     for entry in entries:
-        if isinstance(entry, (ToolStartedEntry, ToolFinishedEntry)) or entry.serial in inside:
+        if _is_inside(entry, results):
             continue
         yield f'<section id="e{entry.serial}"><a class="serial" href="#e{entry.serial}">#{entry.serial}</a>'
         yield "".join(_entry(entry, results, calls))
         yield "</section>\n"
-    yield "</main>\n</body>\n</html>\n"
+    yield f"{broken}</main>\n</body>\n</html>\n"
 
 
 def _head(title: str, entries: Sequence[HistoryEntry]) -> str:
@@ -106,15 +113,32 @@ Results = Mapping[str, tuple[int, HistoryToolCallResult]]
 
 
 def _results(entries: Sequence[HistoryEntry]) -> Results:
-    """The result of each call, and the serial of the entry that has it."""
+    """The result of each call, and the serial of the entry that has it: of a run that broke off, what had arrived."""
     made = {call.tool_call_id for entry in entries if isinstance(entry, ModelOutputEntry) for call in entry.tool_calls}
-    return {
-        result.tool_call_id: (entry.serial, result)
-        for entry in entries
-        if isinstance(entry, ToolResultsEntry)
-        for result in entry.results
-        if result.tool_call_id in made
-    }
+    results: dict[str, tuple[int, HistoryToolCallResult]] = {}
+    for entry in entries:
+        if isinstance(entry, (ToolFinishedEntry, ToolResultsEntry)):
+            arrived = (entry.result,) if isinstance(entry, ToolFinishedEntry) else entry.results
+            results |= {each.tool_call_id: (entry.serial, each) for each in arrived if each.tool_call_id in made}
+    return results
+
+
+def _outside(entry: ToolResultsEntry, results: Results) -> list[HistoryToolCallResult]:
+    """The results of an entry that stand with no call."""
+    return [each for each in entry.results if results.get(each.tool_call_id, (-1,))[0] != entry.serial]
+
+
+def _is_inside(entry: HistoryEntry, results: Results) -> bool:
+    """Whether all that an entry says stands with its calls."""
+    match entry:
+        case ToolStartedEntry():
+            return entry.tool_call_id in results
+        case ToolFinishedEntry():
+            return entry.result.tool_call_id in results
+        case ToolResultsEntry():
+            return not _outside(entry, results) and not entry.execute_error
+        case _:
+            return False
 
 
 Calls = Mapping[str, tuple[ToolCall, ApprovalAnsweredEntry | None]]
@@ -135,13 +159,13 @@ def _approval(entry: ApprovalAskedEntry | ApprovalAnsweredEntry, calls: Calls) -
         title = f"? Asked: {_safe(entry.tool_name)}" if call is None else "? Asked"
         return f"<b>{title}</b> {named} {_safe(entry.reason)}"
     title = "✓ Approved" if entry.approved else '<span class="bad">✕ Denied</span>'
-    changed = "" if entry.arguments is None else f" with other arguments: <code>{_json(entry.arguments)}</code>"
+    changed = "" if entry.arguments is None else f" with other arguments: <code>{_safe(_json(entry.arguments))}</code>"
     who = entry.metadata.get("decided_by") or f"a {entry.by}"
     return f"<b>{title}</b> {named}{changed} {_safe(entry.reason)} by {_safe(str(who))}"
 
 
 def _json(value: Any) -> str:
-    return _safe(json.dumps(value, ensure_ascii=False))
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _entry(entry: HistoryEntry, results: Results, calls: Calls) -> Iterator[str]:
@@ -157,8 +181,10 @@ def _entry(entry: HistoryEntry, results: Results, calls: Calls) -> Iterator[str]
             yield "</article>"
         case ToolResultsEntry():
             yield '<article class="answer">'
-            yield from (_result(result) for result in entry.results)
+            yield from (_result(result) for result in _outside(entry, results))
             yield f"{_safe(entry.execute_error or '')}</article>"
+        case ToolFinishedEntry():
+            yield f'<article class="answer">{_result(entry.result)}</article>'
         case InterruptionEntry():
             yield f'<article class="band warn"><b>Interrupted</b> {_safe(entry.reason)} {_safe(entry.message)}'
             yield from _message(entry.partial, {}, {}) if entry.partial is not None else ()
@@ -169,10 +195,11 @@ def _entry(entry: HistoryEntry, results: Results, calls: Calls) -> Iterator[str]
             yield f'<article class="band">{_approval(entry, calls)} {_time(entry.timestamp)}</article>'
         case EpochEntry():
             yield f'<article class="band">{_safe(entry_line(entry))} {_time(entry.timestamp)}</article>'
-        case RunStartedEntry() | RunFinishedEntry():
+        case RunStartedEntry() | RunFinishedEntry() | ToolStartedEntry():
             yield f'<p class="run">{_safe(entry_line(entry))} {_time(entry.timestamp)}</p>'
         case _:
-            yield f'<article class="band">{_safe(entry_line(entry))}</article>'
+            written = msgspec.json.format(entry_to_json(entry), indent=2).decode()
+            yield f'<article class="band">{_safe(entry_line(entry))}{_details("JSON", written)}</article>'
 
 
 def _message(message: Message, results: Results, calls: Calls) -> Iterator[str]:
@@ -186,10 +213,10 @@ def _message(message: Message, results: Results, calls: Calls) -> Iterator[str]:
 
 
 def _call(call: ToolCall, result: HistoryToolCallResult | None, decision: ApprovalAnsweredEntry | None) -> str:
-    given = call.raw_args_text if call.arguments is None else json.dumps(call.arguments, indent=2, ensure_ascii=False)
+    given = call.raw_args_text if call.arguments is None else _json(call.arguments)
     shown = _result(result, with_name=False) if result is not None else ""
     other = decision.arguments if decision is not None else None
-    changed = "" if other is None else f'<p class="warn">Run with other arguments: <code>{_json(other)}</code></p>'
+    changed = "" if other is None else f'<div class="warn">Run with other arguments:{_folded(_json(other))}</div>'
     return f'<div class="tool"><b>{_safe(call.tool_name)}</b>{_folded(given)}{changed}{shown}</div>'
 
 
@@ -203,13 +230,18 @@ def _result(result: HistoryToolCallResult, *, with_name: bool = True) -> str:
 def _part(part: Part) -> str:
     match part:
         case Text():
-            return f"<pre>{_safe(part.text)}</pre>"
+            return _block(part.text)
         case Thinking():
-            return f"<details><summary>Thinking</summary><pre>{_safe(part.text)}</pre></details>"
+            return _details("Thinking", part.text)
         case Image():
             return _picture(part)
+        case FileRef():
+            facts = (part.name, part.path, part.url, part.file_id, part.mime_type)
+            return f"<p>[a file: {_safe(', '.join(fact for fact in facts if fact) or 'without a name')}]</p>"
+        case ProviderItem():
+            return f"<p>[{_safe(part.item_type)}]</p>{_block(part.text) if part.text else ''}"
         case _:
-            return f"<p>[{_safe(part.kind)}]</p>"
+            return f"<p>[{_safe(part.kind)}]</p>{_details('JSON', _json(part_to_object(part)))}"
 
 
 def _picture(part: Image) -> str:
@@ -226,12 +258,29 @@ def _picture(part: Image) -> str:
 def _folded(text: str) -> str:
     lines = text.split("\n")
     if len(lines) <= FOLD_LINES and len(text) < 4_000:
-        return f"<pre>{_safe(text)}</pre>"
+        return _block(text)
     head = "\n".join(lines[:FOLD_LINES])[:1_000]
-    return (
-        f'<pre class="short">{_safe(head)}</pre>'
-        f"<details><summary>all {len(lines):,} lines</summary><pre>{_safe(text)}</pre></details>"
-    )
+    return f'<pre class="short">{_safe(head)}</pre>{_details(f"all {len(lines):,} lines", text)}'
+
+
+def _details(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>{_block(text)}</details>"
+
+
+def _block(text: str) -> str:
+    """A text with its lines; a very long line is divided into blocks of their own."""
+    rest = f"\n… ({len(text):,} characters)" if len(text) > LONGEST_TEXT else ""
+    blocks: list[str] = []
+    short: list[str] = []
+    for line in f"{text[:LONGEST_TEXT]}{rest}".split("\n"):
+        if len(line) <= LONGEST_LINE:
+            short.append(line)
+            continue
+        blocks += ["\n".join(short)] if short else []
+        blocks += (line[place : place + LONGEST_LINE] for place in range(0, len(line), LONGEST_LINE))
+        short = []
+    blocks += ["\n".join(short)] if short else []
+    return "".join(f"<pre>{_escaped(block)}</pre>" for block in blocks)
 
 
 def _usage(entry: ModelOutputEntry) -> str:
@@ -247,8 +296,16 @@ def _time(time: datetime | None) -> str:
 
 
 def _safe(text: str) -> str:
-    """The text as HTML: nothing in it is markup, and what cannot be seen is written out."""
+    """A text inside a line, as HTML; a very long one is cut and says so."""
     text = str(text)
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[:LONGEST_TEXT]}… ({len(text):,} characters)"
-    return _UNSAFE.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", escape_html(text))
+    return _escaped(f"{text[:LONGEST_WORDS]}… ({len(text):,} characters)" if len(text) > LONGEST_WORDS else text)
+
+
+def _escaped(text: str) -> str:
+    """The text as HTML: nothing in it is markup, and what cannot be seen is written out as in the inspector."""
+    return _UNSAFE.sub(_written, escape_html(text))
+
+
+def _written(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

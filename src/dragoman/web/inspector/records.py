@@ -25,7 +25,7 @@ LARGEST_ANSWER = 4 << 20  # bytes; a longer one is made again
 
 
 class Record:
-    """What was read of a session. `broken_at` is the first serial that cannot be read, `problem` says why."""
+    """What was read of a session. `broken_at` is the first serial that cannot be read, `error` says why."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -33,12 +33,17 @@ class Record:
         self.outline = Outline()
         self.head: Head | None = None  # up to which all was read
         self.broken_at: int | None = None
-        self.problem = ""
+        self.error: StoreError | None = None
         self._checksums: list[bytes] = []
         self._counting = threading.Lock()  # of checksums
         self._answers: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
         self.calls: tuple[int, tuple[list[Call], dict[str, Any]]] = (-1, ([], {}))  # and of how many entries they are
         self.review = CacheReview()
+
+    @property
+    def problem(self) -> str:
+        """Why the record cannot be read any further; empty where it can."""
+        return "" if self.error is None else str(self.error)
 
     def take(self, entries: Sequence[HistoryEntry]) -> None:
         """Take in what comes next."""
@@ -172,7 +177,7 @@ class Records:
                 error = found
                 break
             record.take(entries)
-        record.broken_at, record.problem = len(record.entries), str(error)
+        record.broken_at, record.error = len(record.entries), error
 
     def _keep(self, record: Record) -> None:
         self._kept[record.session_id] = record
