@@ -9,7 +9,7 @@ import pytest
 
 from dragoman import Agent, MemoryStore, start_session
 from dragoman.errors import InvalidValue
-from dragoman.history import ApprovalAnsweredEntry, HistoryEntry, ModelOutputEntry
+from dragoman.history import ApprovalAnsweredEntry, HistoryEntry, ModelOutputEntry, RunFinishedEntry
 from dragoman.message import Message, Role, ToolCall
 from dragoman.store import Session
 from dragoman.testing import Call, ScriptedModel, Turn
@@ -77,6 +77,21 @@ def test_a_run_is_followed_to_its_end_through_a_lost_connection() -> None:
         said = [event["data"]["payload"]["textDelta"] for event in first + rest if event["data"].get("kind") == "text"]
         assert "one two three four five six seven eight".startswith("".join(said))
         await run
+
+    played(test)
+
+
+@pytest.mark.parametrize("position", ["-1", "NaN", "1.5", "3", "99999", "9" * 30, "0.x"])
+@pytest.mark.parametrize("place", ["from", "Last-Event-ID"])
+def test_a_position_that_the_session_does_not_have_is_refused(position: str, place: str) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "talk")
+        await session.append_model_input("one")
+        await session.append_model_input("two")
+        query = {"token": TOKEN, **({"from": position} if place == "from" else {})}
+        headers = {} if place == "from" else {place: position}
+        async with stage.client.get(f"{stage.address}/api/s/talk/events", params=query, headers=headers) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (400, "invalid_request")
 
     played(test)
 
@@ -306,8 +321,10 @@ def test_a_run_is_stopped_and_a_session_forked_and_erased() -> None:
         await start_session(store, "talk")
         await stage.post("/api/s/talk/input", {"text": "go"})
         assert (await stage.post("/api/s/talk/stop", {}))[0] == 200
-        found = await events(stage, "/api/s/talk/events", until=is_end)
-        assert found[-1]["data"]["entry"]["payload"]["status"] == "aborted"
+        end = (await events(stage, "/api/s/talk/events", until=is_end))[-1]["data"]["entry"]
+        (finished,) = await store.load("talk", end["serial"], until_serial=end["serial"] + 1)
+        assert isinstance(finished, RunFinishedEntry)
+        assert finished.status == "aborted"
         assert (await stage.post("/api/s/talk/stop", {}))[0] == 409
         assert (await stage.post("/api/s/talk/fork", {"serial": 1, "id": "branch"}))[1] == {"session": "branch"}
         assert (await stage.post("/api/s/talk/erase", {"confirm": "other"}))[0] == 400

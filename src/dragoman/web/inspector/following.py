@@ -1,6 +1,6 @@
-"""A session as server-sent events: entries and the deltas of the answer under way, each with the position after it.
+"""A session as server-sent events: which entries come, and the deltas of the answer under way, each with a position.
 
-A browser that lost the connection sends the last id back (`Last-Event-ID`) and goes on from there.
+A browser that lost the connection sends the last id back (`Last-Event-ID`) and goes on from there. The position of an event is the one after it.
 """
 
 import asyncio
@@ -14,14 +14,12 @@ from ...errors import InvalidValue, StoreError
 from ...jsonform import to_json
 from ...store import Followed, FollowedEntry, Position, open_session
 from .desk import DESK, session_of
-from .entrydata import entry_data
 from .safety import SAFE_HEADERS
 
 __all__ = ["follow"]
 
 HEARTBEAT_SECONDS = 10.0  # by which both ends notice a connection that is gone
 RETRY_MILLISECONDS = 1000
-CUT = 6_000
 
 
 async def follow(request: web.Request) -> web.StreamResponse:
@@ -29,6 +27,8 @@ async def follow(request: web.Request) -> web.StreamResponse:
     desk = request.app[DESK]
     session = await open_session(desk.store, session_of(request))
     position = _begin(request)
+    if position.serial > session.state.next_serial:
+        raise InvalidValue.of("from", position.serial, f"a position up to {session.state.next_serial}, the next serial")
     response = web.StreamResponse(headers={**SAFE_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
     response.headers["X-Accel-Buffering"] = "no"
     await response.prepare(request)
@@ -71,16 +71,15 @@ async def _write_events(followed: AsyncGenerator[Followed, None], response: web.
 
 
 def _begin(request: web.Request) -> Position:
-    given = request.headers.get("Last-Event-ID") or request.query.get("from") or "0"
-    try:
-        return Position.of(given)
-    except InvalidValue:
-        return Position()
+    """Where the reader wants to begin: behind the last event that it had, else at the position of the query."""
+    return Position.of(request.headers.get("Last-Event-ID") or request.query.get("from", "0"))
 
 
 def _event(item: Followed) -> bytes:
     if isinstance(item, FollowedEntry):
-        name, data = b"entry", msgspec.json.encode(entry_data(item.entry, CUT))
+        # The page asks for the entries that it shows; many of them are large, and none is read here.
+        seen = {"entry": {"serial": item.entry.serial, "kind": str(item.entry.kind)}}
+        name, data = b"entry", msgspec.json.encode(seen)
     else:
         name, data = b"delta", to_json(item.delta)
     return b"id: " + str(item.position).encode() + b"\nevent: " + name + b"\ndata: " + data + b"\n\n"
