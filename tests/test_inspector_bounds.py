@@ -301,6 +301,28 @@ def test_a_record_that_grows_is_read_on_and_not_anew() -> None:
     asyncio.run(run())
 
 
+class GrowingStore(MemoryStore):
+    """A store to whose session something is appended as soon as it has been checked."""
+
+    session: Session
+
+    async def verify(self, session_id: str, **options: Any) -> Any:
+        report = await super().verify(session_id, **options)
+        await self.session.append_model_input("not checked")
+        return report
+
+
+def test_what_is_appended_while_a_record_is_checked_is_not_called_sound() -> None:
+    async def run() -> None:
+        store = GrowingStore()
+        store.session = await talk(store, 1)
+        async with staged(store) as stage:
+            assert (await stage.get("/api/s/talk/verify"))["isSound"]
+            assert (await stage.get("/api/s/talk"))["verified"] is None
+
+    asyncio.run(run())
+
+
 class SlowHead(MemoryStore):
     """A store whose first head comes late: `let` lets it go. Counts what is loaded."""
 

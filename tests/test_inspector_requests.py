@@ -1,5 +1,8 @@
 """Requests in the inspector: the serial of each block, records that no request should fail on, and as a command."""
 
+import asyncio
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,3 +69,35 @@ def test_text_that_looks_like_deep_json_is_compared_as_text(text: str) -> None:
 
 def rows_of(found: dict[str, Any]) -> dict[str, str]:
     return {row["key"]: row["state"] for row in found["rows"]}
+
+
+def run_script(script: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["bash", str(script)], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("characters", [10, 1_000_000])
+def test_the_command_of_a_request_sends_its_body(characters: int, tmp_path: Path) -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        session = await start_session(store, "talk")
+        await session.append_model_input("END 'quoted' $HOME `date` \\ " + "x" * characters)
+        found = await stage.get("/api/s/talk/request", model="openai:gpt-5.1")
+        script = tmp_path / "command"
+        script.write_text(
+            f"""curl() {{ for last; do :; done; case "$last" in @-) cat;; *) printf %s "$last";; esac; }}
+{found["curl"]}
+""",
+            "utf-8",
+        )
+        said = await asyncio.to_thread(run_script, script)
+        assert (said.stdout.rstrip("\n"), said.stderr) == (found["body"], "")
+
+    played(test)
+
+
+def test_the_serial_of_the_path_counts_and_none_of_the_query() -> None:
+    async def test(stage: Stage, store: MemoryStore) -> None:
+        await record_alike(store)
+        found = await stage.get("/api/s/talk/entries/6/text", at="/payload/parts/0/payload/text", serial="1")
+        assert found["text"] == "content"
+
+    played(test)

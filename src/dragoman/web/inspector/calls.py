@@ -21,7 +21,6 @@ from ...history import (
     HistoryEntry,
     ModelOutputEntry,
     ResetEntry,
-    RunStartedEntry,
     ToolSetEntry,
     ToolSets,
 )
@@ -68,10 +67,8 @@ class Call(msgspec.Struct, kw_only=True, rename="camel"):
 
     number: int
     serial: int
-    run: int
     time: datetime | None
     model: str | None
-    finish: str | None
     usage: TokenUsage | None
     cost: float | None
     cost_so_far: float
@@ -80,7 +77,6 @@ class Call(msgspec.Struct, kw_only=True, rename="camel"):
     first_token_seconds: float | None
     sent: Sent = Sent()
     epoch: EpochMark | None = None
-    estimate: Any = None
 
 
 class _Weighed(msgspec.Struct, frozen=True):
@@ -100,11 +96,9 @@ def list_calls(entries: Sequence[HistoryEntry], check: Check = go_on) -> list[Ca
     scale = _Scale(check)
     epoch: EpochEntry | None = None
     sent_at: datetime | None = None
-    run, cost_so_far = 0, 0.0
+    cost_so_far = 0.0
     tool_sets, tool_tokens = ToolSets(), dict[ModelInvocationDescriptor, int]()
     for entry in entries:
-        if isinstance(entry, RunStartedEntry):
-            run += 1
         if isinstance(entry, EpochEntry):
             epoch = entry
         if isinstance(entry, ToolSetEntry):
@@ -117,10 +111,8 @@ def list_calls(entries: Sequence[HistoryEntry], check: Check = go_on) -> list[Ca
             call = Call(
                 number=len(calls) + 1,
                 serial=entry.serial,
-                run=run,
                 time=entry.timestamp,
                 model=model_of(entry),
-                finish=entry.message.meta.finish_reason if entry.message.meta else None,
                 usage=entry.usage,
                 cost=cost,
                 cost_so_far=cost_so_far,
@@ -128,7 +120,6 @@ def list_calls(entries: Sequence[HistoryEntry], check: Check = go_on) -> list[Ca
                 seconds=_seconds(sent_at, entry.timestamp),
                 first_token_seconds=_first_piece(entry),
                 epoch=None if epoch is None else EpochMark(epoch.serial, epoch.reason),
-                estimate=entry.metadata.get("context_tokens"),
             )
             calls.append(call)
             scale.put(call, entry.invocation, tool_tokens.get(entry.invocation, 0) if entry.invocation else 0)

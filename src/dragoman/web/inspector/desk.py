@@ -16,7 +16,7 @@ from .jobs import Jobs
 from .locks import SessionLocks
 from .records import Record, Records
 
-__all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "as_json", "read_body", "session_of", "whole"]
+__all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "as_json", "read_body", "read_number", "session_of"]
 
 # A model by its name, for requests that are written down and never sent: it needs no key.
 OpenModel: TypeAlias = Callable[[str], Model]
@@ -76,9 +76,12 @@ def session_of(request: web.Request) -> str:
     return given[1:] if _DOTS.fullmatch(given) else given
 
 
-def whole(request: web.Request, name: str, default: int | None = None, *, most: int = 1 << 53) -> int:
-    """Return a number of the query; raise InvalidValue for anything else, or where it is missing without a default."""
-    given = request.query.get(name) or request.match_info.get(name)
+def read_number(request: web.Request, name: str, default: int | None = None, *, most: int = 1 << 53) -> int:
+    """Return a number of the path, else of the query.
+
+    Raises InvalidValue for anything else, or where it is missing and has no default.
+    """
+    given = request.match_info.get(name) or request.query.get(name)
     if given is None and default is not None:
         return default
     if given is None or not given.isascii() or not given.isdigit() or len(given) > 16 or int(given) > most:

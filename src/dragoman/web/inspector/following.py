@@ -1,6 +1,6 @@
 """A session as server-sent events: which entries come, and the deltas of the answer under way, each with a position.
 
-A browser that lost the connection sends the last id back (`Last-Event-ID`) and goes on from there. The position of an event is the one after it.
+A browser that lost the connection sends the last id back (`Last-Event-ID`) and goes on from there.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from .cachereview import Fork
 from .calls import count_tools, thin_calls
 from .comparing import side_of
 from .contextparts import MOST_PARTS, Part, describe_entry, describe_parts, levels_of, read_context
-from .desk import DESK, Desk, answer, session_of, whole
+from .desk import DESK, Desk, answer, read_number, session_of
 from .entrydata import entries_data, find_picture, find_text
 from .following import follow
 from .jobs import Check
@@ -108,20 +108,20 @@ async def _known_of_damaged(desk: Desk, session_id: str, error: StoreError) -> d
 
 async def _outline(request: web.Request) -> web.Response:
     record = await request.app[DESK].record_of(request)
-    columns = record.outline.columns(whole(request, "from", 0))
+    columns = record.outline.columns(read_number(request, "from", 0))
     return answer({**columns, "brokenAt": record.broken_at, "problem": record.problem})
 
 
 async def _entries(request: web.Request) -> web.Response:
     """A range of entries, read straight from the store if it is not at hand: no other entry is looked at."""
     desk, session_id = request.app[DESK], session_of(request)
-    first, count = whole(request, "from", 0), whole(request, "count", 100, most=MOST_ENTRIES)
-    cut = whole(request, "cut", CUT, most=1 << 20)
+    first, count = read_number(request, "from", 0), read_number(request, "count", 100, most=MOST_ENTRIES)
+    cut = read_number(request, "cut", CUT, most=1 << 20)
     return answer({"entries": entries_data(await desk.records.load(session_id, first, count), cut)})
 
 
 async def _entry_of(request: web.Request) -> HistoryEntry:
-    serial = whole(request, "serial")
+    serial = read_number(request, "serial")
     found = await request.app[DESK].store.load(session_of(request), serial, until_serial=serial + 1)
     if not found:
         raise StoreError(f"the session has no entry {serial}", code=ErrorCode.NOT_FOUND)
@@ -130,7 +130,7 @@ async def _entry_of(request: web.Request) -> HistoryEntry:
 
 async def _text(request: web.Request) -> web.Response:
     entry = await _entry_of(request)
-    return answer(find_text(entry, request.query.get("at", ""), whole(request, "from", 0)))
+    return answer(find_text(entry, request.query.get("at", ""), read_number(request, "from", 0)))
 
 
 async def _picture(request: web.Request) -> web.Response:
@@ -139,7 +139,7 @@ async def _picture(request: web.Request) -> web.Response:
 
 
 async def _checksum(request: web.Request) -> web.Response:
-    record, serial = await request.app[DESK].record_of(request), whole(request, "serial")
+    record, serial = await request.app[DESK].record_of(request), read_number(request, "serial")
     if serial >= len(record.entries):
         raise StoreError(f"the session has no entry {serial}", code=ErrorCode.NOT_FOUND)
 
@@ -166,7 +166,7 @@ async def _models(_request: web.Request) -> web.Response:
 async def _calls(request: web.Request) -> web.Response:
     """The model calls; of very many, some evenly over all, and all near the serial `around`."""
     record = await request.app[DESK].record_of(request)
-    around = whole(request, "around") if request.query.get("around") else None
+    around = read_number(request, "around") if request.query.get("around") else None
     calls, total = await calls_of(request, record)
     told = thin_calls(calls, around, record.review.missed)
     return answer({"calls": told, "total": total, "leftOut": len(calls) - len(told)})
@@ -184,7 +184,7 @@ def _call_in(record: Record, serial: int) -> HistoryEntry | None:
 
 async def _call(request: web.Request) -> web.Response:
     desk = request.app[DESK]
-    record, serial = await desk.record_of(request), whole(request, "serial")
+    record, serial = await desk.record_of(request), read_number(request, "serial")
     entry, entries = _call_in(record, serial), record.entries[:]
 
     def work(check: Check) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _described(session: RequestSource, serial: int, entry: HistoryEntry | None) 
 
 async def _folded(request: web.Request) -> web.Response:
     record = await request.app[DESK].record_of(request)
-    serial, number = whole(request, "serial"), whole(request, "entry")
+    serial, number = read_number(request, "serial"), read_number(request, "entry")
     entry = _call_in(record, serial)
     invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
 
@@ -260,7 +260,7 @@ async def _cache(request: web.Request) -> web.Response:
     except StoreError:
         pass  # the parent was erased, or the session's own row is damaged
     entries = record.entries[:]
-    around = whole(request, "around") if request.query.get("around") else None
+    around = read_number(request, "around") if request.query.get("around") else None
 
     def work(check: Check) -> dict[str, Any]:
         review = record.review

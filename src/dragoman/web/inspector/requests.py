@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 LARGEST_SHOWN = 2 << 20  # bytes of a body; of a longer one the beginning is shown
+LONGEST_ARGUMENT = 100_000  # bytes: Linux takes 128 KiB in one argument of a command
 LONGEST_TEXT = 2_000  # characters of one text in a unit
 _CONVERSATION = ("messages", "input", "contents")
 _SYSTEM = ("system", "instructions", "systemInstruction", "system_instruction")
@@ -198,8 +199,13 @@ def as_curl(rendered: Rendered) -> str:
     elif dialect is not None and dialect.auth == "aws":
         lines.append('--aws-sigv4 "aws:amz:$AWS_REGION:bedrock" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY"')
     lines += (f"-H {shlex.quote(f'{name}: {value}')}" for name, value in sorted(request.headers.items()))
-    lines.append(f"--data-raw {shlex.quote(request.body.decode())}")
-    return " \\\n  ".join(lines)
+    body = request.body.decode()
+    if len(request.body) <= LONGEST_ARGUMENT:
+        return " \\\n  ".join([*lines, f"--data-raw {shlex.quote(body)}"])
+    end = "END"
+    while end in body:
+        end += "_"
+    return " \\\n  ".join([*lines, f"--data-binary @- <<'{end}'\n{body}\n{end}\n"])
 
 
 # ---------------------------------------------------------------- units

@@ -14,7 +14,7 @@ from ...review import PastCall, PastRequests, find_calls
 from ...wire import PROVIDERS
 from .answers import made
 from .comparing import compare_requests, compare_row, side_of
-from .desk import DESK, Desk, whole
+from .desk import DESK, Desk, read_number
 from .jobs import Check
 from .requests import LARGEST_SHOWN, Rendered, as_curl, model_name_of, render_call, render_past
 
@@ -67,7 +67,7 @@ async def answer_differences(request: web.Request) -> web.Response:
     """
     desk, record = request.app[DESK], await request.app[DESK].record_of(request)
     other = await desk.records.read(request.query["other"]) if request.query.get("other") else record
-    place = whole(request, "row") if "row" in request.query else None
+    place = read_number(request, "row") if "row" in request.query else None
     sides = [(found, found.entries[:], request.query.get(name, "")) for found, name in ((record, "a"), (other, "b"))]
 
     def work(check: Check) -> dict[str, Any]:

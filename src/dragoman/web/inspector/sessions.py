@@ -7,12 +7,12 @@ from typing import Any
 
 from aiohttp import web
 
-from ...errors import DragomanError, StoreError
+from ...errors import DragomanError, ErrorCode, StoreError
 from ...history import ModelInputEntry
 from ...message import Text
 from ...store import SessionInfo
 from .answers import calls_of
-from .desk import DESK, Desk, answer, session_of, whole
+from .desk import DESK, Desk, answer, read_number, session_of
 from .searching import says
 
 __all__ = ["add_sessions"]
@@ -35,7 +35,7 @@ async def _list(request: web.Request) -> web.Response:
     """Sessions by their last use, at most `count` from the place `from` on; `total` is how many there are."""
     desk = request.app[DESK]
     words = request.query.get("q", "").strip()
-    first, count = whole(request, "from", 0), whole(request, "count", PAGE, most=PAGE)
+    first, count = read_number(request, "from", 0), read_number(request, "count", PAGE, most=PAGE)
     end = time.monotonic() + SEARCH_SECONDS
     known: list[SessionInfo] = []
     damaged: list[str] = []
@@ -176,7 +176,7 @@ async def _has_model(desk: Desk, info: SessionInfo | str, model: str) -> bool:
         record = await desk.records.read(info.session_id)
     except StoreError:
         return False
-    return model in record.outline.columns()["models"]
+    return f":{model}" in record.outline.models
 
 
 async def _summary(request: web.Request) -> web.Response:
@@ -186,8 +186,14 @@ async def _summary(request: web.Request) -> web.Response:
 
 
 async def _verify(request: web.Request) -> web.Response:
-    desk = request.app[DESK]
-    report = await desk.store.verify(session_of(request))
+    desk, session_id = request.app[DESK], session_of(request)
+    try:
+        head = await desk.store.head(session_id)  # read first: what is appended meanwhile may not have been checked
+    except StoreError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            raise
+        head = None  # its own row is damaged: the list says so
+    report = await desk.store.verify(session_id)
     found = {
         "isSound": report.is_sound,
         "badSerial": report.bad_serial,
@@ -195,8 +201,6 @@ async def _verify(request: web.Request) -> web.Response:
         "serial": report.head.serial,
         "checksum": report.head.checksum,
     }
-    try:
-        desk.verified[report.session_id] = ((await desk.store.head(report.session_id)).checksum, found)
-    except StoreError:
-        pass  # its own record is damaged: the list says so
+    if head is not None:
+        desk.verified[session_id] = (head.checksum, found)
     return answer(found)
