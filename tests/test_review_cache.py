@@ -182,7 +182,7 @@ def test_an_epoch_is_named_with_its_reason() -> None:
         reason = stage.ask(Message.assistant("Fine."))
     found = last_of(stage)
     assert (found.cause, reason) == (CacheCause.EPOCH, "budget")
-    assert found.sentence == f"An epoch began (budget): the context was laid out anew at #{found.entry_serial}."
+    assert found.sentence == f"An epoch began (budget): the context was rebuilt at #{found.entry_serial}."
 
 
 def test_a_provider_that_forgets_is_named() -> None:

@@ -170,7 +170,7 @@ def _of_messages(pair: Pair) -> Verdict:
     where = pair.comparison.path if serial is None else f"#{serial}"
     return Verdict(
         cause=CacheCause.HANDOFF,
-        sentence=f"This model's rules have {where} written differently now that more has been said.",
+        sentence=f"The new entries change how {where} is encoded for this model.",
         entry_serial=serial,
     )
 
@@ -190,11 +190,14 @@ def _first_difference(pair: Pair) -> tuple[int | None, bool]:
 
 def _of_epoch(pair: Pair, epoch: EpochEntry) -> Verdict:
     """The projection chose anew; what made it do so is the cause, where that had lost the cache already."""
-    folded = f"the context was laid out anew at #{epoch.serial}"
+    folded = f"the context was rebuilt at #{epoch.serial}"
     match epoch.reason:
         case "cache expired":
             passed = f"{_time(pair.seconds or 0)} had passed since the last call"
-            cause, sentence = CacheCause.EXPIRED, f"{passed}: the cache was taken for lost, and {folded}."
+            cause, sentence = (
+                CacheCause.EXPIRED,
+                f"{passed}: the cache was assumed to have expired, and {folded}.",
+            )
         case "model changed":
             cause, sentence = CacheCause.MODEL, f"Another model answered in between, and {folded}."
         case "tools changed":

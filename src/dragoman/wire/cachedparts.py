@@ -124,11 +124,11 @@ class CachedRequest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(not item.role for item in self.items[first:last])
 
     def section_at(self, index: int) -> Section:
-        """Return the section in which an item stands, `messages` for an index behind the end."""
+        """Return the section in which an item stands, `messages` for an index after the end."""
         return self.sections[index] if index < len(self.sections) else "messages"
 
     def path_at(self, index: int) -> str:
-        """Return the JSON path of an item, that of the messages for an index behind the end."""
+        """Return the JSON path of an item, that of the messages for an index after the end."""
         if index >= len(self.items):
             return self.names["messages"]
         item, section, message = self.items[index], self.sections[index], self.messages[index]
@@ -138,7 +138,7 @@ class CachedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Pieces(msgspec.Struct, frozen=True):
-    """Items, behind how many of them each mark stands, and whether one of the marks asks for an hour."""
+    """Items, the number of items before each mark, and whether one of the marks asks for an hour."""
 
     items: tuple[CachedItem, ...] = ()
     marks: tuple[int, ...] = ()

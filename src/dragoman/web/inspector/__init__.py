@@ -9,10 +9,10 @@ from ..._lazynames import lazy_names
 
 if TYPE_CHECKING:
     from .application import inspector
-    from .desk import MakeAgent, OpenModel
     from .htmlpage import session_html
+    from .state import MakeAgent, OpenModel
 
 __all__ = ["MakeAgent", "OpenModel", "inspector", "session_html"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, __all__, modules=("application", "desk", "htmlpage"))
+    __getattr__, __dir__ = lazy_names(__name__, __all__, modules=("application", "state", "htmlpage"))

@@ -6,14 +6,14 @@ from typing import Any
 from aiohttp import web
 
 from .calls import Call, list_calls, summarise_calls
-from .desk import DESK, as_json
 from .jobs import Check
 from .records import Record
+from .state import STATE, as_json
 
-__all__ = ["calls_of", "made"]
+__all__ = ["answer_from_job", "calls_of"]
 
 
-async def made(
+async def answer_from_job(
     request: web.Request, record: Record, name: str, work: Callable[[Check], Any], *, keeps: bool = True
 ) -> web.Response:
     """Answer with what `work` returns, as JSON. With `keeps` the answer holds until the session grows."""
@@ -21,7 +21,7 @@ async def made(
     if kept is None:
         length = len(record.entries)
         key = (record.session_id, id(record), name, length)
-        kept = await request.app[DESK].jobs.do(key, lambda check: as_json(work(check)), request)
+        kept = await request.app[STATE].jobs.do(key, lambda check: as_json(work(check)), request)
         if keeps:
             record.keep_answer(name, length, kept)
     return web.Response(body=kept, content_type="application/json")
@@ -38,6 +38,6 @@ async def calls_of(request: web.Request, record: Record) -> tuple[list[Call], di
             return calls, summarise_calls(calls)
 
         key = (record.session_id, id(record), "calls", len(entries))
-        found = await request.app[DESK].jobs.do(key, work, request)
+        found = await request.app[STATE].jobs.do(key, work, request)
         record.calls = (len(entries), found)
     return found

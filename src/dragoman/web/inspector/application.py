@@ -16,10 +16,10 @@ from ...models.names import LOCAL, split_name
 from ...store import SessionStore
 from ...wire import find_dialect
 from .actions import add_actions
-from .desk import DESK, Desk, MakeAgent, OpenModel
 from .reading import add_reading
-from .safety import Gate, refuse
+from .safety import Access, refuse
 from .sessions import add_sessions
+from .state import STATE, InspectorState, MakeAgent, OpenModel
 
 __all__ = ["inspector"]
 
@@ -52,15 +52,15 @@ def inspector(
 ) -> web.Application:
     """Return the inspector of a store as an application, alone or for `add_subapp(path, …)` of another one.
 
-    `path` is where it is mounted, such as `/inspect`; empty where it stands alone. Whoever has the `token` may read
-    everything in the store and, unless it is `read_only`, write; without one nobody may. `hosts` are names beside
+    `path` is where it is mounted, such as `/inspect`; empty where it stands alone. A client with the `token` can read
+    everything in the store and, unless it is `read_only`, write; other clients are refused. `hosts` are names beside
     loopback by which browsers reach this server. `open_model` makes a model for requests that are shown, `make_agent`
     the agent for what is said in the page; without it the page can only speak to runs under way. `place` says in the
     page where the store is.
     """
-    gate = Gate(token or secrets.token_urlsafe(24), path=path, hosts=hosts)
-    application = web.Application(middlewares=[gate.check, _tell_errors])
-    desk = application[DESK] = Desk(
+    access = Access(token or secrets.token_urlsafe(24), path=path, hosts=hosts)
+    application = web.Application(middlewares=[access.check, _tell_errors])
+    state = application[STATE] = InspectorState(
         store, is_read_only=read_only, open_model=open_model or _unsent_model, make_agent=make_agent, place=place
     )
     router = application.router
@@ -69,9 +69,9 @@ def inspector(
     add_actions(router)
 
     async def page(request: web.Request) -> web.Response:
-        return web.Response(text=_index(path, gate.key_for(request)), content_type="text/html")
+        return web.Response(text=_index(path, access.key_for(request)), content_type="text/html")
 
-    gate.open_handlers |= {page, _static}
+    access.open_handlers |= {page, _static}
     for place_of_page in ("/", "/s/{rest:.*}"):
         router.add_get(place_of_page, page)
     if path:
@@ -80,7 +80,7 @@ def inspector(
 
     async def end_runs(_application: web.Application) -> AsyncIterator[None]:
         yield
-        runs = list(desk.runs.values())
+        runs = list(state.runs.values())
         if not runs:
             return
         pausing = [asyncio.ensure_future(agent.pause()) for agent, _ in runs]
@@ -91,7 +91,7 @@ def inspector(
         await asyncio.wait(tasks)
 
     async def end_jobs(_application: web.Application) -> None:
-        desk.jobs.stop()
+        state.jobs.stop()
 
     application.on_shutdown.append(end_jobs)
     application.cleanup_ctx.append(end_runs)

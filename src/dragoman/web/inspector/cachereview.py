@@ -1,6 +1,6 @@
 """Why calls of one session missed the cache, the newest first and within a time: each look goes on after the last.
 
-What is said of a call never changes, so it is kept.
+The verdict of a call never changes, so it is cached.
 """
 
 import time
@@ -13,7 +13,7 @@ from ...history import HistoryEntry, ModelOutputEntry
 from ...review import CacheCall, find_calls
 from ...review.cache import iterate_cache
 from .calls import prices_of
-from .jobs import Check, go_on
+from .jobs import Check, never_abandon
 
 __all__ = ["CacheReview", "Fork"]
 
@@ -59,7 +59,7 @@ class CacheReview:
         *,
         session_id: str,
         fork: Fork,
-        check: Check = go_on,
+        check: Check = never_abandon,
         seconds: float = SECONDS,
     ) -> dict[str, Any]:
         """Review calls for about so long; return all that are known, how many that is, and how many calls there are."""

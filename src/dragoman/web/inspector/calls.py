@@ -29,7 +29,7 @@ from ...models.recorded import FIRST_PIECE_KEY
 from ...review.calls import BEFORE_A_CALL
 from ...toolspec import ToolSpec
 from ...usage import Prices, TokenUsage
-from .jobs import Check, go_on
+from .jobs import Check, never_abandon
 from .outlines import model_of
 
 __all__ = ["Call", "count_tools", "list_calls", "prices_of", "projection_of", "summarise_calls", "thin_calls"]
@@ -79,8 +79,8 @@ class Call(msgspec.Struct, kw_only=True, rename="camel"):
     epoch: EpochMark | None = None
 
 
-class _Weighed(msgspec.Struct, frozen=True):
-    """A call whose request is still to be weighed: what was said before it, and to whom it went."""
+class _OpenCall(msgspec.Struct, frozen=True):
+    """A call whose request is not measured yet: what was said before it, and to which model it went."""
 
     call: Call
     aim: Aim
@@ -90,10 +90,10 @@ class _Weighed(msgspec.Struct, frozen=True):
     tool_tokens: int
 
 
-def list_calls(entries: Sequence[HistoryEntry], check: Check = go_on) -> list[Call]:
+def list_calls(entries: Sequence[HistoryEntry], check: Check = never_abandon) -> list[Call]:
     """Return the model calls in their order. Each entry is read once."""
     calls: list[Call] = []
-    scale = _Scale(check)
+    sizes = _RequestSizes(check)
     epoch: EpochEntry | None = None
     sent_at: datetime | None = None
     cost_so_far = 0.0
@@ -122,17 +122,17 @@ def list_calls(entries: Sequence[HistoryEntry], check: Check = go_on) -> list[Ca
                 epoch=None if epoch is None else EpochMark(epoch.serial, epoch.reason),
             )
             calls.append(call)
-            scale.put(call, entry.invocation, tool_tokens.get(entry.invocation, 0) if entry.invocation else 0)
+            sizes.add_call(call, entry.invocation, tool_tokens.get(entry.invocation, 0) if entry.invocation else 0)
             epoch = None
-        scale.add(entry)
+        sizes.add(entry)
         if isinstance(entry, BEFORE_A_CALL):
             sent_at = entry.timestamp
-    scale.weigh()
+    sizes.measure()
     return calls
 
 
-class _Scale:
-    """Weighs the requests of calls between two epochs together: then a change of the model costs little.
+class _RequestSizes:
+    """Measures the requests of calls between two epochs together: then a change of the model costs little.
 
     What was sent is what stood before the answer. Sizes differ by the model that was asked; for each model the whole
     conversation is counted once.
@@ -143,15 +143,15 @@ class _Scale:
         self._timeline = Timeline(_COUNTER)
         self._before: list[HistoryEntry] = []
         self._projection: tuple[EpochEntry | None, Projection] = (None, Projection())
-        self._open: list[_Weighed] = []
+        self._open: list[_OpenCall] = []
 
     def add(self, entry: HistoryEntry) -> None:
         """Take in an entry."""
         if isinstance(entry, (EpochEntry, ResetEntry)):
-            self.weigh()  # after it other things are sent
+            self.measure()  # after it other things are sent
         self._before.append(entry)
 
-    def put(self, call: Call, invocation: ModelInvocationDescriptor | None, tool_tokens: int) -> None:
+    def add_call(self, call: Call, invocation: ModelInvocationDescriptor | None, tool_tokens: int) -> None:
         """Take in a call that is made after the entries so far."""
         timeline = self._timeline
         timeline.extend(self._before)
@@ -160,16 +160,16 @@ class _Scale:
             timeline.aim_at(aim)
             self._projection = (timeline.epoch, projection_of(timeline))
         units = len(timeline.units)
-        self._open.append(_Weighed(call, aim, units, timeline.instruction, timeline.screen, tool_tokens))
+        self._open.append(_OpenCall(call, aim, units, timeline.instruction, timeline.screen, tool_tokens))
 
-    def weigh(self) -> None:
+    def measure(self) -> None:
         """Say of all open calls what they were sent."""
         timeline, projection = self._timeline, self._projection[1]
-        by_aim: dict[Aim, list[_Weighed]] = {}
+        by_aim: dict[Aim, list[_OpenCall]] = {}
         for each in self._open:
             by_aim.setdefault(each.aim, []).append(each)
         self._open = []
-        for aim, weighed in by_aim.items():
+        for aim, open_calls in by_aim.items():
             self._check()
             timeline.aim_at(aim)
             ledger = sum(zone.tokens for zone in projection.zones)
@@ -179,7 +179,7 @@ class _Scale:
                 ends = [0] * projection.live_from
                 ends += accumulate((unit.tokens for unit in projection.live_units(timeline)), initial=0)
             begin = ends[projection.live_from]
-            for each in weighed:
+            for each in open_calls:
                 fixed = _COUNTER.count(each.instruction) if each.instruction else 0
                 screen = timeline.count(Message.user(each.screen)) if each.screen else 0
                 each.call.sent = Sent(

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..._jsontext import decode_json
 from ...errors import InvalidValue, UnreadableData
-from .jobs import Check, go_on
+from ...review.comparing import longest
+from .jobs import Check, never_abandon
 from .requests import Rendered, Unit, shorten, units_of
 
 __all__ = ["compare_requests", "compare_row", "side_of"]
@@ -18,7 +19,7 @@ WHOLE_TEXT = 1 << 20  # characters of one text in a row that a reader opened
 SHORTEST_WORD = 12  # shorter texts are mostly names of the envelope
 
 
-def compare_requests(left: Rendered, right: Rendered, check: Check = go_on) -> dict[str, Any]:
+def compare_requests(left: Rendered, right: Rendered, check: Check = never_abandon) -> dict[str, Any]:
     """Return both sides with their figures, the rows, and the first byte of the bodies that differs.
 
     Of very long requests the newest rows are told. A row with a `count` stands for so many blocks that are left out.
@@ -37,7 +38,7 @@ def compare_requests(left: Rendered, right: Rendered, check: Check = go_on) -> d
     }
 
 
-def compare_row(left: Rendered, right: Rendered, place: int, check: Check = go_on) -> dict[str, Any]:
+def compare_row(left: Rendered, right: Rendered, place: int, check: Check = never_abandon) -> dict[str, Any]:
     """Return one of the rows with all of its texts; raise InvalidValue if there is none of that number."""
     row = next(islice(_rows(units_of(left, check), units_of(right, check)), place, None), None)
     if row is None:
@@ -179,16 +180,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 def _common(left: bytes, right: bytes) -> int:
     """How many bytes two bodies begin with alike."""
-    first, last = 0, min(len(left), len(right))
-    if left[:last] == right[:last]:
-        return last
-    while last - first > 1:
-        middle = (first + last) // 2
-        if left[first:middle] == right[first:middle]:
-            first = middle
-        else:
-            last = middle
-    return first
+    return longest(min(len(left), len(right)), lambda first, last: left[first:last] == right[first:last])
 
 
 def _around(body: bytes, place: int) -> dict[str, str]:

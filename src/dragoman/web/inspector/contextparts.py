@@ -17,7 +17,7 @@ from ...context.turns import head_of
 from ...history import HistoryEntry
 from ...message import Image, Message, ModelInvocationDescriptor, Role, Text, Thinking, ToolCall, ToolResult
 from .calls import projection_of
-from .jobs import Check, go_on
+from .jobs import Check, never_abandon
 
 __all__ = ["MOST_PARTS", "CallContext", "Part", "describe_entry", "describe_parts", "levels_of", "read_context"]
 
@@ -52,7 +52,7 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 def read_context(
-    entries: Sequence[HistoryEntry], invocation: ModelInvocationDescriptor | None, check: Check = go_on
+    entries: Sequence[HistoryEntry], invocation: ModelInvocationDescriptor | None, check: Check = never_abandon
 ) -> CallContext:
     """Return what a call after these entries is shown, as the newest epoch among them chose it."""
     timeline = Timeline(_COUNTER)
@@ -190,7 +190,7 @@ def levels_of(context: CallContext) -> dict[str, list[int]]:
     }
 
 
-def describe_entry(context: CallContext, serial: int, check: Check = go_on) -> list[dict[str, Any]]:
+def describe_entry(context: CallContext, serial: int, check: Check = never_abandon) -> list[dict[str, Any]]:
     """Return the blocks of an entry: their lines, and the ranges of lines that the call was shown."""
     timeline, projection = context.timeline, context.projection
     check()

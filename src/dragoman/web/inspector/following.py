@@ -13,8 +13,8 @@ from aiohttp import web
 from ...errors import InvalidValue, StoreError
 from ...jsonform import to_json
 from ...store import Followed, FollowedEntry, Position, open_session
-from .desk import DESK, session_of
 from .safety import SAFE_HEADERS
+from .state import STATE, session_of
 
 __all__ = ["follow"]
 
@@ -24,8 +24,8 @@ RETRY_MILLISECONDS = 1000
 
 async def follow(request: web.Request) -> web.StreamResponse:
     """Answer with the events of a session from a position on, until the reader goes."""
-    desk = request.app[DESK]
-    session = await open_session(desk.store, session_of(request))
+    state = request.app[STATE]
+    session = await open_session(state.store, session_of(request))
     position = _begin(request)
     if position.serial > session.state.next_serial:
         raise InvalidValue.of("from", position.serial, f"a position up to {session.state.next_serial}, the next serial")
@@ -33,7 +33,7 @@ async def follow(request: web.Request) -> web.StreamResponse:
     response.headers["X-Accel-Buffering"] = "no"
     await response.prepare(request)
     await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
-    desk.followers[session.session_id] = desk.followers.get(session.session_id, 0) + 1
+    state.followers[session.session_id] = state.followers.get(session.session_id, 0) + 1
     try:
         await _write_events(session.follow(position, deltas=True), response)
     except StoreError as error:
@@ -43,9 +43,9 @@ async def follow(request: web.Request) -> web.StreamResponse:
     except ConnectionError:
         pass  # the reader has gone
     finally:
-        desk.followers[session.session_id] -= 1
-        if not desk.followers[session.session_id]:
-            del desk.followers[session.session_id]
+        state.followers[session.session_id] -= 1
+        if not state.followers[session.session_id]:
+            del state.followers[session.session_id]
     return response
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from aiohttp import web
 
-__all__ = ["Abandoned", "Check", "Jobs", "ReaderGone", "ServerStops", "go_on"]
+__all__ = ["Abandoned", "Check", "Jobs", "ReaderGone", "ServerStops", "never_abandon"]
 
 T = TypeVar("T")
 # Called by long loops now and then; raises Abandoned where the work should end.
@@ -38,7 +38,7 @@ class ServerStops(web.HTTPException):
     status_code = 503
 
 
-def go_on() -> None:
+def never_abandon() -> None:
     """Never abandon the work: for callers outside of a job."""
 
 

@@ -9,18 +9,18 @@ from ...catalogue import list_models
 from ...errors import DragomanError, ErrorCode, InvalidValue, StoreError
 from ...history import HistoryEntry, ModelOutputEntry
 from ...review import PastCall
-from .answers import calls_of, made
+from .answers import answer_from_job, calls_of
 from .cachereview import Fork
 from .calls import count_tools, thin_calls
 from .comparing import side_of
 from .contextparts import MOST_PARTS, Part, describe_entry, describe_parts, levels_of, read_context
-from .desk import DESK, Desk, answer, read_number, session_of
 from .entrydata import entries_data, find_picture, find_text
 from .following import follow
 from .jobs import Check
 from .records import Record
 from .requestviews import RequestSource, answer_differences, answer_request, find_past_call, render_at
 from .searching import find_hits
+from .state import STATE, InspectorState, answer, read_number, session_of
 
 __all__ = ["add_reading"]
 
@@ -53,15 +53,15 @@ def add_reading(router: web.UrlDispatcher) -> None:
 
 
 async def _info(request: web.Request) -> web.Response:
-    desk = request.app[DESK]
+    state = request.app[STATE]
     session_id = session_of(request)
     try:
-        info = await desk.store.info(session_id)
-        lease = await desk.store.find_lease(session_id)
+        info = await state.store.info(session_id)
+        lease = await state.store.find_lease(session_id)
     except StoreError as error:
         if error.code not in (ErrorCode.CORRUPT, ErrorCode.TOO_NEW):
             raise
-        known = await _known_of_damaged(desk, session_id, error)
+        known = await _known_of_damaged(state, session_id, error)
         lease = None
     else:
         fork = info.forked_from
@@ -72,7 +72,7 @@ async def _info(request: web.Request) -> web.Response:
             "updatedAt": info.updated_at,
             "metadata": dict(info.metadata),
             "forkedFrom": None if fork is None else {"id": fork.session_id, "serial": fork.serial},
-            "verified": desk.verified_of(session_id, info.head.checksum),
+            "verified": state.verified_of(session_id, info.head.checksum),
             "brokenAt": None,
             "problem": "",
         }
@@ -81,17 +81,17 @@ async def _info(request: web.Request) -> web.Response:
             "id": session_id,
             **known,
             "owner": None if lease is None else str(lease.owner),
-            "isRunning": lease is not None or session_id in desk.runs,
-            "followers": desk.followers.get(session_id, 0),
-            "isReadOnly": desk.is_read_only,
-            "hasAgent": desk.make_agent is not None and not desk.is_read_only,
+            "isRunning": lease is not None or session_id in state.runs,
+            "followers": state.followers.get(session_id, 0),
+            "isReadOnly": state.is_read_only,
+            "hasAgent": state.make_agent is not None and not state.is_read_only,
         }
     )
 
 
-async def _known_of_damaged(desk: Desk, session_id: str, error: StoreError) -> dict[str, Any]:
+async def _known_of_damaged(state: InspectorState, session_id: str, error: StoreError) -> dict[str, Any]:
     """What is known of a session whose own row, or newest entry, is damaged: the entries before the damage."""
-    record = await desk.records.read(session_id)
+    record = await state.records.read(session_id)
     times = [entry.timestamp for entry in record.entries if entry.timestamp is not None]
     return {
         "entries": len(record.entries),
@@ -107,22 +107,22 @@ async def _known_of_damaged(desk: Desk, session_id: str, error: StoreError) -> d
 
 
 async def _outline(request: web.Request) -> web.Response:
-    record = await request.app[DESK].record_of(request)
+    record = await request.app[STATE].record_of(request)
     columns = record.outline.columns(read_number(request, "from", 0))
     return answer({**columns, "brokenAt": record.broken_at, "problem": record.problem})
 
 
 async def _entries(request: web.Request) -> web.Response:
     """A range of entries, read straight from the store if it is not at hand: no other entry is looked at."""
-    desk, session_id = request.app[DESK], session_of(request)
+    state, session_id = request.app[STATE], session_of(request)
     first, count = read_number(request, "from", 0), read_number(request, "count", 100, most=MOST_ENTRIES)
     cut = read_number(request, "cut", CUT, most=1 << 20)
-    return answer({"entries": entries_data(await desk.records.load(session_id, first, count), cut)})
+    return answer({"entries": entries_data(await state.records.load(session_id, first, count), cut)})
 
 
 async def _entry_of(request: web.Request) -> HistoryEntry:
     serial = read_number(request, "serial")
-    found = await request.app[DESK].store.load(session_of(request), serial, until_serial=serial + 1)
+    found = await request.app[STATE].store.load(session_of(request), serial, until_serial=serial + 1)
     if not found:
         raise StoreError(f"the session has no entry {serial}", code=ErrorCode.NOT_FOUND)
     return found[0]
@@ -139,7 +139,7 @@ async def _picture(request: web.Request) -> web.Response:
 
 
 async def _checksum(request: web.Request) -> web.Response:
-    record, serial = await request.app[DESK].record_of(request), read_number(request, "serial")
+    record, serial = await request.app[STATE].record_of(request), read_number(request, "serial")
     if serial >= len(record.entries):
         raise StoreError(f"the session has no entry {serial}", code=ErrorCode.NOT_FOUND)
 
@@ -147,13 +147,13 @@ async def _checksum(request: web.Request) -> web.Response:
         own, before = record.checksum_of(serial, check), record.checksum_of(serial - 1)
         return {"serial": serial, "checksum": own.hex(), "previous": before.hex()}
 
-    return await made(request, record, f"checksum {serial}", work, keeps=False)
+    return await answer_from_job(request, record, f"checksum {serial}", work, keeps=False)
 
 
 async def _search(request: web.Request) -> web.Response:
-    record, words = await request.app[DESK].record_of(request), request.query.get("q", "")
+    record, words = await request.app[STATE].record_of(request), request.query.get("q", "")
     entries = record.entries[:]
-    return await made(request, record, f"search {words}", lambda check: find_hits(entries, words, check))
+    return await answer_from_job(request, record, f"search {words}", lambda check: find_hits(entries, words, check))
 
 
 async def _models(_request: web.Request) -> web.Response:
@@ -165,7 +165,7 @@ async def _models(_request: web.Request) -> web.Response:
 
 async def _calls(request: web.Request) -> web.Response:
     """The model calls; of very many, some evenly over all, and all near the serial `around`."""
-    record = await request.app[DESK].record_of(request)
+    record = await request.app[STATE].record_of(request)
     around = read_number(request, "around") if request.query.get("around") else None
     calls, total = await calls_of(request, record)
     told = thin_calls(calls, around, record.review.missed)
@@ -183,14 +183,14 @@ def _call_in(record: Record, serial: int) -> HistoryEntry | None:
 
 
 async def _call(request: web.Request) -> web.Response:
-    desk = request.app[DESK]
-    record, serial = await desk.record_of(request), read_number(request, "serial")
+    state = request.app[STATE]
+    record, serial = await state.record_of(request), read_number(request, "serial")
     entry, entries = _call_in(record, serial), record.entries[:]
 
     def work(check: Check) -> dict[str, Any]:
-        return _described(RequestSource(desk, record.session_id, entries, check), serial, entry)
+        return _described(RequestSource(state, record.session_id, entries, check), serial, entry)
 
-    return await made(request, record, f"call {serial}", work)
+    return await answer_from_job(request, record, f"call {serial}", work)
 
 
 def _described(session: RequestSource, serial: int, entry: HistoryEntry | None) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _described(session: RequestSource, serial: int, entry: HistoryEntry | None) 
 
 
 async def _folded(request: web.Request) -> web.Response:
-    record = await request.app[DESK].record_of(request)
+    record = await request.app[STATE].record_of(request)
     serial, number = read_number(request, "serial"), read_number(request, "entry")
     entry = _call_in(record, serial)
     invocation = entry.invocation if isinstance(entry, ModelOutputEntry) else None
@@ -242,7 +242,7 @@ async def _folded(request: web.Request) -> web.Response:
     def work(check: Check) -> dict[str, Any]:
         return {"serial": number, "blocks": describe_entry(read_context(before, invocation, check), number, check)}
 
-    return await made(request, record, f"call {serial} entry {number}", work)
+    return await answer_from_job(request, record, f"call {serial} entry {number}", work)
 
 
 async def _cache(request: web.Request) -> web.Response:
@@ -250,13 +250,13 @@ async def _cache(request: web.Request) -> web.Response:
 
     With `around`, the answer has the call of that serial alone.
     """
-    desk = request.app[DESK]
-    record = await desk.record_of(request)
+    state = request.app[STATE]
+    record = await state.record_of(request)
     fork = Fork()
     try:
-        left = (await desk.store.info(record.session_id)).forked_from
+        left = (await state.store.info(record.session_id)).forked_from
         if left is not None:
-            fork = Fork(left.serial, (await desk.records.read(left.session_id)).entries[:])
+            fork = Fork(left.serial, (await state.records.read(left.session_id)).entries[:])
     except StoreError:
         pass  # the parent was erased, or the session's own row is damaged
     entries = record.entries[:]
@@ -268,7 +268,7 @@ async def _cache(request: web.Request) -> web.Response:
             return review.look_at(around, entries, session_id=record.session_id, fork=fork)
         return review.look(entries, session_id=record.session_id, fork=fork, check=check)
 
-    return await made(request, record, f"cache {around}", work, keeps=False)
+    return await answer_from_job(request, record, f"cache {around}", work, keeps=False)
 
 
 def _tool_parts(call: PastCall | None) -> list[Part]:

@@ -12,7 +12,7 @@ from ...store.chain import chained
 from ...store.protocol import START, Head
 from .cachereview import CacheReview
 from .calls import Call
-from .jobs import Check, go_on
+from .jobs import Check, never_abandon
 from .locks import SessionLocks
 from .outlines import Outline
 
@@ -50,7 +50,7 @@ class Record:
         self.entries += entries
         self.outline.extend(entries)
 
-    def checksum_of(self, serial: int, check: Check = go_on) -> bytes:
+    def checksum_of(self, serial: int, check: Check = never_abandon) -> bytes:
         """Return the checksum after an entry, counted here from the bytes of all entries up to it."""
         sums = self._checksums
         with self._counting:

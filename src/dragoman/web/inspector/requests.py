@@ -26,7 +26,7 @@ from ...wire import find_dialect
 from .blocks import blocks_with_serials
 from .contextparts import describe_parts, read_context
 from .entrydata import unlike_marks
-from .jobs import Check, go_on
+from .jobs import Check, never_abandon
 
 __all__ = [
     "LARGEST_SHOWN",
@@ -83,7 +83,7 @@ def render_call(
     *,
     session_id: str,
     is_past: bool = False,
-    check: Check = go_on,
+    check: Check = never_abandon,
 ) -> Rendered:
     """Return the request of the next call after these entries, with the tools that the record says last.
 
@@ -145,7 +145,7 @@ def render_past(
     *,
     session_id: str,
     requests: PastRequests | None = None,
-    check: Check = go_on,
+    check: Check = never_abandon,
 ) -> Rendered:
     """Return the request of a call that was made: with the recorded tools and settings, or what a client sent.
 
@@ -211,7 +211,7 @@ def as_curl(rendered: Rendered) -> str:
 # ---------------------------------------------------------------- units
 
 
-def units_of(rendered: Rendered, check: Check = go_on) -> list[Unit]:
+def units_of(rendered: Rendered, check: Check = never_abandon) -> list[Unit]:
     """Return a request in pieces, in its order: headers, settings, system, tools, then the conversation."""
     request = rendered.request
     body = decode_json(request.body)

@@ -12,11 +12,11 @@ from ...models.names import LOCAL
 from ...models.recorded import open_recorded_model
 from ...review import PastCall, PastRequests, find_calls
 from ...wire import PROVIDERS
-from .answers import made
+from .answers import answer_from_job
 from .comparing import compare_requests, compare_row, side_of
-from .desk import DESK, Desk, read_number
 from .jobs import Check
 from .requests import LARGEST_SHOWN, Rendered, as_curl, model_name_of, render_call, render_past
+from .state import STATE, InspectorState, read_number
 
 __all__ = ["RequestSource", "answer_differences", "answer_request", "find_past_call", "render_at"]
 
@@ -24,7 +24,7 @@ __all__ = ["RequestSource", "answer_differences", "answer_request", "find_past_c
 class RequestSource(NamedTuple):
     """What requests of a session are rendered from, in one job."""
 
-    desk: Desk
+    state: InspectorState
     session_id: str
     entries: Sequence[HistoryEntry]
     check: Check
@@ -39,11 +39,11 @@ def _newest_answer(entries: Sequence[HistoryEntry]) -> ModelOutputEntry:
 
 
 async def answer_request(request: web.Request) -> web.Response:
-    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
+    state, record = request.app[STATE], await request.app[STATE].record_of(request)
     at, name, entries = request.query.get("at"), request.query.get("model", ""), record.entries[:]
 
     def work(check: Check) -> dict[str, Any]:
-        rendered = render_at(RequestSource(desk, record.session_id, entries, check), at, name)
+        rendered = render_at(RequestSource(state, record.session_id, entries, check), at, name)
         wire = rendered.request
         is_cut = len(wire.body) > LARGEST_SHOWN
         problem = f"the body has {len(wire.body):,} bytes: that is too long for a command line" if is_cut else None
@@ -56,7 +56,7 @@ async def answer_request(request: web.Request) -> web.Response:
             "curlProblem": problem,
         }
 
-    return await made(request, record, f"request {at} {name}", work, keeps=False)
+    return await answer_from_job(request, record, f"request {at} {name}", work, keeps=False)
 
 
 async def answer_differences(request: web.Request) -> web.Response:
@@ -65,8 +65,8 @@ async def answer_differences(request: web.Request) -> web.Response:
     A serial may be `last`, the newest call. With `other`, `b` is one of that session; with `row`, the answer is that
     row alone, with all of its texts.
     """
-    desk, record = request.app[DESK], await request.app[DESK].record_of(request)
-    other = await desk.records.read(request.query["other"]) if request.query.get("other") else record
+    state, record = request.app[STATE], await request.app[STATE].record_of(request)
+    other = await state.records.read(request.query["other"]) if request.query.get("other") else record
     place = read_number(request, "row") if "row" in request.query else None
     sides = [(found, found.entries[:], request.query.get(name, "")) for found, name in ((record, "a"), (other, "b"))]
 
@@ -77,13 +77,13 @@ async def answer_differences(request: web.Request) -> web.Response:
         rendered = {}
         for number in order:
             found, entries, side = sides[number]
-            rendered[number] = render_at(RequestSource(desk, found.session_id, entries, check, shared), *_split(side))
+            rendered[number] = render_at(RequestSource(state, found.session_id, entries, check, shared), *_split(side))
         if place is None:
             return compare_requests(rendered[0], rendered[1], check)
         return compare_row(rendered[0], rendered[1], place, check)
 
     name = f"differences {place} {id(other)} {len(other.entries)} {request.query.get('a')} {request.query.get('b')}"
-    return await made(request, record, name, work, keeps=False)
+    return await answer_from_job(request, record, name, work, keeps=False)
 
 
 def _serial_first(side: str) -> tuple[int, str]:
@@ -127,7 +127,7 @@ def _model_of(session: RequestSource, name: str) -> Model:
         for entry in reversed(session.entries):
             if isinstance(entry, ModelOutputEntry) and entry.invocation is not None and model_name_of(entry) == name:
                 return open_recorded_model(entry.invocation)
-    return session.desk.open_model(name)
+    return session.state.open_model(name)
 
 
 def find_past_call(entries: Sequence[HistoryEntry], serial: int) -> PastCall | None:

@@ -15,7 +15,7 @@ from hashlib import sha256
 
 from aiohttp import web
 
-__all__ = ["SAFE_HEADERS", "Gate", "refuse", "refuse_unread"]
+__all__ = ["SAFE_HEADERS", "Access", "refuse", "refuse_unread"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,7 +49,7 @@ def refuse_unread(_target: str, status: int, message: str) -> web.Response:
     return response
 
 
-class Gate:
+class Access:
     """Lets in the requests of browsers that have the token. `hosts` are further names that this server answers to.
 
     It answers to every address: an attacker can give this machine a name, and no page of another site comes from here.

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...history import HistoryEntry
-from .jobs import Check, go_on
+from .jobs import Check, never_abandon
 from .outlines import entry_texts
 
 __all__ = ["find_hits", "says"]
@@ -13,7 +13,7 @@ MOST_HITS = 5_000
 AROUND = 60  # characters on each side of a hit
 
 
-def find_hits(entries: Iterable[HistoryEntry], words: str, check: Check = go_on) -> dict[str, Any]:
+def find_hits(entries: Iterable[HistoryEntry], words: str, check: Check = never_abandon) -> dict[str, Any]:
     """Return the entries that say a text, letters of both cases alike, each with how often and the first place."""
     wanted = words.casefold()
     hits: list[dict[str, Any]] = []
@@ -37,7 +37,7 @@ def find_hits(entries: Iterable[HistoryEntry], words: str, check: Check = go_on)
     return {"hits": hits, "total": total, "isWhole": True}
 
 
-def says(entries: Iterable[HistoryEntry], words: str, check: Check = go_on) -> bool:
+def says(entries: Iterable[HistoryEntry], words: str, check: Check = never_abandon) -> bool:
     """Return whether any entry says a text."""
     wanted = words.casefold()
     for entry in entries:

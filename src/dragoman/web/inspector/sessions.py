@@ -12,8 +12,8 @@ from ...history import ModelInputEntry
 from ...message import Text
 from ...store import SessionInfo
 from .answers import calls_of
-from .desk import DESK, Desk, answer, read_number, session_of
 from .searching import says
+from .state import STATE, InspectorState, answer, read_number, session_of
 
 __all__ = ["add_sessions"]
 
@@ -33,13 +33,13 @@ def add_sessions(router: web.UrlDispatcher) -> None:
 
 async def _list(request: web.Request) -> web.Response:
     """Sessions by their last use, at most `count` from the place `from` on; `total` is how many there are."""
-    desk = request.app[DESK]
+    state = request.app[STATE]
     words = request.query.get("q", "").strip()
     first, count = read_number(request, "from", 0), read_number(request, "count", PAGE, most=PAGE)
     end = time.monotonic() + SEARCH_SECONDS
     known: list[SessionInfo] = []
     damaged: list[str] = []
-    async for info in _every_session(desk):
+    async for info in _every_session(state):
         if isinstance(info, str):
             damaged.append(info)
         else:
@@ -47,9 +47,9 @@ async def _list(request: web.Request) -> web.Response:
     known.sort(key=lambda info: info.updated_at, reverse=True)
     result: dict[str, Any] = {
         "total": len(known) + len(damaged),
-        "place": desk.place,
-        "isReadOnly": desk.is_read_only,
-        "hasAgent": desk.make_agent is not None and not desk.is_read_only,
+        "place": state.place,
+        "isReadOnly": state.is_read_only,
+        "hasAgent": state.make_agent is not None and not state.is_read_only,
     }
     found: list[SessionInfo | str] = [*known, *damaged]
     if words:
@@ -62,22 +62,22 @@ async def _list(request: web.Request) -> web.Response:
             if time.monotonic() > end:
                 break
             looked += 1
-            if await _has_model(desk, info, model):
+            if await _has_model(state, info, model):
                 found.append(info)
         if looked < len(candidates):
             result["searched"] = looked
     result["found"] = len(found)
     listed = [
-        {"id": info, "isDamaged": True} if isinstance(info, str) else await _listed(desk, info)
+        {"id": info, "isDamaged": True} if isinstance(info, str) else await _listed(state, info)
         for info in found[first : first + count]
     ]
     return answer({**result, "sessions": listed})
 
 
-async def _every_session(desk: Desk) -> AsyncIterator[SessionInfo | str]:
+async def _every_session(state: InspectorState) -> AsyncIterator[SessionInfo | str]:
     page: str | None = None
     while True:
-        found = await desk.store.list(limit=PAGE, page=page)
+        found = await state.store.list(limit=PAGE, page=page)
         for info in found.sessions:
             yield info
         for damaged in found.damaged:
@@ -87,32 +87,32 @@ async def _every_session(desk: Desk) -> AsyncIterator[SessionInfo | str]:
             return
 
 
-async def _listed(desk: Desk, info: SessionInfo) -> dict[str, Any]:
+async def _listed(state: InspectorState, info: SessionInfo) -> dict[str, Any]:
     fork = info.forked_from
     return {
         "id": info.session_id,
-        "title": await _title(desk, info),
+        "title": await _title(state, info),
         "createdAt": info.created_at.isoformat(),
         "updatedAt": info.updated_at.isoformat(),
         "entries": info.head.next_serial,
         "checksum": info.head.checksum,
         "forkedFrom": None if fork is None else {"id": fork.session_id, "serial": fork.serial},
         "importedFrom": info.metadata.get("imported_from"),
-        "isRunning": info.session_id in desk.runs or await desk.store.find_lease(info.session_id) is not None,
-        "verified": desk.verified_of(info.session_id, info.head.checksum),
+        "isRunning": info.session_id in state.runs or await state.store.find_lease(info.session_id) is not None,
+        "verified": state.verified_of(info.session_id, info.head.checksum),
     }
 
 
-async def _title(desk: Desk, info: SessionInfo) -> str:
+async def _title(state: InspectorState, info: SessionInfo) -> str:
     title = info.metadata.get("title")
     if isinstance(title, str) and title:
         return title[:TITLE_LENGTH]
     # A fork is told from its parent by what was said in it first.
     own = 0 if info.forked_from is None else info.forked_from.serial + 1
     try:
-        entries = [*await desk.store.load(info.session_id, own, until_serial=own + TITLE_ENTRIES)]
+        entries = [*await state.store.load(info.session_id, own, until_serial=own + TITLE_ENTRIES)]
         if own and not any(isinstance(entry, ModelInputEntry) for entry in entries):
-            entries = [*await desk.store.load(info.session_id, until_serial=TITLE_ENTRIES)]
+            entries = [*await state.store.load(info.session_id, until_serial=TITLE_ENTRIES)]
     except DragomanError as error:
         return f"({error.code})"
     for entry in entries:
@@ -129,7 +129,7 @@ async def _search(
 
     The ids of all are looked at. Titles and texts are read, the newest session first, until the time is over.
     """
-    desk, wanted = request.app[DESK], words.casefold()
+    state, wanted = request.app[STATE], words.casefold()
     found: list[SessionInfo | str] = []
     searched, is_over = 0, False
     for info in sessions:
@@ -143,7 +143,7 @@ async def _search(
             continue
         try:
             async with asyncio.timeout(max(end - time.monotonic(), 0)):
-                is_found = await _has_words(request, desk, info, words)
+                is_found = await _has_words(request, state, info, words)
         except TimeoutError:
             is_over = True
             continue
@@ -155,45 +155,45 @@ async def _search(
     return found, searched
 
 
-async def _has_words(request: web.Request, desk: Desk, info: SessionInfo, words: str) -> bool:
+async def _has_words(request: web.Request, state: InspectorState, info: SessionInfo, words: str) -> bool:
     wanted = words.casefold()
-    if wanted in (await _title(desk, info)).casefold():
+    if wanted in (await _title(state, info)).casefold():
         return True
-    record = await desk.records.read(info.session_id)
+    record = await state.records.read(info.session_id)
     if any(wanted in name.casefold() for name in record.outline.models):
         return True
     entries = record.entries[:]
     if len(entries) <= FEW_ENTRIES:
         return says(entries, words)
     key = (info.session_id, id(record), f"says {words}", len(entries))
-    return await desk.jobs.do(key, lambda check: says(entries, words, check), request)
+    return await state.jobs.do(key, lambda check: says(entries, words, check), request)
 
 
-async def _has_model(desk: Desk, info: SessionInfo | str, model: str) -> bool:
+async def _has_model(state: InspectorState, info: SessionInfo | str, model: str) -> bool:
     if isinstance(info, str):
         return False
     try:
-        record = await desk.records.read(info.session_id)
+        record = await state.records.read(info.session_id)
     except StoreError:
         return False
     return f":{model}" in record.outline.models
 
 
 async def _summary(request: web.Request) -> web.Response:
-    record = await request.app[DESK].record_of(request)
+    record = await request.app[STATE].record_of(request)
     _, total = await calls_of(request, record)
     return answer({**total, "brokenAt": record.broken_at})
 
 
 async def _verify(request: web.Request) -> web.Response:
-    desk, session_id = request.app[DESK], session_of(request)
+    state, session_id = request.app[STATE], session_of(request)
     try:
-        head = await desk.store.head(session_id)  # read first: what is appended meanwhile may not have been checked
+        head = await state.store.head(session_id)  # read first: what is appended meanwhile may not have been checked
     except StoreError as error:
         if error.code is ErrorCode.NOT_FOUND:
             raise
         head = None  # its own row is damaged: the list says so
-    report = await desk.store.verify(session_id)
+    report = await state.store.verify(session_id)
     found = {
         "isSound": report.is_sound,
         "badSerial": report.bad_serial,
@@ -202,5 +202,5 @@ async def _verify(request: web.Request) -> web.Response:
         "checksum": report.head.checksum,
     }
     if head is not None:
-        desk.verified[session_id] = (head.checksum, found)
+        state.verified[session_id] = (head.checksum, found)
     return answer(found)

@@ -16,7 +16,17 @@ from .jobs import Jobs
 from .locks import SessionLocks
 from .records import Record, Records
 
-__all__ = ["DESK", "Desk", "MakeAgent", "OpenModel", "answer", "as_json", "read_body", "read_number", "session_of"]
+__all__ = [
+    "STATE",
+    "InspectorState",
+    "MakeAgent",
+    "OpenModel",
+    "answer",
+    "as_json",
+    "read_body",
+    "read_number",
+    "session_of",
+]
 
 # A model by its name, for requests that are written down and never sent: it needs no key.
 OpenModel: TypeAlias = Callable[[str], Model]
@@ -27,7 +37,7 @@ LARGEST_BODY = 4 << 20
 _DOTS = re.compile(r"~+\.{1,2}")
 
 
-class Desk:
+class InspectorState:
     """The state of one inspector."""
 
     def __init__(
@@ -67,7 +77,7 @@ class Desk:
         return found if found and known == checksum else None
 
 
-DESK: web.AppKey[Desk] = web.AppKey("desk", Desk)
+STATE: web.AppKey[InspectorState] = web.AppKey("inspector state", InspectorState)
 
 
 def session_of(request: web.Request) -> str:
@@ -111,7 +121,7 @@ def answer(value: Any, status: int = 200) -> web.Response:
 
 
 def as_json(value: Any) -> bytes:
-    """Return the JSON of an answer. What a record holds as metadata may stand anywhere in it."""
+    """Return the JSON of an answer. Metadata of a record can be at any depth."""
     return msgspec.json.encode(value, enc_hook=_plain)
 
 
