@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from dragoman import SQLiteStore, start_session
+from dragoman import MemoryStore, SQLiteStore, start_session
 from dragoman.cli import main
+from dragoman.cli.inspecting import _agent_maker
+from dragoman.cli.settings import Settings
 from dragoman.history import ModelInputEntry, ModelOutputEntry
 from dragoman.message import Message, Text
 
@@ -123,3 +125,11 @@ def test_a_session_is_exported_as_one_page(tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     assert "well met" in text
     assert "<script" not in text
+
+
+def test_what_is_said_in_the_page_may_ask_a_model_of_this_machine() -> None:
+    async def make() -> str:
+        session = await start_session(MemoryStore(), "talk")
+        return repr(_agent_maker(Settings(store="sessions.db"))(session, "local:smollm2"))
+
+    assert "local:smollm2" in asyncio.run(make())

@@ -22,13 +22,15 @@ HIDDEN = "(not shown)"
 
 
 def open_model(settings: Settings, name: str, **config: Any) -> "Model":
-    """Return the model of a provider, ready to be asked; the provider's settings count. Not for `local:…`.
+    """Return the model of that name, ready to be asked; the settings of its provider count.
 
     Raises InvalidValue for a name that is none, and DragomanError where the settings name a variable for the key that
     is not set.
     """
     from ..models import model
 
+    if name.startswith(f"{LOCAL}:"):
+        return model(name, **config)
     provider = settings.providers.get(name.partition(":")[0])
     if provider is None:
         return model(_known(name), api_key=_kept_key(name), **config)

@@ -15,7 +15,6 @@ from .output import Output, warn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..models import Model
     from ..store import SessionStore
     from ..web.connections import ConnectionLimits
     from ..web.gateway.application import Gateway
@@ -65,6 +64,7 @@ def serve(chosen: argparse.Namespace) -> int:
     from ..web.gateway.keys import KEY_VARIABLE, read_keys
     from ..web.gateway.routes import Routes
     from ..web.serving import limits_for
+    from .modelchoice import open_model
 
     chosen.model = None  # a route here, and no setting
     settings = configured(chosen)
@@ -93,8 +93,8 @@ def serve(chosen: argparse.Namespace) -> int:
     )
 
     def open_gateway(store: "SessionStore", replay: "Replay | None") -> Gateway:
-        open_model = partial(_open_model, settings)
-        return Gateway(store, routes, open_model, keys=keys, settings=served, replay=replay, telemetry=telemetry)
+        opener = partial(open_model, settings)
+        return Gateway(store, routes, opener, keys=keys, settings=served, replay=replay, telemetry=telemetry)
 
     asyncio.run(_serve(chosen, settings, open_gateway, limits_for(served.answers_at_once)))
     return 0
@@ -149,10 +149,3 @@ def _tell(token: str, address: str) -> None:
     sys.stderr.flush()
     Output().line(f"dragoman serves {address}")
     sys.stdout.flush()
-
-
-def _open_model(settings: "Settings", name: str) -> "Model":
-    from ..models import model
-    from .modelchoice import LOCAL, open_model
-
-    return model(name) if name.startswith(f"{LOCAL}:") else open_model(settings, name)
