@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Agent, InvalidValue, MemoryStore, Session, SQLiteStore, open_session, start_session, tool
+from dragoman import Agent, InvalidValue, MemoryStore, Session, SQLiteStore, Text, open_session, start_session, tool
 from dragoman.durable import (
     Agents,
     EngineError,
@@ -31,6 +31,7 @@ from dragoman.history import (
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
+    RunStatus,
     ToolFinishedEntry,
     ToolStartedEntry,
 )
@@ -159,7 +160,17 @@ def test_a_run_without_a_prompt_carries_on_what_is_there(use: Callable[[Use], No
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"agent": ""}, {"agent": "a\n"}, {"agent": "a" * 300}, {"key": "\0"}, {"key": " "}, {"prompt": b"bytes"}]
+    "wrong",
+    [
+        {"agent": ""},
+        {"agent": "a\n"},
+        {"agent": "a" * 300},
+        {"agent": "a\udcff"},
+        {"key": "\0"},
+        {"key": " "},
+        {"key": "a\udcff"},
+        {"prompt": b"bytes"},
+    ],
 )
 def test_what_cannot_be_requested_is_refused_and_nothing_is_recorded(wrong: dict[str, Any]) -> None:
     async def run() -> None:
@@ -170,6 +181,28 @@ def test_what_cannot_be_requested_is_refused_and_nothing_is_recorded(wrong: dict
         assert (await store.list()).sessions == ()
 
     asyncio.run(run())
+
+
+def test_two_keys_never_give_one_run(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        first = await submit(store, engine, agent="echo", session="s", prompt="One", key="mail-\ufffd")
+        for key in ("mail-\udcff", "mail-\udcfe"):  # from names of files that are no UTF-8
+            with pytest.raises(InvalidValue, match="key must be at most 200 printable characters"):
+                await submit(store, engine, agent="echo", session="t", prompt="Two", key=key)
+        assert [request.run_id for request in (await store.list_requests()).requests] == [first.run_id]
+        assert [info.session_id for info in (await store.list()).sessions] == ["s"]
+
+    use(test)
+
+
+def test_a_run_of_another_id_does_not_begin_a_requested_one(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, _engine: LocalEngine) -> None:
+        session = await start_session(store, "s")
+        await session.append(RunRequestedEntry("echo", (Text("Hello"),), run_id="r\ufffd"))
+        await session.append(RunStartedEntry(run_id="r\0"), RunFinishedEntry(RunStatus.COMPLETED, run_id="r\0"))
+        assert [request.status for request in (await store.list_requests()).requests] == ["queued"]
+
+    use(test)
 
 
 class AwayEngine(LocalEngine):
@@ -366,7 +399,7 @@ def test_an_agent_that_ignores_its_session_is_refused() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("makers", [{"": make_echo}, {1: make_echo}, {"a": "not a function"}])
+@pytest.mark.parametrize("makers", [{"": make_echo}, {1: make_echo}, {"a\ud800": make_echo}, {"a": "not a function"}])
 def test_a_registry_is_checked_where_it_is_made(makers: dict[Any, Any]) -> None:
     with pytest.raises(InvalidValue):
         Agents(makers)

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from ..agent import Agent
 from ..errors import DragomanError, ErrorCode, InvalidValue
+from ..history.entries import require_word
 from ..store import Session
 
 __all__ = ["Agents", "MakeAgent", "UnknownAgent"]
@@ -28,8 +29,7 @@ class Agents:
 
     def __init__(self, makers: Mapping[str, MakeAgent]) -> None:
         for name, make in makers.items():
-            if not isinstance(name, str) or not name:
-                raise InvalidValue.of("the name of an agent", name, "text that is not empty")
+            require_word("the name of an agent", name)
             if not callable(make):
                 raise InvalidValue.of(f"agent {name!r}", make, "a function that takes a Session and returns an Agent")
         self._makers = dict(makers)

@@ -29,6 +29,7 @@ from ..message import (
     as_word,
     require_name,
     require_part,
+    require_text,
 )
 from ..usage import TokenUsage, require_count
 from .entrybase import ContextMessageRole, ContextualHistoryEntry, HistoryEntry, HistoryEntryKind
@@ -363,13 +364,12 @@ class RunRequestedEntry(HistoryEntry, frozen=True):
     key: str = ""
 
     def __post_init__(self) -> None:
+        # Before halves of characters are repaired: each is compared, and two of them must not become one.
+        require_word("run_requested.agent", self.agent)
+        for name, word in (("key", self.key), ("runId", self.run_id)):
+            if word != "":
+                require_word(f"run_requested.{name}", word)
         HistoryEntry.__post_init__(self)
-        repair_texts(self, "agent", "key")
-        for name, word in (("agent", self.agent), ("key", self.key), ("runId", self.run_id)):
-            is_blank = not word.strip() if word else name == "agent"
-            if is_blank or len(word) > MAX_WORD or not word.isprintable():
-                allowed = f"at most {MAX_WORD} printable characters"
-                raise InvalidValue.of(f"run_requested.{name}", word, allowed)
         _require_input(self, self.parts, self.sections)
         if self.parts:
             _require_words(self.parts)
@@ -442,6 +442,14 @@ def as_entry(entry: object) -> AnyEntry:
     if type(entry) not in _ANY_ENTRY:
         raise InvalidValue.of("entry", entry, "an entry of one of the classes in dragoman.history")
     return entry  # type: ignore[return-value]  # as checked
+
+
+def require_word(field: str, word: object) -> None:
+    """Raise InvalidValue unless every store can look for this name, key or id."""
+    require_text(field, word)
+    assert isinstance(word, str)
+    if not word.strip() or len(word) > MAX_WORD or not word.isprintable():
+        raise InvalidValue.of(field, word, f"at most {MAX_WORD} printable characters")
 
 
 def text_sections(parts: Iterable[Part]) -> LevelOfDetailSections:

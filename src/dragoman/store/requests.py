@@ -91,12 +91,12 @@ def changes_of(entries: Sequence[HistoryEntry]) -> list[Change]:
         match entry:
             case RunRequestedEntry():
                 changes.append(Added(entry.serial, entry.agent, entry.run_id, entry.key))
-            case RunStartedEntry():
-                changes.append(Moved(_storable(entry.run_id), RUNNING))
-            case RunFinishedEntry():
-                changes.append(Moved(_storable(entry.run_id), entry.status.value))
+            case RunStartedEntry() if _may_be_requested(entry.run_id):
+                changes.append(Moved(entry.run_id, RUNNING))
+            case RunFinishedEntry() if _may_be_requested(entry.run_id):
+                changes.append(Moved(entry.run_id, entry.status.value))
             case AbortRequestedEntry():
-                changes.append(Woken(_storable(entry.run_id)))
+                changes.append(Woken(entry.run_id if _may_be_requested(entry.run_id) else ""))
             case ApprovalAnsweredEntry(by="person"):  # a policy answers inside of the run
                 changes.append(Woken())
             case ClientRequestEntry() | ClientAnswerEntry():
@@ -121,6 +121,6 @@ def moved_by(change: Moved | Woken, request: RunRequest) -> RunRequest:
     return replace(request, status=ABORTED) if request.status == QUEUED else request
 
 
-def _storable(run_id: str) -> str:
-    """The id of any run, to look for it: PostgreSQL takes no NUL, and no request has one in its id."""
-    return run_id.replace("\0", "\N{REPLACEMENT CHARACTER}")
+def _may_be_requested(run_id: str) -> bool:
+    """Whether a request can have this id: one with NUL cannot, and PostgreSQL does not take it."""
+    return "\0" not in run_id
