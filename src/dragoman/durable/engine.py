@@ -7,13 +7,19 @@ from typing import Protocol, TypeAlias
 from ..errors import DragomanError, ErrorCode
 from .orders import Order, Progress
 
-__all__ = ["Engine", "EngineError", "Perform"]
+__all__ = ["REFUSALS", "Engine", "EngineError", "Perform"]
+
+# Codes by which an engine may refuse one order, and take others.
+REFUSALS = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.SERVER_ERROR, ErrorCode.INTERNAL})
 
 Perform: TypeAlias = Callable[[Order], Awaitable[Progress]]
 
 
 class EngineError(DragomanError):
-    """The engine cannot be reached, or refuses; what is recorded stays recorded, and is scheduled later."""
+    """The engine cannot be reached, or refuses; what is recorded stays recorded, and is scheduled later.
+
+    An engine that refuses one order alone says so with a code in `REFUSALS`: a sweep then goes on with others.
+    """
 
     default_code = ErrorCode.CONNECTION
 

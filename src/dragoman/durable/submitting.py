@@ -41,7 +41,7 @@ from ..store import (
 )
 from ..store.refusals import store_closed
 from .carrying import ENDED, LOGGER, PASSING, find_request, is_due, status_of
-from .engine import Engine, EngineError
+from .engine import REFUSALS, Engine, EngineError
 from .orders import Order
 
 __all__ = ["RunHandle", "abort_order", "find_run", "submit", "sweep"]
@@ -62,7 +62,7 @@ async def submit(
     The session is started if there is none of that id; without an id it gets a random one, and `metadata` are noted.
     Without a prompt the run carries on what is there. If the `key` was used before, by any
     process, the run of that request is returned and nothing is recorded. Raises EngineError if the run is recorded, but
-    the engine cannot be reached: a worker schedules it later (`sweep`).
+    the engine cannot be reached or refuses it: a worker tries it again (`sweep`).
     """
     said = None if prompt is None else as_input(prompt)
     request = RunRequestedEntry.of_input(agent, said, run_id=new_run_id(), key=key)
@@ -96,15 +96,15 @@ async def find_run(store: SessionStore, engine: Engine, session: str, serial: in
 async def sweep(store: SessionStore, engine: Engine) -> int:
     """Schedule the requested runs that are due and that the engine does not know; return how many there were.
 
-    A worker does this when it starts and again and again. It finds what was recorded while the engine was away.
+    A worker does this when it starts and again and again. It finds what was recorded while the engine was away. An
+    order that the engine refuses is logged, and the others are scheduled.
     """
     count, page = 0, None
     while True:
         found = await store.list_requests(open_only=True, page=page)
         orders = [Order(each.session_id, each.agent, each.serial) for each in found.requests]
-        for order in await engine.find_unscheduled(orders):
-            if await _is_waiting(store, order):
-                await engine.schedule(order)
+        for order in await _find_unscheduled(engine, orders):
+            if await _is_waiting(store, order) and await _is_taken(engine, order):
                 count += 1
         page = found.next_page
         if page is None:
@@ -116,6 +116,37 @@ async def abort_order(store: SessionStore, order: Order) -> None:
     request = await find_request(store, order.session, order.serial)
     if request is not None and request.status not in ENDED:
         await (await open_session(store, order.session)).append(AbortRequestedEntry(run_id=request.run_id))
+
+
+async def _find_unscheduled(engine: Engine, orders: list[Order]) -> list[Order]:
+    """Return those of the orders that the engine does not know, without those that it refuses to look for."""
+    try:
+        return await engine.find_unscheduled(orders)
+    except EngineError as error:
+        if error.code not in REFUSALS:
+            raise
+        if len(orders) < 2:
+            _log_refused(orders, error)
+            return []
+    half = len(orders) // 2
+    return [*await _find_unscheduled(engine, orders[:half]), *await _find_unscheduled(engine, orders[half:])]
+
+
+async def _is_taken(engine: Engine, order: Order) -> bool:
+    """Schedule the order; return whether the engine takes it."""
+    try:
+        await engine.schedule(order)
+    except EngineError as error:
+        if error.code not in REFUSALS:
+            raise
+        _log_refused([order], error)
+        return False
+    return True
+
+
+def _log_refused(orders: list[Order], error: EngineError) -> None:
+    for order in orders:
+        LOGGER.warning("order %s is left out: %s", order, error)
 
 
 async def _is_waiting(store: SessionStore, order: Order) -> bool:
@@ -270,7 +301,8 @@ class RunHandle:
     async def _say(self, entry: HistoryEntry) -> None:
         session = await open_session(self._store, self.session_id)
         await session.append(entry)
-        await _schedule(self._engine, self.order, "it is recorded")
+        if is_due(session.state.derived):  # else nobody has anything to do
+            await _schedule(self._engine, self.order, "it is recorded")
 
     def _is_settled(self, session: Session) -> bool:
         status = status_of(session, self.order)
@@ -349,5 +381,6 @@ async def _schedule(engine: Engine, order: Order, recorded: str) -> None:
     try:
         await engine.schedule(order)
     except EngineError as error:
-        words = f"{error}; {recorded}, and a worker finds it when the engine is back"
+        when = "tries again with each sweep" if error.code in REFUSALS else "finds it when the engine is back"
+        words = f"{error}; {recorded}, and a worker {when}"
         raise EngineError(words, code=error.code) from error

@@ -9,6 +9,7 @@ import msgspec
 
 from ..agent import Agent
 from ..durable import Agents, Engine, EngineError, Order, Perform, Progress, Retries, RunHandle, Worker, submit
+from ..errors import ErrorCode
 from ..history import HistoryEntry
 from ..store import Session, SessionStore
 from ..tools import tool
@@ -22,6 +23,7 @@ __all__ = [
     "AwayEngine",
     "NotingEngine",
     "OpenEngine",
+    "RefusingEngine",
     "Stage",
     "make_caller",
     "make_echo",
@@ -127,6 +129,29 @@ class AwayEngine(NotingEngine):
         raise EngineError("the engine cannot be reached")
 
 
+class RefusingEngine(NotingEngine):
+    """An engine that refuses the orders of one session."""
+
+    def __init__(self, engine: Engine, given: list[Order | Progress], session: str) -> None:
+        super().__init__(engine, given)
+        self._session = session
+
+    async def schedule(self, order: Order, *, seconds: float = 0.0) -> None:
+        """Schedule the order; raise EngineError if it is one of that session."""
+        self._require_other([order])
+        await super().schedule(order, seconds=seconds)
+
+    async def find_unscheduled(self, orders: Iterable[Order]) -> list[Order]:
+        """Ask for the orders; raise EngineError if one of that session is among them."""
+        asked = list(orders)
+        self._require_other(asked)
+        return await super().find_unscheduled(asked)
+
+    def _require_other(self, orders: list[Order]) -> None:
+        if any(order.session == self._session for order in orders):
+            raise EngineError("the engine refuses it", code=ErrorCode.INVALID_REQUEST)
+
+
 class Stage:
     """A store, and engines over it, for the time of one check."""
 
@@ -147,18 +172,29 @@ class Stage:
         """Return an engine that cannot be reached."""
         return AwayEngine(self._open_engine(), self.given)
 
+    def open_refusing_engine(self, session: str) -> RefusingEngine:
+        """Return an engine that refuses the orders of a session."""
+        engine = RefusingEngine(self._open_engine(), self.given, session)
+        self._engines.append(engine)
+        return engine
+
     async def submit(self, agent: str, session: str, prompt: str = "Hello", **options: Any) -> RunHandle:
         """Submit a run; its prompt is marked."""
         return await submit(self.store, self.engine, agent=agent, session=session, prompt=f"{MARK} {prompt}", **options)
 
     @asynccontextmanager
     async def working(
-        self, agents: Agents = AGENTS, *, retries: Retries = QUICK, slots: int = 8, sweep_seconds: float = 60.0
+        self,
+        agents: Agents = AGENTS,
+        *,
+        engine: Engine | None = None,
+        retries: Retries = QUICK,
+        slots: int = 8,
+        sweep_seconds: float = 10 * PATIENCE,
     ) -> AsyncIterator[Worker]:
-        """A worker for the time of a block, with an engine of its own; it stops in time."""
-        worker = Worker(
-            self.store, self.open_engine(), agents, slots=slots, retries=retries, sweep_seconds=sweep_seconds
-        )
+        """A worker for the time of a block, with an engine of its own if none is given; it stops in time."""
+        opened = self.open_engine() if engine is None else engine
+        worker = Worker(self.store, opened, agents, slots=slots, retries=retries, sweep_seconds=sweep_seconds)
         task = asyncio.ensure_future(worker.run())
         try:
             ready = asyncio.ensure_future(worker.ready())

@@ -256,6 +256,33 @@ async def check_a_run_is_found_that_was_recorded_while_the_engine_was_away(stage
         assert (await run.result()).output == f"You said: {MARK}"
 
 
+@_on_stage("refused", "before-refused", "after-refused")
+async def check_an_order_that_the_engine_refuses_keeps_no_other_back(stage: Stage) -> None:
+    """A worker starts and carries on all other runs; the caller of the refused one is told what is true."""
+    refusing, away = stage.open_refusing_engine("refused"), stage.open_away_engine()
+    for session in ("before-refused", "refused", "after-refused"):
+        call = submit(stage.store, away, agent="echo", session=session, prompt=MARK)
+        if away.follows_record:
+            await call
+        else:
+            await raised(EngineError, call)
+    async with stage.working(engine=refusing):
+        for session in ("before-refused", "after-refused"):
+            run = await find_run(stage.store, refusing, session)
+            assert (await run.result()).output == f"You said: {MARK}"
+        if refusing.follows_record:
+            return
+        call = submit(stage.store, refusing, agent="echo", session="refused", prompt=MARK)
+        said = str(await raised(EngineError, call))
+        assert "the engine refuses it; the run is recorded (session 'refused', serial 1)" in said
+        assert "is back" not in said
+        first, second = [await find_run(stage.store, refusing, "refused", serial) for serial in (0, 1)]
+        assert [await first.status(), await second.status()] == ["queued", "queued"]
+        assert "it is recorded" in str(await raised(EngineError, second.abort(MARK)))
+        await first.abort(MARK)  # nothing is left to do, so the engine is not asked
+        assert [await first.status(), await second.status()] == ["aborted", "aborted"]
+
+
 # ---------------------------------------------------------------- what is said to a run
 
 
@@ -414,6 +441,7 @@ ENGINE_CHECKS: dict[str, _Check] = {
         check_what_waits_or_is_under_way_is_known,
         check_several_may_prepare_at_once,
         check_a_run_is_found_that_was_recorded_while_the_engine_was_away,
+        check_an_order_that_the_engine_refuses_keeps_no_other_back,
         check_a_decision_wakes_the_run,
         check_a_decision_is_found_in_the_record_though_no_signal_came,
         check_a_decision_after_a_day,
