@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -30,7 +31,9 @@ __all__ = ["TemporalEngine"]
 BUILD = "1"  # in each event of the history; by default temporalio makes it a hash of all modules
 CONNECT_SECONDS = 10.0
 DESCRIBED_AT_ONCE = 20
-LONGEST_KEYWORD = 255  # characters of a search attribute, as the databases behind Temporal keep it
+# The SQL databases behind Temporal keep so many characters (temporalio/temporal#2122). Its server counts bytes.
+LONGEST_ID = 255
+LONGEST_KEYWORD = 255  # of a search attribute
 LOGGER = logging.getLogger("dragoman.durable")
 _Result = TypeVar("_Result")
 
@@ -204,7 +207,12 @@ class TemporalEngine:
         return description.status == WorkflowExecutionStatus.RUNNING
 
     def _workflow_id(self, order: Order) -> str:
-        return f"{self._prefix}-{order.session}-{order.serial}"
+        """Return the id that is the order's alone. A long one ends with a hash, and no short one ends so."""
+        whole = f"{self._prefix}-{order.session}-{order.serial}".encode()
+        if len(whole) <= LONGEST_ID:
+            return whole.decode()
+        end = f"-sha256:{sha256(whole).hexdigest()}"
+        return whole[: LONGEST_ID - len(end)].decode(errors="ignore") + end
 
     def _make_worker(self, client: "Client", here: CallersLoop, slots: int) -> "Worker":
         from temporalio.worker import PollerBehaviorSimpleMaximum, Worker

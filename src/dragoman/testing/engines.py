@@ -283,6 +283,23 @@ async def check_an_order_that_the_engine_refuses_keeps_no_other_back(stage: Stag
         assert [await first.status(), await second.status()] == ["aborted", "aborted"]
 
 
+LONGEST = tuple("\N{BIRD}" * 254 + end for end in ("\N{FISH}", "\N{FROG FACE}"))
+
+
+@_on_stage(*LONGEST)
+async def check_a_session_may_have_the_longest_id(stage: Stage) -> None:
+    """Runs of sessions whose ids have the most bytes, and differ in the last character, each do their own work."""
+    runs = [await stage.submit("payer", session, "pay", key=session[-200:]) for session in LONGEST]
+    assert await stage.engine.find_unscheduled([run.order for run in runs]) == []
+    async with stage.working():
+        for run in runs:
+            (call,) = (await run.result()).approvals
+            await run.approve(call.tool_call_id)
+            assert (await run.result()).output == f"It says: paid 5 to {MARK}"
+    for session in LONGEST:
+        assert len(await stage.entries(session, ToolStartedEntry)) == 1
+
+
 # ---------------------------------------------------------------- what is said to a run
 
 
@@ -442,6 +459,7 @@ ENGINE_CHECKS: dict[str, _Check] = {
         check_several_may_prepare_at_once,
         check_a_run_is_found_that_was_recorded_while_the_engine_was_away,
         check_an_order_that_the_engine_refuses_keeps_no_other_back,
+        check_a_session_may_have_the_longest_id,
         check_a_decision_wakes_the_run,
         check_a_decision_is_found_in_the_record_though_no_signal_came,
         check_a_decision_after_a_day,
