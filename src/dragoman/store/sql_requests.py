@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from .database import Database
 from .listing import RequestQuery
 from .protocol import RequestPage, RunRequest
-from .requests import ABORTED, QUEUED, RUNNING, Added, Change, Marked, Moved, RequestKeyTaken, Woken, own_keys
+from .requests import ABORTED, QUEUED, Added, Change, Marked, Moved, RequestKeyTaken, Woken, own_keys
 from .sql_marks import add_mark
 
 __all__ = ["list_requests", "record_changes", "require_free_keys"]
@@ -45,8 +45,11 @@ def record_changes(database: Database, session: int, changes: Sequence[Change]) 
                     "UPDATE requests SET status = ? WHERE session = ? AND run_id = ? AND status = ?",
                     (ABORTED, session, change.run_id, QUEUED),
                 )
+                # The first run that has not ended: it may wait for a person before it can begin.
                 database.execute(
-                    "UPDATE requests SET wakes = wakes + 1 WHERE session = ? AND status = ?", (session, RUNNING)
+                    "UPDATE requests SET wakes = wakes + 1 WHERE session = ? AND serial ="  # noqa: S608
+                    f" (SELECT min(serial) FROM requests WHERE session = ? AND {_OPEN})",
+                    (session, session),
                 )
             case Marked():
                 add_mark(database, session, change.serial, change.word)

@@ -27,7 +27,7 @@ from ..history import (
     ToolFinishedEntry,
     ToolStartedEntry,
 )
-from ..store import Session, SessionStore, open_session
+from ..store import Session, SessionStore, open_session, start_session
 from ..tools import tool
 from .enginecases import MARK, PATIENCE, QUICK, OpenEngine, Stage, make_caller, make_echo, make_payer
 from .storecases import raised
@@ -317,6 +317,23 @@ async def check_a_decision_wakes_the_run(stage: Stage) -> None:
     assert len(await stage.entries("decided", ToolStartedEntry)) == 1
 
 
+@_on_stage("before", "forked")
+async def check_a_decision_before_a_run_begins_wakes_it(stage: Stage) -> None:
+    """A run that cannot begin before a person has decided goes on after the decision; so does one of a fork."""
+    session = await start_session(stage.store, "before")
+    await make_payer(session).run(f"{MARK} pay")
+    await session.fork(session.state.next_serial - 1, new_session_id="forked")
+    async with stage.working():
+        for name in ("before", "forked"):
+            run = await stage.submit("payer", name, "and then?")
+            await stage.forgotten(run.order)
+            (call,) = await run.waiting_calls()
+            await run.deny(call.tool_call_id)
+            await stage.forgotten(run.order)
+            assert (await run.result()).status is AgentStatus.AWAITING_HUMAN
+            assert len(await stage.entries(name, RunFinishedEntry)) == 1
+
+
 @_on_stage("unsignalled")
 async def check_a_decision_is_found_in_the_record_though_no_signal_came(stage: Stage) -> None:
     """A decision that only the record has is found by the next sweep."""
@@ -461,6 +478,7 @@ ENGINE_CHECKS: dict[str, _Check] = {
         check_an_order_that_the_engine_refuses_keeps_no_other_back,
         check_a_session_may_have_the_longest_id,
         check_a_decision_wakes_the_run,
+        check_a_decision_before_a_run_begins_wakes_it,
         check_a_decision_is_found_in_the_record_though_no_signal_came,
         check_a_decision_after_a_day,
         check_a_run_can_be_aborted,
