@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -31,16 +31,32 @@ _SETTINGS = f"""
 """
 _LOCK_WORKER = "SELECT 1 FROM procrastinate_workers WHERE id = %s FOR UPDATE"
 _KEEP = """
-    UPDATE procrastinate_jobs SET worker_id = %s WHERE id = ANY(%s) AND worker_id = %s AND status = 'doing' RETURNING id
+    UPDATE procrastinate_jobs AS job SET worker_id = %s
+    FROM unnest(%s::bigint[], %s::integer[]) AS held (id, attempts)
+    WHERE job.id = held.id AND job.attempts = held.attempts AND job.worker_id = %s AND job.status = 'doing'
 """
 _LEAVE = "DELETE FROM procrastinate_workers WHERE id = %s"
-_FINISH = "DELETE FROM procrastinate_jobs WHERE id = %s AND worker_id = %s AND status = 'doing'"
-# The next attempt keeps its place among the orders of its session, but not the priority of a wake.
-_AGAIN = """
-    UPDATE procrastinate_jobs SET status = 'todo', worker_id = NULL, attempts = attempts + 1, abort_requested = false,
-        priority = 0, lock = %s, args = %s::jsonb, scheduled_at = now() + make_interval(secs => %s::float8)
-    WHERE id = %s AND worker_id = %s AND status = 'doing'
+# An order that others take back gets another number of attempts: a late report of the one before finds nothing.
+_IS_OURS = "id = %(job)s AND attempts = %(attempts)s AND status = 'doing'"
+_FINISH = f"DELETE FROM procrastinate_jobs WHERE {_IS_OURS}"  # noqa: S608
+# `args` of the next attempt. Attempts of a worker that was taken for dead overlap with those of others: the failures of
+# all are added up, as long as no newer entry came.
+_COUNTED = """
+    CASE sign(coalesce((args ->> 'head')::bigint, -1) - %(head)s)
+        WHEN 1 THEN args
+        WHEN 0 THEN %(order)s::jsonb
+            || jsonb_build_object('failures', coalesce((args ->> 'failures')::bigint, 0) + %(more)s)
+        ELSE %(order)s::jsonb
+    END
 """
+# The next attempt keeps its place among the orders of its session, but not the priority of a wake.
+_AGAIN = f"""
+    UPDATE procrastinate_jobs SET status = 'todo', worker_id = NULL, attempts = attempts + 1, abort_requested = false,
+        priority = 0, lock = %(session)s, args = {_COUNTED},
+        scheduled_at = now() + make_interval(secs => %(seconds)s::float8)
+    WHERE {_IS_OURS}
+"""  # noqa: S608
+_COUNT = f"UPDATE procrastinate_jobs SET args = {_COUNTED} WHERE id = %(job)s AND status IN ('todo', 'doing')"  # noqa: S608
 _FAIL = "UPDATE procrastinate_jobs SET status = 'failed' WHERE id = %s AND worker_id = %s"
 _BEAT = "UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = %s"
 _LOCK = "SELECT pg_advisory_lock(hashtextextended(%s || %s::bigint, 0))"
@@ -57,9 +73,10 @@ _TAKE_BACK = """
 
 
 class Job(NamedTuple):
-    """An order that this worker has, and its id in procrastinate's table."""
+    """An order that this worker has, its id in procrastinate's table, and the attempts before this one."""
 
     id: int
+    attempts: int
     order: Order
 
 
@@ -67,8 +84,9 @@ class WorkerConnection:
     """What a worker says to the database, on one connection. One thread uses it.
 
     An id of a worker is used on one connection alone, and never again after others took the worker for dead. An order
-    belongs to the id that fetched it. So a worker that was only stopped cannot end an order that another one has; and
-    an order that was fetched, but whose answer was lost with the connection, belongs to an id that is deleted.
+    belongs to the id that fetched it. So an order that was fetched, but whose answer was lost with the connection,
+    belongs to an id that is deleted. A worker that was only stopped cannot end an order that another one has, or that
+    it has taken once more itself: an attempt that was taken back can end nothing.
     """
 
     def __init__(
@@ -80,7 +98,7 @@ class WorkerConnection:
         self._dead_seconds = dead_seconds
         self._connection: psycopg.Connection | None = None
         self._id: int | None = None
-        self._held: dict[int, int] = {}  # orders under way: the job's id, and the id of the worker that it belongs to
+        self._held: set[tuple[int, int]] = set()  # what is under way: ids of jobs, and the attempts before
         self._judges_from = 0.0
 
     def fetch(self) -> Job | None:
@@ -103,27 +121,33 @@ class WorkerConnection:
                 if row is None or row["id"] is None:
                     return None
                 try:
-                    job = Job(row["id"], msgspec.convert(row["args"], Order))
+                    job = Job(row["id"], row["attempts"], msgspec.convert(row["args"], Order))
                 except msgspec.ValidationError:
                     connection.execute(_FAIL, (row["id"], self._id))
                     _logger.warning("job %s is no order: it is set aside as failed", row["id"])
                     continue
-                assert self._id is not None
-                self._held[job.id] = self._id
+                self._held.add((job.id, job.attempts))
                 return job
 
     def finish(self, job: Job, following: Order | None, seconds: float) -> bool:
-        """Replace the order by the one that follows, or delete it; return whether it was still this worker's."""
+        """Replace the order by the one that follows, or delete it; return whether it was still this attempt's.
+
+        A failure counts in any case.
+        """
+        values: dict[str, Any] = {"job": job.id, "attempts": job.attempts}
         with translated():
             connection = self._connected()
-            held = job.id, self._held[job.id]
             if following is None:
-                changed = connection.execute(_FINISH, held)
+                is_ours = connection.execute(_FINISH, values).rowcount > 0
             else:
-                values = following.session, encode_order(following), seconds if seconds > 0 else None
-                changed = connection.execute(_AGAIN, (*values, *held))
-        del self._held[job.id]
-        return changed.rowcount > 0
+                more = following.failures - (job.order.failures if job.order.head == following.head else 0)
+                values |= {"session": following.session, "order": encode_order(following), "head": following.head}
+                values |= {"more": more, "seconds": seconds if seconds > 0 else None}
+                is_ours = connection.execute(_AGAIN, values).rowcount > 0
+                if more and not is_ours:
+                    connection.execute(_COUNT, values)
+        self._held.discard((job.id, job.attempts))
+        return is_ours
 
     def beat(self) -> int:
         """Say that this worker lives, take back the orders of those that do not, and return how many."""
@@ -181,7 +205,7 @@ class WorkerConnection:
             connection.execute(_LOCK_WORKER, (self._id,))  # first, as one that takes this worker for dead does
             (new,) = connection.execute(queries["register_worker"].encode()).fetchone() or (0,)
             connection.execute(_LOCK, (self._queue, new))
-            kept = connection.execute(_KEEP, (new, list(self._held), self._id)).fetchall()
+            jobs, attempts = [job for job, _ in self._held], [attempts for _, attempts in self._held]
+            connection.execute(_KEEP, (new, jobs, attempts, self._id))
             connection.execute(_LEAVE, (self._id,))
         self._id = new
-        self._held.update((job, new) for (job,) in kept)
