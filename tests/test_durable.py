@@ -467,6 +467,26 @@ def test_two_decisions_about_one_call_the_first_counts(use: Callable[[Use], None
     use(test)
 
 
+def test_nothing_can_be_said_to_a_run_that_has_ended(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
+        never = await submit(store, engine, agent="echo", session="s", prompt="Never")
+        await never.abort()
+        async with working(store, engine):
+            (call,) = (await run.result()).approvals
+            await run.steer("In euros.")
+            assert await run.status() == "awaiting_human"
+            await run.approve(call.tool_call_id)
+            assert (await run.result()).output == "Done."
+        before = await store.load("s")
+        for ended, status in ((run, "completed"), (never, "aborted")):
+            with pytest.raises(InvalidValue, match=f"this run is {status}"):
+                await ended.steer("Anybody there?")
+        assert await store.load("s") == before
+
+    use(test)
+
+
 def test_a_run_that_has_not_begun_is_aborted_without_beginning(use: Callable[[Use], None]) -> None:
     async def test(store: SessionStore, engine: LocalEngine) -> None:
         first = await submit(store, engine, agent="echo", session="s", prompt="One")

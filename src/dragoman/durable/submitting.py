@@ -60,9 +60,9 @@ async def submit(
     """Record a request for a run, schedule it, and return the run. Runs of one session go one after the other.
 
     The session is started if there is none of that id; without an id it gets a random one, and `metadata` are noted.
-    Without a prompt the run carries on what is there. If the `key` was used before, by any
-    process, the run of that request is returned and nothing is recorded. Raises EngineError if the run is recorded, but
-    the engine cannot be reached or refuses it: a worker tries it again (`sweep`).
+    Without a prompt the run carries on what is there, and is completed at once if nothing is left to do. If the `key`
+    was used before, by any process, the run of that request is returned and nothing is recorded. Raises EngineError if
+    the run is recorded, but the engine cannot be reached or refuses it: a worker tries it again (`sweep`).
     """
     said = None if prompt is None else as_input(prompt)
     request = RunRequestedEntry.of_input(agent, said, run_id=new_run_id(), key=key)
@@ -245,7 +245,9 @@ class RunHandle:
     async def text(self) -> AsyncGenerator[str, None]:
         """Yield the text of the run's answers as it comes; an empty line separates two of them.
 
-        It ends as `follow` does; `result` says how the run ended.
+        An answer that breaks off, as when a worker is killed, is followed by the one that replaces it. `AnswerText`,
+        fed with the deltas of `follow`, has the last one alone. It ends as `follow` does; `result` says how the run
+        ended.
         """
         has_text = is_next = False
         async for delta in self.follow():
@@ -275,8 +277,18 @@ class RunHandle:
         await self._say(ApprovalAnsweredEntry(tool_call_id, False, reason))
 
     async def steer(self, prompt: Prompt) -> None:
-        """Say something to the run; it is taken up before the next model call."""
-        await self._say(SteeringEntry.of_input(as_input(prompt)))
+        """Say something to the run; it is taken up before the next model call.
+
+        A run that waits for a person goes on waiting. Raises InvalidValue if the run has ended: nobody would answer.
+        """
+        said, session = SteeringEntry.of_input(as_input(prompt)), await open_session(self._store, self.session_id)
+        recorded: tuple[HistoryEntry, ...] = ()
+        while not recorded:
+            status = status_of(session, self.order)
+            if status in ENDED:
+                raise InvalidValue(f"this run is {status}, so nobody would answer: submit another one")
+            recorded = await session.append(said, expected_serial=session.state.next_serial)
+        await self._wake(session)
 
     async def abort(self, reason: str = "") -> None:
         """Ask the run to end; one that has not begun never begins. A run that has ended stays as it is."""
@@ -287,7 +299,10 @@ class RunHandle:
                 raise
 
     async def retry(self) -> "RunHandle":
-        """Request a run that carries on where this one failed or was aborted, and return it."""
+        """Request a run that carries on where this one failed or was aborted, and return it.
+
+        Each call requests another run.
+        """
         status = await self.status()
         if status not in (RunStatus.FAILED, RunStatus.ABORTED):
             raise InvalidValue(f"only a run that failed or was aborted can be tried again, this one is {status}")
@@ -301,7 +316,10 @@ class RunHandle:
     async def _say(self, entry: HistoryEntry) -> None:
         session = await open_session(self._store, self.session_id)
         await session.append(entry)
-        if is_due(session.state.derived):  # else nobody has anything to do
+        await self._wake(session)
+
+    async def _wake(self, session: Session) -> None:
+        if is_due(session.state.derived):  # else there is nothing to do yet
             await _schedule(self._engine, self.order, "it is recorded")
 
     def _is_settled(self, session: Session) -> bool:
