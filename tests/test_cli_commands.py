@@ -393,6 +393,13 @@ def test_local_models_that_are_not_there(user: User, arguments: list[str], words
     require_words(user.run("local", *arguments), words)
 
 
+@pytest.mark.parametrize("slots", ["0", "-1", "1.5", "many"])
+def test_a_worker_has_one_slot_or_more(user: User, slots: str) -> None:
+    ended = user.run("worker", "--agents", "shop:agents", f"--slots={slots}")
+    assert ended.status == 2
+    assert f"expected a whole number from 1 up, got '{slots}'" in ended.err
+
+
 def test_a_file_that_is_no_model_is_one_line(user: User) -> None:
     pytest.importorskip("xllamacpp")
     ended = user.process("local", "serve", user.write("broken.gguf", "this is no model"))

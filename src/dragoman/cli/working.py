@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--agents", required=True, metavar="MODULE:NAME", help="the registry, such as app.agents:agents"
     )
     add_engine(parser)
-    parser.add_argument("--slots", type=natural, default=8, metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("--slots", type=_slots, default=8, metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument(
         "--stop-seconds", type=real, default=20.0, metavar="S", help="for runs to reach their next entry (%(default)s)"
     )
@@ -48,8 +48,6 @@ def work(chosen: argparse.Namespace) -> int:
     settings = configured(chosen)
     if chosen.health_port > 65_535:
         raise InvalidValue("--health-port must be from 0 to 65535")
-    if not chosen.slots:
-        raise InvalidValue("--slots must be a whole number from 1 up")
     agents = load_agents(chosen.agents)
     logging.basicConfig(
         level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -60,6 +58,13 @@ def work(chosen: argparse.Namespace) -> int:
         sys.stdout.flush()
         os._exit(0)  # their tools may still run in threads, and must not go on without a lease
     return 0
+
+
+def _slots(text: str) -> int:
+    """Read a whole number from 1 up."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
+    return int(text)
 
 
 def load_agents(named: str) -> "Agents":
