@@ -49,7 +49,9 @@ def open_store(location: str, *, creates: bool = False) -> "SQLiteStore | Postgr
     path = Path(location)
     if not creates and not path.is_file():
         what = f"{location} is no file" if path.exists() else f"there is no store at {location} yet"
-        raise DragomanError(f"{what}: `dragoman sessions import` or a chat makes one", code=ErrorCode.NOT_FOUND)
+        raise DragomanError(
+            f"{what}: `dragoman sessions import`, `dragoman runs submit` or a chat makes one", code=ErrorCode.NOT_FOUND
+        )
     return SQLiteStore(path, busy_seconds=BUSY_SECONDS)
 
 
