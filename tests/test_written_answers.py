@@ -229,6 +229,40 @@ def test_a_call_that_was_cut_is_never_closed(api: str, ending: str) -> None:
 
 @EACH
 @BOTH
+@pytest.mark.parametrize(
+    "second", ['{"b": 2', '{"b": 2}', ""], ids=["both cut", "the first cut", "nothing of the second"]
+)
+def test_calls_side_by_side_that_a_length_cut_are_not_closed(api: str, stream: bool, second: str) -> None:
+    steps: list[tuple[Any, ...]] = [("call_start", "c1", "pay"), ("call_args", "c1", '{"sum":')]
+    steps += [("call_start", "c2", "tell"), ("call_args", "c2", second), ("call_args", "c1", '"par')]
+    deltas = deltas_of(*steps, ("call_end", "c1"), ("call_end", "c2"), finish=FinishReason.LENGTH)
+    body = write(deltas, api, AnswerForm(answer_id="a1", model="m", stream=stream))
+    assert body is not None
+    if stream and api != "openai-chat":
+        assert not [value for value in values_in(body) if closes_a_call(api, value)]
+    again = assembled(read(body, api, stream=stream))
+    assert again.finish_reason is FinishReason.LENGTH
+    assert again.message is None or all(
+        call.tool_call_id != "c1" or call.arguments is None for call in again.message.tool_calls
+    )
+
+
+@EACH
+def test_a_call_of_broken_arguments_is_closed_when_the_answer_goes_on(api: str) -> None:
+    steps: list[tuple[Any, ...]] = [
+        ("call_start", "c1", "pay"),
+        ("call_start", "c2", "tell"),
+        ("call_args", "c1", '{"sum"'),
+    ]
+    steps += [("call_end", "c1"), ("call_args", "c2", '{"b": 2}'), ("call_end", "c2")]
+    body = streamed(deltas_of(*steps, finish=FinishReason.TOOL_CALLS), api)
+    message = assembled(read(body, api, stream=True)).message
+    assert message is not None
+    assert [(call.tool_name, call.arguments) for call in message.tool_calls][1] == ("tell", {"b": 2})
+
+
+@EACH
+@BOTH
 def test_an_id_that_the_api_cannot_spell_is_spelled_the_same_each_time(api: str, stream: bool) -> None:
     wire_id = "functions.look up:0/ü" * 5
     deltas = deltas_of(("call_start", wire_id, "f"), ("call_args", wire_id, "{}"), ("call_end", wire_id))

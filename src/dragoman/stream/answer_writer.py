@@ -157,7 +157,7 @@ class AnswerWriter:
         self._events: list[WireEvent] = []
         self._run: AnswerPart | None = None  # the text or thinking that the next piece may continue
         self._calls: dict[str, AnswerPart] = {}  # open ones
-        self._closing: AnswerPart | None = None  # a call that has ended; the finish may say that it was cut
+        self._unsettled: list[AnswerPart] = []  # calls that ended without whole arguments: the finish may have cut them
         self._held: deque[_Held] = deque()
         self._held_calls: dict[str, _Held] = {}
         self._has_cut_call = False
@@ -175,6 +175,8 @@ class AnswerWriter:
         for delta in deltas:
             if self.done is not None or self.failure is not None:
                 break
+            if self._unsettled and _goes_on(delta):
+                self._settle()
             take[type(delta)](self, delta)
         if self._started and not self.has_begun and not self.is_over:
             self._begin()
@@ -312,7 +314,6 @@ class AnswerWriter:
         if part is None:
             self._hold(delta)
             return
-        self._settle()
         if delta.provider_data is not None and self.is_native:
             part.data = {**(part.data or {}), **delta.provider_data}
         self._flush_carry(part)
@@ -321,7 +322,7 @@ class AnswerWriter:
         elif self.is_native or parse_arguments(part.text).arguments is not None:
             self.close_part(part)
         else:
-            self._closing = part  # empty or broken: only the finish tells whether it was cut
+            self._unsettled.append(part)  # empty or broken
         self._release()
 
     def _take_unit(self, delta: ImageDelta | ProviderItemDelta) -> None:
@@ -346,9 +347,12 @@ class AnswerWriter:
             message = f"{_UNKNOWN_FINISH}: {delta.raw_finish_reason or reason!s}"
             self._fail(ErrorDelta(delta.run_id, delta.seq, delta.timestamp, ErrorCode.SERVER_ERROR, message))
             return
-        if self._closing is not None and reason not in _WHOLE:
-            self._closing.is_cut, self._closing = True, None
-        self._prepare()
+        if reason in _WHOLE:
+            self._settle()
+        for part in self._unsettled:  # what waits behind such a call is left out: it may be a call
+            part.is_cut = True
+        if not self.has_begun:
+            self._begin()
         self._close_run()
         self.done = delta
         if self.form.stream:
@@ -368,20 +372,17 @@ class AnswerWriter:
         self.has_begun = True
         self.begin()
 
-    def _prepare(self) -> None:
-        """Write what must stand before the next part."""
-        if not self.has_begun:
-            self._begin()
-        self._settle()
-
     def _settle(self) -> None:
-        """Close the call that had ended: the answer goes on, so it was not cut."""
-        part, self._closing = self._closing, None
-        if part is not None:
-            self.close_part(part)
+        """Close the calls that have ended: the answer went on, or is whole, so they were not cut."""
+        while self._unsettled:
+            ended, self._unsettled = self._unsettled, []
+            for part in ended:
+                self.close_part(part)
+            self._release()
 
     def _open(self, part: AnswerPart) -> None:
-        self._prepare()
+        if not self.has_begun:
+            self._begin()
         self._close_run()
         part.index = len(self.parts)
         self.parts.append(part)
@@ -428,8 +429,8 @@ class AnswerWriter:
         held.deltas.append(delta)
 
     def _release(self) -> None:
-        """Take the deltas that waited, up to the next call that has not ended."""
-        while self._held and not self._calls:
+        """Take the deltas that waited, up to the next call that has not ended or may have been cut."""
+        while self._held and not self._calls and not self._unsettled:
             held = self._held.popleft()
             if held.call_id is not None:
                 del self._held_calls[held.call_id]
@@ -459,6 +460,16 @@ _TAKE: dict[type, Callable[[AnswerWriter, Any], None]] = {
     DoneDelta: AnswerWriter._take_done,
     ErrorDelta: AnswerWriter._take_error,
 }
+
+
+def _goes_on(delta: MessageDelta) -> bool:
+    """Whether a model says more, so that what it ended before was not cut. Decoders end open calls at the finish."""
+    match delta:
+        case TextDelta() | ThinkingDelta():
+            return bool(delta.text_delta)
+        case ToolCallArgsDelta():
+            return bool(delta.args_text_delta)
+    return isinstance(delta, (ToolCallStartDelta, ImageDelta, ProviderItemDelta))
 
 
 def frame_events(events: Sequence[WireEvent]) -> bytes:
