@@ -7,6 +7,7 @@ import pytest
 
 from dragoman import Message, Text, Thinking, ToolSpec
 from dragoman.history import (
+    ClientRequestEntry,
     ModelInputEntry,
     ResetEntry,
 )
@@ -108,6 +109,60 @@ def test_a_title_for_the_very_same_words_is_kept_apart_from_them(run_recorder: R
             await clients.ask(A, X, B, told="Y", **named)
         for main in (await clients.sessions())[::2]:
             assert texts(main) == ["user: A", "assistant: X", "user: B", "assistant: Y"]
+
+    run_recorder(test)
+
+
+@in_memory
+@pytest.mark.parametrize("said", ["X", "T"], ids=["the same answer", "another answer"])
+@pytest.mark.parametrize("joined", ["", "s1"], ids=["own", "joined"])
+def test_the_same_words_under_another_system_text_are_beside_the_conversation(
+    run_recorder: Run, said: str, joined: str
+) -> None:
+    async def test(clients: Clients) -> None:
+        plain: dict[str, Any] = {"tools": (), "session_id": joined}
+        main = await clients.ask(A, **plain)
+        side = await clients.ask(A, system="Write a title.", told=said, **plain)
+        await main.end(given(answer("X")))
+        await clients.ask(A, X, B, told="Y", **plain)
+        first, second = await clients.sessions()
+        assert side.is_side
+        assert second.metadata["side"] is True
+        assert texts(first) == ["user: A", "assistant: X", "user: B", "assistant: Y"]
+        assert texts(second) == ["user: A", f"assistant: {said}"]
+        assert (first.state.system_instruction, second.state.system_instruction) == ("Be brief.", "Write a title.")
+        assert sum(isinstance(entry, ClientRequestEntry) for entry in first.entries) == 2
+
+    run_recorder(test)
+
+
+@in_memory
+@pytest.mark.parametrize("said", ["X", "Z"], ids=["the same answer", "another answer"])
+def test_an_answered_turn_that_is_asked_anew_under_another_system_text_is_a_fork_with_it(
+    run_recorder: Run, said: str
+) -> None:
+    async def test(clients: Clients) -> None:
+        await clients.ask(A, told="X")
+        await clients.ask(A, told=said, system="Be long.")
+        main, fork = await clients.sessions()
+        assert (main.state.system_instruction, fork.state.system_instruction) == ("Be brief.", "Be long.")
+        assert (texts(main), texts(fork)) == (["user: A", "assistant: X"], ["user: A", f"assistant: {said}"])
+
+    run_recorder(test)
+
+
+@in_memory
+@pytest.mark.parametrize("joined", ["", "s1"], ids=["own", "joined"])
+def test_a_failed_turn_that_is_asked_anew_under_another_system_text_goes_on_with_it(
+    run_recorder: Run, joined: str
+) -> None:
+    async def test(clients: Clients) -> None:
+        first = await clients.ask(A, session_id=joined)
+        await first.end(failed())
+        await clients.ask(A, told="X", system="Be long.", session_id=joined)
+        session = await clients.one()
+        assert session.state.system_instruction == "Be long."
+        assert texts(session) == ["user: A", "assistant: X"]
 
     run_recorder(test)
 

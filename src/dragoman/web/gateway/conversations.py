@@ -276,6 +276,10 @@ class Frame(NamedTuple):
         """Whether system text and tools are both others."""
         return self.system != other.system and self.tools != other.tools
 
+    def is_side_of(self, other: "Frame") -> bool:
+        """Whether the same words under this frame ask for something else: a title, or the start of a helper."""
+        return self.system != other.system and (self.tool_count < other.tool_count or not other.tool_count)
+
     def likeness(self, other: "Frame") -> int:
         """Return how many of the two are the same."""
         return (self.system == other.system) + (self.tools == other.tools)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from ...history import ClientRequestEntry, HistoryEntry
 from .conversations import Frame, Prefix, mark_of
 from .placing import NEAR, Place, find_place, frame_at, has_moved, is_own_turn, last_request
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from .kept_sessions import KeptSession, KeptSessions
     from .said import Said
 
-__all__ = ["Found", "TurnFinder", "is_beside", "place_joined"]
+__all__ = ["Found", "TurnFinder", "is_side_request", "place_found", "place_joined"]
 
 CANDIDATES = 8  # sessions that are looked at for one prefix
 NEAR_WORDS = 48  # digests that are looked for first: almost always the turn before is among them
@@ -54,7 +56,7 @@ class TurnFinder:
                     if len(joined.entries) <= own[-1]:
                         await joined.session.refresh()
                     if is_own_turn(joined.entries, own[-1], prefix, said.messages):
-                        return Found(joined, own[-1], prefix, None)
+                        return Found(joined, own[-1], prefix, frame_at(joined.entries, own[-1]))
                 found = await self._choose(said, frame, prefix, marks)
                 if found is not None and found.kept.is_side:
                     return found
@@ -85,28 +87,40 @@ class TurnFinder:
         return None if best is None else best[1]
 
 
-def is_beside(frame: Frame, entries: Sequence[HistoryEntry], program: str, *, is_known: bool) -> bool:
+def is_side_request(said: "Said", frame: Frame, entries: Sequence[HistoryEntry], found: Found | None) -> bool:
     """Whether a request to a session that its client has joined is no part of its conversation.
 
     Programs ask for titles without tools, and run agents of their own with fewer tools under another system text.
     """
+    if found is not None and found.frame is not None and found.prefix.digest == said.digest:
+        return frame.is_side_of(found.frame)
     newest = last_request(entries)
     noted = None if newest is None else Frame.of(newest)
-    if not is_known and noted is not None and frame.tool_count == 0 < noted.tool_count:
+    if found is None and noted is not None and frame.tool_count == 0 < noted.tool_count:
         return True
     for serial in range(len(entries) - 1, max(-1, len(entries) - 1 - NEAR), -1):
         entry = entries[serial]
         own = Frame.of(entry) if isinstance(entry, ClientRequestEntry) else None
-        if own is not None and entry.metadata.get("program") == program:
+        if own is not None and entry.metadata.get("program") == said.asked.client:
             return frame.shares_nothing(own) and frame.tool_count < own.tool_count
     return False
 
 
-def place_joined(entries: Sequence[HistoryEntry], found: Found | None, messages: "Sequence[Message]") -> Place:
+def place_found(found: Found, frame: Frame, messages: "Sequence[Message]") -> Place:
+    """Where a request belongs in the session of the turn that was found.
+
+    The same words with another system text or other tools are no repeat: their answer has that system text.
+    """
+    place = find_place(found.kept.entries, found.serial, found.prefix, messages)
+    is_other = found.frame is not None and frame != found.frame
+    return replace(place, is_repeat=False) if place.is_repeat and is_other else place
+
+
+def place_joined(found: Found | None, frame: Frame, messages: "Sequence[Message]") -> Place:
     """Where a request belongs in a session that its client has joined. Another client may speak after `found`."""
-    if found is None or not is_own_turn(entries, found.serial, found.prefix, messages):
+    if found is None or not is_own_turn(found.kept.entries, found.serial, found.prefix, messages):
         return Place(-1, tuple(messages))
-    return find_place(entries, found.serial, found.prefix, messages)
+    return place_found(found, frame, messages)
 
 
 def _pages(prefixes: Sequence[Prefix]) -> Iterator[Sequence[Prefix]]:

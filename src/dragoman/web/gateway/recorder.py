@@ -16,10 +16,10 @@ from ...history import HistoryEntry, ResetEntry
 from ...store import AppendConflict, SessionBusy
 from .access import is_own_session
 from .conversations import Frame
-from .finding import Found, TurnFinder, is_beside, place_joined
+from .finding import Found, TurnFinder, is_side_request, place_found, place_joined
 from .kept_sessions import KeptSession, KeptSessions
 from .naming import SessionNames, require_joinable
-from .placing import Place, find_place, has_moved, last_request, plan_turn
+from .placing import Place, has_moved, last_request, plan_turn
 from .refusals import RefusedRequest
 from .said import Said
 from .turn import Turn
@@ -108,15 +108,15 @@ class Recorder:
 
     async def _begin_found(self, said: Said, frame: Frame, found: Found) -> Turn:
         """Go on in the session of the turn that was found, or in a fork of it."""
-        if found.frame is not None and frame.shares_nothing(found.frame):
-            is_side = frame.tool_count <= found.frame.tool_count
-            if found.prefix.digest == said.digest:  # another program that begins with the same words, or a title
-                return await self._begin_session(said, is_side=is_side and frame.tool_count < found.frame.tool_count)
-            return await self._fork_found(said, found, is_side=is_side)
+        known, is_same = found.frame, found.prefix.digest == said.digest
+        if known is not None and is_same and (frame.is_side_of(known) or frame.shares_nothing(known)):
+            return await self._begin_session(said, is_side=frame.is_side_of(known))  # a title, or another program
+        if known is not None and frame.shares_nothing(known):
+            return await self._fork_found(said, frame, found, is_side=frame.tool_count <= known.tool_count)
         kept = found.kept
         async with kept.lock:
             for _ in range(TRIES):
-                place = find_place(kept.entries, found.serial, found.prefix, said.messages)
+                place = place_found(found, frame, said.messages)
                 if not place.is_repeat and (self._is_busy(kept) or has_moved(kept.entries, place.end)):
                     break
                 try:
@@ -125,7 +125,7 @@ class Recorder:
                     await kept.session.refresh()
                 except SessionBusy:
                     break
-        return await self._fork_found(said, found, is_side=kept.is_side)
+        return await self._fork_found(said, frame, found, is_side=kept.is_side)
 
     async def _begin_new(self, said: Said, frame: Frame) -> Turn:
         """Begin a session: nothing of the request is recorded. After a compaction by its client it is a fork."""
@@ -153,11 +153,11 @@ class Recorder:
         found = await self._finder.find_joined(said, frame, kept)
         if found is not None and found.kept is not kept:
             return await self._begin_found(said, frame, found)
-        if is_beside(frame, kept.entries, said.asked.client, is_known=found is not None):
+        if is_side_request(said, frame, kept.entries, found):
             return await self._begin_session(said, is_side=True)
         async with kept.lock:
             for _ in range(TRIES):
-                place = place_joined(kept.entries, found, said.messages)
+                place = place_joined(found, frame, said.messages)
                 if self._is_busy(kept) or (not place.is_repeat and kept.session.state.current_run_id):
                     break
                 try:
@@ -178,8 +178,8 @@ class Recorder:
         kept = await self._create(said, is_side=is_side)
         return await self._append(said, kept, said.messages, said.mark, "" if is_side else said.conversation_mark)
 
-    async def _fork_found(self, said: Said, found: Found, *, is_side: bool) -> Turn:
-        place = find_place(found.kept.entries, found.serial, found.prefix, said.messages)
+    async def _fork_found(self, said: Said, frame: Frame, found: Found, *, is_side: bool) -> Turn:
+        place = place_found(found, frame, said.messages)
         fork = await self._create(said, found.kept, place.end, is_side=is_side)
         mark = "" if place.is_repeat else said.mark
         return await self._append(said, fork, place.rest, mark, "" if is_side else said.conversation_mark)
