@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Agent, InvalidValue, Message, ModelError, model, render_request, tool
+from dragoman import Agent, Image, InvalidValue, Message, ModelError, model, render_request, tool
 from dragoman.cli.chat.models import ChatModels
 from dragoman.cli.settings import Settings
 from dragoman.local import KNOWN_WEIGHTS
@@ -239,6 +239,14 @@ def test_the_abilities_of_known_weights_are_true(name: str, uses: bool) -> None:
     known = model(f"local:{name}")
     assert known.supports("tools") is uses
     assert known.model_info().context_window == KNOWN_WEIGHTS[name].context_tokens
+
+
+@pytest.mark.parametrize("api", ["chat", "responses", "anthropic"])
+def test_no_model_on_this_machine_is_said_to_read_pictures(api: str) -> None:
+    known = model(f"local:smollm2@{api}")
+    assert not [ability for ability in ("images", "audio", "video", "documents") if known.supports(ability)]
+    with pytest.raises(ModelError, match="cannot read image/png"):
+        known.render([Message.user("Look.", Image("image/png", b"\x89PNG\r\n\x1a\n" + b"\0" * 40))])
 
 
 def test_the_abilities_of_a_file_are_those_that_it_says(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from dragoman.history import ModelOutputEntry
+from dragoman.models import Model, model
+from dragoman.models.local import LocalModel, read_local_name
 from dragoman.models.recorded import FIRST_PIECE_KEY
 from dragoman.store import MemoryStore, SQLiteStore, open_session
 from dragoman.web.gateway.keys import Keys, ServeKey
@@ -288,6 +291,53 @@ async def test_what_only_another_vendor_keeps_is_refused_by_its_name() -> None:
         told = await stage.ask(RESPONSES, stream=False, conversation="conv_1")
         assert (told.status, "'conversation'" in told.error["message"]) == (400, True)
         assert stage.upstream.seen == 0
+
+
+# ---------------------------------------------------------------- pictures
+
+PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
+_IN_BASE64 = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+SHOWN: dict[str, list[dict[str, Any]]] = {
+    MESSAGES: [{"role": "user", "content": [{"type": "image", "source": _IN_BASE64}]}],
+    CHAT: [
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}}],
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("place", ["", "/session/work"], ids=["own", "joined"])
+@pytest.mark.parametrize("fold", [None, 10_000], ids=["whole", "folded"])
+@on_a_loop
+async def test_a_picture_that_the_model_cannot_read_becomes_a_line(place: str, fold: int | None) -> None:
+    plain = [{"role": "user", "content": "Go on."}]
+    async with staged(f"*={PROVIDERS[CHAT]}:gpt-3.5-turbo", fold=fold) as stage:
+        for messages in (SHOWN[MESSAGES], [*SHOWN[MESSAGES], *plain], plain if place else [*SHOWN[MESSAGES], *plain]):
+            told = await ask_at(stage, place, MESSAGES, messages=messages)
+            assert told.status == 200
+            assert b"image/png, 48 bytes: not shown" in stage.upstream.bodies[-1]
+            assert PICTURE.encode() not in stage.upstream.bodies[-1]
+
+
+@on_a_loop
+async def test_a_picture_for_a_model_on_this_machine_becomes_a_line_on_its_own_api_too() -> None:
+    here: list[LocalModel] = []
+
+    def open_local(_: str) -> Model:
+        here.append(
+            LocalModel(model("llamacpp:m", base_url=stage.upstream.url + "/v1"), read_local_name("local:smollm2"))
+        )
+        return here[-1]
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(WHOLE_CHAT, kind="application/json")
+
+    async with staged("*=local:smollm2", open_model=open_local, script=answer) as stage:
+        told = await ask_at(stage, "", CHAT, messages=SHOWN[CHAT])
+        assert told.status == 200
+        assert b"not shown" in stage.upstream.bodies[-1]
 
 
 # ---------------------------------------------------------------- time

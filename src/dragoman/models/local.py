@@ -31,6 +31,9 @@ __all__ = ["LOCAL", "LocalChoice", "LocalModel", "LocalTransport", "open_local_m
 APIS = {"chat": "llamacpp", "responses": "llamacpp-responses", "anthropic": "llamacpp-anthropic"}
 WINDOW = 8_192  # tokens of the window of a user's own file, if its model has that many
 OWN_OUTPUT = 2_048  # tokens of an answer of a user's own file: a small model may repeat itself without end
+# What the provider's models may have and this one has not: its server is started without a reader of media.
+_NO_MEDIA = frozenset({"images", "audio", "video", "documents"})
+_NO_TOOLS = _NO_MEDIA | {"tools", "parallel_tools", "strict_tools"}
 # Stands for the address of the server, which is known when it runs.
 ADDRESS = "http://127.0.0.1"
 # A processor reads some 40 tokens of a prompt a second, and requests of others may be before this one.
@@ -120,7 +123,7 @@ class LocalModel(Model):
             provider=self.client.dialect.provider,
             model_id=model_id,
             context_window=window,
-            abilities=abilities if uses_tools else abilities - {"tools", "parallel_tools", "strict_tools"},
+            abilities=abilities - (_NO_MEDIA if uses_tools else _NO_TOOLS),
         )
         if is_found:
             self._local_info = info

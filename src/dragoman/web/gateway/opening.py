@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...errors import ErrorCode, ModelError
+from ...history.media import describe_unreadable, unshown_media
 from ...wire import find_codec
 from .folding import fold_context
 from .fronts import GEMINI
@@ -40,7 +41,7 @@ class Opener(msgspec.Struct, frozen=True, kw_only=True):
     async def open(self, model: "Model", name: str) -> PassedAnswer | TranslatedAnswer:
         """Return the model's answer, not asked for yet; raise ModelError where the request cannot be put to it."""
         asked, read = self.asked, self.asked.read
-        if can_pass(asked, model, self.front) and self.fold is None:
+        if can_pass(asked, model, self.front) and self.fold is None and not _has_unread_media(asked, model):
             request = passed_request(
                 model, asked.body, self.headers, asked=asked.model, suffix=_suffix(asked), query=asked.query
             )
@@ -64,6 +65,9 @@ class Opener(msgspec.Struct, frozen=True, kw_only=True):
         read = replace(read, request=said)
         if self.fold is not None:
             read = await fold_context(self.turn, read, model, self.fold)
+        # A client cannot take back what it said, so what the model cannot read of it is no error here.
+        readable = tuple(describe_unreadable(message, model.rules) for message in read.request.messages)
+        read = replace(read, request=replace(read.request, messages=readable))
         as_array = asked.is_stream and asked.api == GEMINI and "alt=sse" not in asked.query
         return TranslatedAnswer(model, find_codec(self.front.api), read, asked=asked.model, as_array=as_array)
 
@@ -73,6 +77,16 @@ def _suffix(asked: "Asked") -> str:
     if asked.api != GEMINI:
         return ""
     return ":streamGenerateContent" if asked.is_stream else ":generateContent"
+
+
+def _has_unread_media(asked: "Asked", model: "Model") -> bool:
+    """Whether a model on this machine would get media, on which its server fails. A vendor says itself what it reads."""
+    messages, rules = () if asked.read is None else asked.read.request.messages, model.rules
+    if not any(unshown_media(message, rules) for message in messages):
+        return False
+    from ...models.local import LocalModel
+
+    return isinstance(model, LocalModel)
 
 
 def can_pass(asked: "Asked", model: "Model", front: "Front") -> bool:
