@@ -1,10 +1,14 @@
 """Time over text from outside grows with its length and not with the square of it, whatever the text is made of."""
 
+import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from dragoman import Message, ToolCall, ToolResult, render_request
+from dragoman.wire import find_codec
 from tests.linear import FUNCTIONS, SHAPES, seconds_of
 from tests.linear_events import CASES, FEW, MANY
 from tests.linear_events import seconds_of as seconds_of_answer
@@ -48,6 +52,61 @@ def test_a_call_id_that_every_turn_repeats_costs_no_more_with_each_turn() -> Non
 
 def test_a_call_id_that_20000_turns_repeat_is_handed_off() -> None:
     assert render_request("openai:gpt-5", same_id_turns(20_000)).body
+
+
+# A body of each API that has many of one thing.
+BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
+    "tools": (
+        "anthropic-messages",
+        lambda count: {"messages": [], "tools": [{"name": f"t{each}", "input_schema": {}} for each in range(count)]},
+    ),
+    "cache marks": (
+        "anthropic-messages",
+        lambda count: {
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {}}]}] * count
+        },
+    ),
+    "results of no call": (
+        "gemini",
+        lambda count: {
+            "contents": [
+                {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}] * count},
+                {
+                    "role": "user",
+                    "parts": [
+                        {"functionResponse": {"name": "f", "id": f"x{each}", "response": {}}} for each in range(count)
+                    ],
+                },
+            ]
+        },
+    ),
+    "results by order": (
+        "gemini",
+        lambda count: {
+            "contents": [
+                {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}] * count},
+                {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}] * count},
+            ]
+        },
+    ),
+}
+
+
+def seconds_to_read(case: str, count: int) -> float:
+    api, make = BODIES[case]
+    body = json.dumps({"model": "m", "max_tokens": 1, **make(count)}).encode()
+    read_request = find_codec(api).read_request
+    assert read_request is not None
+    begun = time.thread_time()
+    read_request(body, model="m", stream=False)
+    return time.thread_time() - begun
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_the_time_to_read_a_request_grows_with_its_length(case: str) -> None:
+    assert min(seconds_to_read(case, 16_000) for _ in range(2)) < 2.5 * 8 * min(
+        seconds_to_read(case, 2_000) for _ in range(2)
+    )
 
 
 def grows_too_fast_by_events(case: str) -> bool:

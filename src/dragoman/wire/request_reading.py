@@ -44,7 +44,8 @@ class RequestDraft:
         self.hosted: list[HostedTool] = []
         self.call_fields: dict[str, dict[str, Any]] = {}
         self.metadata: dict[str, str] = {}
-        self.anchors: list[int] = []
+        self._anchors: set[int] = set()
+        self._tool_names: set[str] = set()
         self.has_marks = False
 
     # ------------------------------------------------------------ settings
@@ -108,12 +109,13 @@ class RequestDraft:
         """Add a tool that the client runs; `call_fields` are the API's own fields of its calls."""
         name = node.name_in("name")
         description = node.text_if("description")
-        if any(tool.name == name for tool in self.tools):
+        if name in self._tool_names:
             self.conversation.notes.add(node.where, f"a second tool of the name {name[:40]!r} is left out")
             return
         fields = {} if schema.value is None else {"parameter_schema": schema.whole()}
         with reading(node.where):
             self.tools.append(ToolSpec(name, description or None, strict=strict, **fields))
+        self._tool_names.add(name)
         if call_fields:
             self.call_fields[name] = call_fields
 
@@ -125,7 +127,7 @@ class RequestDraft:
 
     def choose(self, choice: ToolChoice, where: str = "tool_choice") -> None:
         """Set which tool the model may or must use; one that was left out cannot be chosen."""
-        if isinstance(choice, OneTool) and all(tool.name != choice.tool_name for tool in self.tools):
+        if isinstance(choice, OneTool) and choice.tool_name not in self._tool_names:
             self.name_unknown(where, f"the tool {choice.tool_name[:60]!r} is not among the tools")
         elif choice == "required" and not self.tools:
             self.name_unknown(where, "a call is required, and no tool is left")
@@ -140,8 +142,8 @@ class RequestDraft:
             if node.has(name):
                 node.child(name).whole()
                 self.has_marks = True
-                if message is not None and 0 <= message not in self.anchors:
-                    self.anchors.append(message)
+                if message is not None and message >= 0:
+                    self._anchors.add(message)
 
     # ------------------------------------------------------------ the end
 
@@ -168,7 +170,7 @@ class RequestDraft:
             messages=imported.messages,
             tools=tuple(self.tools),
             system=imported.system,
-            cache_anchors=tuple(sorted(self.anchors)),
+            cache_anchors=tuple(sorted(self._anchors)),
             metadata=self.metadata,
             stream=stream,
         )

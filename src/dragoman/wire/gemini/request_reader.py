@@ -5,7 +5,7 @@ results are matched by name and order, as the API does it. Fields may be in snak
 """
 
 import re
-from collections import deque
+from collections import OrderedDict
 from typing import Any
 
 from msgspec.structs import replace
@@ -89,7 +89,7 @@ class _Contents:
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._waiting: dict[str, deque[str]] = {}
+        self._waiting: dict[str, OrderedDict[str, None]] = {}
         self._results: dict[str, ToolResult] = {}  # since the model's last turn, by the ids that they came with
 
     def read(self, contents: Node) -> None:
@@ -116,7 +116,7 @@ class _Contents:
         self._draft.messages.append(replace(answer, meta=None if meta == MessageMeta() else meta))
         self._waiting, self._results = {}, {}
         for call in answer.tool_calls:
-            self._waiting.setdefault(call.tool_name, deque()).append(call.tool_call_id)
+            self._waiting.setdefault(call.tool_name, OrderedDict())[call.tool_call_id] = None
 
     def _read_user(self, node: Node) -> None:
         """Add the results, each as its own message, then what the user said."""
@@ -131,10 +131,9 @@ class _Contents:
 
     def _read_result(self, node: Node) -> None:
         name = node.name_in("name")
-        waiting = self._waiting.get(name, deque())
-        call_id = node.text_if("id") or (waiting[0] if waiting else f"function_{name}")
-        if call_id in waiting:
-            waiting.remove(call_id)
+        waiting = self._waiting.get(name, OrderedDict())
+        call_id = node.text_if("id") or next(iter(waiting), f"function_{name}")
+        waiting.pop(call_id, None)
         response = node.child("response")
         fields = {} if response.value is None else response.whole()
         is_error = fields.keys() == {"error"}
