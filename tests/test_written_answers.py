@@ -261,6 +261,26 @@ def test_a_call_of_broken_arguments_is_closed_when_the_answer_goes_on(api: str) 
     assert [(call.tool_name, call.arguments) for call in message.tool_calls][1] == ("tell", {"b": 2})
 
 
+@BOTH
+def test_a_part_of_gemini_has_one_kind_of_data(stream: bool) -> None:
+    steps = [
+        ("thinking", "Hm."),
+        ("text", "So."),
+        ("call_start", "c1", "pay"),
+        ("call_args", "c1", "{}"),
+        ("call_end", "c1"),
+    ]
+    body = write(
+        deltas_of(*steps, finish=FinishReason.TOOL_CALLS),
+        "gemini",
+        AnswerForm(answer_id="a1", model="m", stream=stream),
+    )
+    assert body is not None
+    answers = list(values_in(body)) if stream else [json.loads(body)]
+    parts = [part for answer in answers for part in answer["candidates"][0]["content"]["parts"]]
+    assert all(len(part.keys() & {"text", "functionCall", "inlineData"}) == 1 for part in parts)
+
+
 @EACH
 @BOTH
 def test_an_id_that_the_api_cannot_spell_is_spelled_the_same_each_time(api: str, stream: bool) -> None:

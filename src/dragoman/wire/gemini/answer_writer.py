@@ -72,8 +72,8 @@ class Writer(AnswerWriter):
             )
 
     def write_piece(self, part: AnswerPart, piece: str) -> None:
-        """Write a piece of text. One with a signature is written whole, when it is closed."""
-        if not part.data:
+        """Write a piece of text. One with a signature, and a call, are written whole when they are closed."""
+        if not part.data and part.kind != "tool_call":
             super().write_piece(part, piece)
             part.item = {"text": ""}  # what is still to be written of it
 
