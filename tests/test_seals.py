@@ -1,8 +1,11 @@
 """Another vendor's thinking under a signature of ours."""
 
+import zlib
+from base64 import urlsafe_b64encode
+
 from dragoman import Message, Text, Thinking, ToolCall
 from dragoman.message import ModelInvocationDescriptor
-from dragoman.web.gateway.seals import is_sealed, seal, unseal
+from dragoman.web.gateway.seals import MARK, is_sealed, seal, unseal
 
 THINKER = ModelInvocationDescriptor("anthropic", "anthropic-messages", "claude-opus-4-5")
 SIGNED = {"signature": "c2lnbmVk"}
@@ -33,6 +36,13 @@ def test_a_message_without_a_seal_stays_as_it_is() -> None:
 def test_a_seal_that_a_client_has_changed_is_thinking_without_data() -> None:
     broken = Message.assistant(Thinking("Hm.", provider_data={"signature": seal(THINKER, SIGNED)[:-9]}))
     (message,) = unseal([broken])
+    assert message.parts == (Thinking("Hm."),)
+
+
+def test_a_seal_of_any_depth_is_thinking_without_data() -> None:
+    deep = b'["a","b","c",{"d":' + b"[" * 100_000 + b"]" * 100_000 + b"}]"
+    forged = MARK + urlsafe_b64encode(zlib.compress(deep)).decode()
+    (message,) = unseal([Message.assistant(Thinking("Hm.", provider_data={"signature": forged}))])
     assert message.parts == (Thinking("Hm."),)
 
 

@@ -65,7 +65,8 @@ def require_error(api: str, answer: Told, status: int) -> None:
 async def test_half_a_surrogate_pair_in_a_history_poisons_no_conversation(api: str) -> None:
     body = body_of(api, said="half \ud83d of it")
     assert b"\\ud83d" in body
-    for routes in ((), ("*=anthropic:m",), ("*=openai:m",)):
+    renamed = tuple((f"*={provider}:other",) for provider in PROVIDERS.values())
+    for routes in ((), ("*=anthropic:m",), ("*=openai:m",), *renamed):
         async with staged(*routes) as stage:
             answer = await told(stage, written(api, body))
             assert answer.status == 200

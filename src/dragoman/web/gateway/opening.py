@@ -80,7 +80,7 @@ def _suffix(asked: "Asked") -> str:
 
 
 def _has_unread_media(asked: "Asked", model: "Model") -> bool:
-    """Whether a model on this machine would get media, on which its server fails. A vendor says itself what it reads."""
+    """Whether a model on this machine would get media. Its server fails on them; a vendor says itself what it reads."""
     messages, rules = () if asked.read is None else asked.read.request.messages, model.rules
     if not any(unshown_media(message, rules) for message in messages):
         return False

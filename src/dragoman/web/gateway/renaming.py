@@ -8,6 +8,7 @@ import re
 
 import msgspec
 
+from ..._jsontext import decode_json, encode_json
 from .fronts import ANTHROPIC, CHAT, GEMINI, RESPONSES
 
 __all__ = ["rename_body", "rename_events", "rename_request"]
@@ -24,8 +25,14 @@ _Fields = dict[str, msgspec.Raw]
 
 
 def rename_request(body: bytes, model: str) -> bytes:
-    """Return a request for another model; every other value is as it was written."""
-    fields = msgspec.json.decode(body, type=_Fields)
+    """Return a request for another model; every other value is as it was written, without space between values.
+
+    Half a surrogate pair in a text becomes U+FFFD.
+    """
+    try:
+        fields = msgspec.json.decode(body, type=_Fields)
+    except msgspec.DecodeError:
+        return encode_json({**decode_json(body), "model": model})
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 

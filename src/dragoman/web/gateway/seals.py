@@ -78,5 +78,5 @@ def _open(text: str) -> tuple[ModelInvocationDescriptor | None, dict[str, Any] |
         written = zlib.decompressobj().decompress(urlsafe_b64decode(text.removeprefix(MARK)), _LARGEST)
         sealed = msgspec.json.decode(written, type=_Sealed)
         return ModelInvocationDescriptor(sealed.provider, sealed.specification, sealed.model), sealed.data
-    except (ValueError, zlib.error):  # of base64, JSON and empty names too
+    except (ValueError, zlib.error, RecursionError):  # of base64, JSON and empty names too
         return None, None
