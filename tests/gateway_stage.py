@@ -25,6 +25,7 @@ from dragoman.web.connections import ConnectionLimits
 from dragoman.web.gateway.application import Gateway, GatewaySettings
 from dragoman.web.gateway.keys import Keys
 from dragoman.web.gateway.refusals import refuse_unread
+from dragoman.web.gateway.replay import Replay
 from dragoman.web.gateway.routes import Routes
 from dragoman.web.serving import serving
 
@@ -311,6 +312,7 @@ async def staged(
     store: SessionStore | None = None,
     open_model: Callable[[str], Model] | None = None,
     telemetry: Telemetry | None = None,
+    replays: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Stage]:
     """Run a gateway in this process. Without routes a name goes to the vendor of the client's API."""
@@ -321,12 +323,14 @@ async def staged(
         return model(name, base_url=upstream.url + _PLACES[name.partition(":")[0]], api_key=KEY)
 
     async with upstream_server(upstream):
+        kept = store or MemoryStore()
         gateway = Gateway(
-            store or MemoryStore(),
+            kept,
             Routes(routes),
             open_model or open_own,
             keys=keys,
             settings=GatewaySettings(**settings),
+            replay=Replay(kept) if replays else None,
             telemetry=telemetry,
         )
         async with serving(gateway.application(), host="127.0.0.1", port=0, refuse=refuse_unread, limits=limits) as url:

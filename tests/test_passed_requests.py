@@ -27,6 +27,11 @@ def test_the_client_s_own_credentials_go_to_no_vendor() -> None:
     assert forwarded_headers({**own, "thread-id": NAME}) == {"thread-id": NAME}
 
 
+def test_a_client_chooses_no_account_of_the_vendor() -> None:
+    chosen = dict.fromkeys(("openai-organization", "openai-project", "x-goog-user-project"), "another")
+    assert forwarded_headers({**chosen, "openai-beta": "x"}) == {"openai-beta": "x"}
+
+
 def test_the_client_gets_its_own_name_of_the_model_back() -> None:
     said = (
         b'{"id":"c","object":"chat.completion%s","created":1,"model":"gpt-4.1-2025-04-14","choices":[{"index":0,%s}]}'

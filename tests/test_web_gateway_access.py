@@ -23,7 +23,9 @@ from dragoman.web.gateway.metrics import OTHER, SERIES, Metrics
 from tests.gateway_stage import (
     FRONTS,
     KEY,
+    PROVIDERS,
     Exchange,
+    Script,
     Told,
     Upstream,
     body_of,
@@ -33,7 +35,9 @@ from tests.gateway_stage import (
     on_a_loop,
     path_of,
     served,
+    silent,
     staged,
+    until,
     upstream_server,
     written,
 )
@@ -138,6 +142,9 @@ async def test_every_path_but_health_needs_the_key(path: str) -> None:
         ('[alice]\nkey = "alice-has-a-long-key"\n[bob]\nkey = "alice-has-a-long-key"', "the same key"),
         ('[default]\nkey = "alice-has-a-long-key"', "by another name"),
         ("alice = 1", "is wrong"),
+        ("", "has no key"),
+        ("# [alice]", "has no key"),
+        (f'[{"a" * 51}]\nkey = "alice-has-a-long-key"', "more than 50 characters"),
         ('key = "alice-has-a-long-key', "no TOML"),
     ],
 )
@@ -327,10 +334,59 @@ async def test_a_key_that_has_used_its_tokens_or_its_money_is_refused(
     provider = "openai-chat" if way == "passed" else "openai"
     async with staged(f"*={provider}:gpt-4.1", keys=limited(**limits)) as stage:
         request = written("openai-chat", None, FIELDS["bearer"])  # 3 tokens in, 2 out, each time
-        assert [await status(stage.port, request) for _ in range(2)] == [200, 200]
+        for _ in range(2):
+            async with line(stage.port) as connection:
+                await connection.send(request)
+                await connection.reader.readuntil(b"[DONE]")
         answer = await told(stage.port, request)
         assert answer.status == 429
         assert said in answer.error["message"]
+
+
+@each_front
+@pytest.mark.parametrize("way", ["passed", "translated"])
+@pytest.mark.parametrize("script", [silent, endless], ids=["before", "inside"])
+@pytest.mark.parametrize("limits", [{"tokens": 1}, {"dollars": 1e-9}], ids=["tokens", "dollars"])
+@on_a_loop
+async def test_a_client_that_leaves_before_the_usage_has_used_its_tokens_and_its_money(
+    api: str, way: str, script: Script, limits: dict[str, Any]
+) -> None:
+    other = FRONTS[(FRONTS.index(api) + 1) % len(FRONTS)]
+    provider = PROVIDERS[api if way == "passed" else other]
+    model = {"anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}.get(provider, "gpt-4.1")
+    async with staged(f"*={provider}:{model}", keys=limited(**limits), script=script) as stage:
+        async with line(stage.port) as connection:
+            await connection.send(written(api, None, FIELDS["bearer"]))
+            await stage.upstream.until(lambda upstream: upstream.open == 1)
+            if script is endless:
+                await connection.reader.readuntil(b"Hello.")
+        await until(lambda: not stage.gateway.metrics.under_way)
+        assert await status(stage.port, written(api, None, FIELDS["bearer"])) == 429
+
+
+@pytest.mark.parametrize("path", ["/v1/responses/resp_1/cancel", "/v1/Responses/resp_1/cancel", "/v1/responses/resp_1"])
+@on_a_loop
+async def test_what_another_key_was_given_is_reached_by_no_spelling(path: str) -> None:
+    async with staged(keys=KEYS, passes_others=True) as stage:
+        assert await status(stage.port, written("openai-responses", None, FIELDS["bearer"])) == 200
+        seen = stage.upstream.seen
+        for spelled in (
+            path,
+            path.replace("/re", "/%72e"),
+            path.replace("/R", "/x/../R"),
+            path.replace("/v1/", "/v1//"),
+        ):
+            request = f"POST {spelled} HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: {BOB}\r\nContent-Length: 0\r\n\r\n"
+            assert (spelled, await status(stage.port, request.encode())) == (spelled, 404)
+        assert stage.upstream.seen == seen
+
+
+@pytest.mark.parametrize("path", ["/v1/%63hat/completions", "/v1/./chat/completions", "/v1/x/..%2fadmin", "/v1/a;b"])
+@on_a_loop
+async def test_a_path_of_several_spellings_is_not_passed_on(path: str) -> None:
+    async with staged(passes_others=True) as stage:
+        request = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n"
+        assert (await status(stage.port, request.encode()), stage.upstream.seen) == (404, 0)
 
 
 @on_a_loop

@@ -293,6 +293,17 @@ async def test_what_only_another_vendor_keeps_is_refused_by_its_name() -> None:
         assert stage.upstream.seen == 0
 
 
+@on_a_loop
+async def test_a_replay_opens_no_model() -> None:
+    def open_none(name: str) -> Model:
+        raise AssertionError(f"{name} is opened")
+
+    async with staged(open_model=open_none, replays=True) as stage:
+        url = f"{stage.url}/v1/messages/count_tokens"
+        async with stage.client.post(url, data=BytesIO(body_of(MESSAGES))) as told:
+            assert (told.status, (await told.json())["input_tokens"] > 0) == (200, True)
+
+
 # ---------------------------------------------------------------- pictures
 
 PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()

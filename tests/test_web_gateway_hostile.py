@@ -78,6 +78,19 @@ async def test_half_a_surrogate_pair_in_a_history_poisons_no_conversation(api: s
             )
 
 
+@each_front
+@on_a_loop
+async def test_a_model_s_name_that_is_too_long_is_refused(api: str) -> None:
+    for length, status in ((200, 200), (201, 400)):
+        name = "m" * length
+        async with staged() as stage:
+            body = body_of(api) if api == "gemini" else body_of(api, model=name)
+            request = written(api, body).replace(b"/models/m:", f"/models/{name}:".encode())
+            answer = await told(stage, request)
+            require_error(api, answer, status) if status == 400 else None
+            assert (answer.status, stage.upstream.seen) == (status, status == 200)
+
+
 # ---------------------------------------------------------------- bodies
 
 

@@ -22,9 +22,9 @@ from .asked import Asked
 from .bodies import Bodies, expect_nothing
 from .delivery import Delivery
 from .exchange import STOPPED, Exchange
-from .fronts import FRONTS, GEMINI, Wanted, find_wanted, name_client, name_conversation
+from .fronts import FRONTS, GEMINI, Wanted, find_wanted, is_plain_path, name_client, name_conversation
 from .keys import DailyUse, Keys, ServeKey
-from .listing import counted, listed
+from .listing import counted, find_use, listed
 from .metrics import CONTENT_TYPE, Metrics
 from .observing import Observed, Observer
 from .opening import can_pass
@@ -47,6 +47,7 @@ STOP_SECONDS = 4.0  # for the ends of the answers under way
 SETTLE_SECONDS = 1.5  # for what is still being recorded then
 BODIES = 4  # of the largest size, held at once
 SESSION_HEADER = "x-dragoman-session"
+LONGEST_MODEL = 200  # characters of a name: it is in a header, in the log and in the metrics
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +209,8 @@ class Gateway:
         model = wanted.model or head.model or ""
         if not model:
             raise UnreadableData("the request names no model")
+        if len(model) > LONGEST_MODEL:
+            raise UnreadableData(f"the model's name has {len(model):,} characters: at most {LONGEST_MODEL} are taken")
         is_stream = bool(head.stream) if wanted.is_stream is None else wanted.is_stream
         read, problem = await read_conversation(front.api, body, model=model, is_stream=is_stream)
         query = [(name, value) for name, value in parse_qsl(request.query_string) if name != "key"]
@@ -277,14 +280,15 @@ class Gateway:
             del self._under_way[task]
             delivery.stop()
             seen.note(exchange, turn, delivery)
-            for usage in (exchange.assembly.usage, *(attempt.usage for attempt in exchange.failed)):
+            used = find_use(asked, exchange.assembly, exchange.model) if key.is_limited else None
+            for usage in (used, *(attempt.usage for attempt in exchange.failed)):
                 self._use.add(key, usage)
 
     async def _count(self, asked: Asked, headers: Mapping[str, str]) -> web.Response:
         """Count tokens: the vendor does, where it speaks the client's API; else they are estimated."""
         target = self._routes.find(asked.model, asked.api)[0]
-        model = self._model(target)
-        if can_pass(asked, model, FRONTS[asked.api]) and self._replay is None:
+        model = self._model(target) if self._replay is None else None
+        if model is not None and can_pass(asked, model, FRONTS[asked.api]):
             suffix = ":countTokens" if asked.api == GEMINI else "/count_tokens"
             wire = passed_request(model, asked.body, headers, asked=asked.model, suffix=suffix, query=asked.query)
             if wire is not None:
@@ -322,6 +326,8 @@ class Gateway:
         if not self._settings.passes_others or self._replay is not None:
             message = f"this gateway has nothing at {request.method} {wanted.path[:200]}"
             raise ModelError(message, code=ErrorCode.NOT_FOUND)
+        if not is_plain_path(wanted.path):
+            raise ModelError("a path is passed on only in its plain spelling", code=ErrorCode.NOT_FOUND)
         if wanted.target:
             await require_own_response(self._store, wanted.target, key.name)
         model = self._model(f"{WIRE_APIS[wanted.api].providers[0]}:any")

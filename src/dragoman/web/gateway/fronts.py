@@ -10,7 +10,17 @@ from urllib.parse import unquote
 
 import msgspec
 
-__all__ = ["FRONTS", "Action", "Front", "Wanted", "find_wanted", "name_client", "name_conversation", "route_of"]
+__all__ = [
+    "FRONTS",
+    "Action",
+    "Front",
+    "Wanted",
+    "find_wanted",
+    "is_plain_path",
+    "name_client",
+    "name_conversation",
+    "route_of",
+]
 
 Action: TypeAlias = Literal["answer", "count", "models", "model", "stored", "delete", "health", "metrics", "other"]
 
@@ -76,7 +86,8 @@ _POSTED: dict[str, tuple[Action, str]] = {
 }
 _GEMINI = re.compile(r"/v1(?:beta)?/models/(.+):(generateContent|streamGenerateContent|countTokens)")
 _RESPONSE = re.compile(r"/v1/responses/([^/]+)")
-_RESPONSE_PART = re.compile(r"/v1/responses/([^/]+)/.+")
+_OF_RESPONSE = re.compile(r"/v1/responses/([^/]+)(?:/.*)?", re.IGNORECASE)
+_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_.:@~+-]+)+")
 _MODEL = re.compile(r"/v1(?:beta)?/models/(.+)")
 
 
@@ -111,8 +122,13 @@ def _find(method: str, path: str, headers: Mapping[str, str]) -> Wanted:
         return Wanted(action="models", api=api, path=path)
     if method == "GET" and (named := _MODEL.fullmatch(path)):
         return Wanted(action="model", api=api, path=path, target=unquote(named[1]))
-    part = _RESPONSE_PART.fullmatch(path)
+    part = _OF_RESPONSE.fullmatch(path)
     return Wanted(action="other", api=api, path=path, target=unquote(part[1]) if part else "")
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path has one spelling. Servers read `%72`, `//` and `..` in their own ways, and might find a front."""
+    return _PLAIN_PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
 
 
 def route_of(wanted: Wanted) -> str:

@@ -20,6 +20,7 @@ __all__ = ["KEY_VARIABLE", "OWNER", "DailyUse", "Keys", "ServeKey", "keys_of", "
 KEY_VARIABLE = "DRAGOMAN_SERVE_KEY"
 OWNER = "default"  # the name of the key in the environment, which the operator has
 SHORTEST = 8
+LONGEST_NAME = 50  # of a key: the words by which stores find its responses have the name in them
 _HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 
 
@@ -35,6 +36,11 @@ class ServeKey(msgspec.Struct, frozen=True, kw_only=True):
     requests: _Count = None
     tokens: _Count = None
     dollars: _Amount = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it counts what answers use."""
+        return self.tokens is not None or self.dollars is not None
 
     @classmethod
     def of(cls, name: str, key: str, **limits: object) -> "ServeKey":
@@ -66,7 +72,11 @@ def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) ->
             raise UnreadableData(f"{file} cannot be read: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
             raise UnreadableData(f"{file} is no TOML: it needs a table per key, such as [alice] and key = …") from None
+        if not tables:
+            raise UnreadableData(f"{file} has no key: it needs a table per key, such as [alice] and key = …")
         for name, table in tables.items():
+            if len(name) > LONGEST_NAME:
+                raise UnreadableData(f"{file}: the name [{name[:20]}…] has more than {LONGEST_NAME} characters")
             try:
                 fields = msgspec.convert(table, _KeyFields)
             except msgspec.ValidationError as error:

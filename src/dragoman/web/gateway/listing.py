@@ -1,16 +1,24 @@
 """The models that a gateway has, as clients of each API list them, and estimates of tokens. Pure."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ..._jsontext import encode_json
-from ...catalogue import list_models
-from ...context import count_message, find_counter
+from ...catalogue import find_model_info, list_models
+from ...context import TokenCounter, count_message, find_counter
+from ...errors import ErrorCode
 from ...request import ReadRequest
+from ...stream import Assembly
+from ...usage import TokenUsage
 from ...wire import WIRE_APIS
 from .fronts import ANTHROPIC, GEMINI, Wanted
 from .routes import Routes
 
-__all__ = ["counted", "listed"]
+if TYPE_CHECKING:
+    from .asked import Asked
+
+__all__ = ["counted", "find_use", "listed"]
 
 _MADE = "1970-01-01T00:00:00Z"  # when the model was made is not known here; clients want a time
 
@@ -34,12 +42,34 @@ def listed(routes: Routes, wanted: Wanted) -> dict[str, Any]:
 
 def counted(read: ReadRequest, api: str) -> dict[str, Any]:
     """Return an estimate of a request's tokens as the API says it."""
+    tokens = _count(read, find_counter())
+    return {"totalTokens": tokens} if api == GEMINI else {"input_tokens": tokens}
+
+
+def find_use(asked: "Asked", arrived: Assembly, model: str) -> TokenUsage | None:
+    """Return what an answer of `model` used. Vendors tell it last: where the end never came, it is estimated."""
+    usage, said = arrived.usage, arrived.partial or arrived.message
+    has_left = arrived.error is not None and arrived.error.error_code is ErrorCode.CANCELLED
+    is_told = usage is not None and (arrived.error is None or arrived.finish_reason is not None)
+    if not model or is_told or (said is None and not has_left):
+        return usage
+    counter, known = find_counter(), usage or TokenUsage()
+    sent = _count(asked.read, counter) if asked.read is not None else 0
+    came = 0 if said is None else count_message(said, counter, include_thinking=True)
+    used = replace(
+        known,
+        input_tokens=sent if known.input_tokens is None else known.input_tokens,
+        output_tokens=max(known.output_tokens or 0, came),
+    )
+    info = find_model_info(*model.split(":", 1))
+    return replace(used, cost=info.prices.cost_of(used)) if info is not None and info.prices is not None else used
+
+
+def _count(read: ReadRequest, counter: TokenCounter) -> int:
     request = read.request
-    counter = find_counter()
     tokens = sum(count_message(message, counter) for message in request.messages)
     tokens += counter.count(request.system or "")
-    tokens += sum(counter.count(encode_json(tool).decode()) for tool in request.tools)
-    return {"totalTokens": tokens} if api == GEMINI else {"input_tokens": tokens}
+    return tokens + sum(counter.count(encode_json(tool).decode()) for tool in request.tools)
 
 
 def _described(name: str, api: str) -> dict[str, Any]:

@@ -48,6 +48,8 @@ _OWN_HEADERS = frozenset(
         *("via",),
     ]
 )
+# Fields that choose the account at a vendor, which is the gateway's.
+_ACCOUNT_HEADERS = frozenset({"openai-organization", "openai-project", "x-goog-user-project"})
 _OWN_PREFIXES = ("proxy-", "x-dragoman-", "x-forwarded-", "sec-", "access-control-")
 # Fields of an answer that clients read.
 _TOLD = re.compile(r"content-type|retry-after(-ms)?|x-should-retry|.*request-id|.*ratelimit.*|anthropic-.*|openai-.*")
@@ -62,7 +64,7 @@ def forwarded_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in headers.items()
-        if name not in _OWN_HEADERS and not name.startswith(_OWN_PREFIXES) and is_header_value(value)
+        if name not in _OWN_HEADERS | _ACCOUNT_HEADERS and not name.startswith(_OWN_PREFIXES) and is_header_value(value)
     }
 
 
