@@ -44,7 +44,7 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
 
     `source` is the wire API that the deltas come from. Provider data is written only where that is the same API.
     `call_fields` are fields of the API that the calls of a tool have, by tool name. `echo` are fields of the request
-    that the answer repeats. `seal` makes the signature of another API's thinking from its provider data.
+    that the answer repeats. `seal` makes the signature of another API's thinking from its provider data and its text.
     """
 
     answer_id: str
@@ -55,7 +55,7 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     call_fields: dict[str, dict[str, Any]] = {}
     echo: dict[str, Any] = {}
-    seal: Callable[[dict[str, Any] | None], str] | None = None
+    seal: Callable[[dict[str, Any] | None, str], str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.answer_id, str) or not self.answer_id:
@@ -410,7 +410,7 @@ class AnswerWriter:
         if run is not None:
             self._flush_carry(run)
             if run.kind == "thinking" and not self.is_native and self.seal_field and self.form.seal is not None:
-                run.data = {self.seal_field: self.form.seal(run.foreign)}
+                run.data = {self.seal_field: self.form.seal(run.foreign, run.text)}
             self.close_part(run)
 
     # ------------------------------------------------------------ waiting

@@ -1,12 +1,16 @@
 """Another vendor's thinking under a signature of ours. Pure.
 
 A client that speaks one API gets the thinking of a model of another. Its API wants a signature, and sends it back. Ours
-holds who thought it and the vendor's own data, so that both can be restored without the record.
+holds the model's name, the vendor's own data and a digest of the text, so that all can be restored without the record.
+
+A seal is neither secret nor proof of its origin: it gives its client no right, and the vendor checks its own data. An
+authentication code would need a secret that all gateways of a record share and that outlives them.
 """
 
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -25,12 +29,13 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True):
     provider: str
     specification: str
     model: str
-    data: dict[str, Any] | None = None
+    data: dict[str, Any] | None
+    text: str  # its digest
 
 
-def seal(invocation: ModelInvocationDescriptor, data: dict[str, Any] | None) -> str:
-    """Return a signature for thinking of this model, with the provider's own data."""
-    sealed = _Sealed(invocation.provider, invocation.specification, invocation.model, data)
+def seal(invocation: ModelInvocationDescriptor, data: dict[str, Any] | None, text: str) -> str:
+    """Return a signature for thinking of this model, with the provider's own data. It fits no other text."""
+    sealed = _Sealed(invocation.provider, invocation.specification, invocation.model, data, _digest(text))
     return MARK + urlsafe_b64encode(zlib.compress(msgspec.json.encode(sealed), 1)).decode()
 
 
@@ -54,7 +59,8 @@ def _unsealed(message: Message) -> Message:
         if not found:
             parts.append(_without_data(part))
             continue
-        made_by, data = _open(found)
+        assert isinstance(part, Thinking)
+        made_by, data = _open(found, part.text)
         parts.append(replace(part, provider_data=data))
         invocation = made_by or invocation
     meta = replace(message.meta or MessageMeta(), invocation=invocation)
@@ -72,11 +78,17 @@ def _find(part: Part) -> str:
     return next((value for value in found if value.startswith(MARK)), "")
 
 
-def _open(text: str) -> tuple[ModelInvocationDescriptor | None, dict[str, Any] | None]:
-    """Who thought it, and the data; neither where a client has changed the signature."""
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _open(found: str, text: str) -> tuple[ModelInvocationDescriptor | None, dict[str, Any] | None]:
+    """The model that thought this text, and its data; neither where a client has changed the signature or the text."""
     try:
-        written = zlib.decompressobj().decompress(urlsafe_b64decode(text.removeprefix(MARK)), _LARGEST)
+        written = zlib.decompressobj().decompress(urlsafe_b64decode(found.removeprefix(MARK)), _LARGEST)
         sealed = msgspec.json.decode(written, type=_Sealed)
+        if sealed.text != _digest(text):
+            return None, None
         return ModelInvocationDescriptor(sealed.provider, sealed.specification, sealed.model), sealed.data
     except (ValueError, zlib.error, RecursionError):  # of base64, JSON and empty names too
         return None, None
