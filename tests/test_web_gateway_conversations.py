@@ -294,6 +294,38 @@ async def test_what_only_another_vendor_keeps_is_refused_by_its_name() -> None:
 
 
 @on_a_loop
+async def test_a_stored_response_is_told_as_it_is_asked_for() -> None:
+    async with staged() as stage:
+        sent = (await stage.ask(RESPONSES)).body
+        for query, status, kind, body in (
+            ("", 200, "application/json", None),
+            ("?stream=false", 200, "application/json", None),
+            ("?stream=true", 200, "text/event-stream", sent),
+            ("?stream=true&starting_after=2", 400, "application/json", None),
+        ):
+            async with stage.client.get(f"{stage.url}/v1/responses/resp_1{query}") as told:
+                assert (query, told.status, told.content_type) == (query, status, kind)
+                assert body in (None, await told.read())
+
+
+@pytest.mark.parametrize("replays", [False, True], ids=["", "replayed"])
+@on_a_loop
+async def test_a_404_that_is_about_no_model_names_none(replays: bool) -> None:
+    async with staged("known=openai:m", replays=replays) as stage:
+        missing = [("GET", "/v1/responses/resp_9"), ("DELETE", "/v1/responses/resp_9"), ("GET", "/v1/chat/completions")]
+        missing += [
+            ("POST", "/v1/embeddings"),
+            *([("POST", path_of(RESPONSES)), ("POST", path_of(CHAT))] if replays else []),
+        ]
+        for method, path in missing:
+            body = BytesIO(body_of(RESPONSES if "resp" in path else CHAT)) if method == "POST" else None
+            async with stage.client.request(method, stage.url + path, data=body) as told:
+                assert (path, told.status, (await told.json())["error"]["code"]) == (path, 404, None)
+        if not replays:
+            assert (await stage.ask(CHAT)).error["code"] == "model_not_found"
+
+
+@on_a_loop
 async def test_a_replay_opens_no_model() -> None:
     def open_none(name: str) -> Model:
         raise AssertionError(f"{name} is opened")

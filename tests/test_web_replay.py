@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Message
-from dragoman.errors import ErrorCode
+from dragoman.errors import ErrorCode, ModelError
 from dragoman.history import ClientRequestEntry
 from dragoman.store import SessionStore, open_session
 from dragoman.web.gateway.asked import Asked
 from dragoman.web.gateway.canonical import body_mark
-from dragoman.web.gateway.differences import first_difference
+from dragoman.web.gateway.differences import first_difference, shared_length
 from dragoman.web.gateway.recorder import Recorder
-from dragoman.web.gateway.replay import Replay, delete_response, find_response
-from dragoman.web.gateway.responses import response_mark
+from dragoman.web.gateway.replay import Replay
+from dragoman.web.gateway.responses import delete_response, find_response, find_stream, response_mark
 from tests.web_cases import answer, asked, failed, given, of_body, require_sound, store_opener
 
 KINDS = ("memory", "sqlite", "postgres")
@@ -180,6 +180,33 @@ def test_the_nearest_is_for_the_same_model_if_there_is_one(run: Run) -> None:
 
 
 @in_memory
+def test_of_requests_that_differ_in_one_value_the_nearest_has_the_most_like_text(run: Run) -> None:
+    async def test(store: SessionStore) -> None:
+        for text in ("rep EMPTY False", "rep MID:3 False", "something else"):
+            await record(store, asked(Message.user(text)))
+        found = await Replay(store).find(asked(Message.user("rep EMPTX False")))
+        assert found.nearest is not None
+        assert found.nearest.difference.recorded == "'rep EMPTY False'"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "length"),
+    [
+        (b"", b"", 0),
+        (b"abc", b"abc", 3),
+        (b"abXcd", b"abYYcd", 4),
+        (b"aaa", b"aaaa", 3),
+        (b"a", b"b", 0),
+        (b"xa", b"ya", 1),
+    ],
+)
+def test_what_two_texts_share_at_their_ends_counts_once(one: bytes, other: bytes, length: int) -> None:
+    assert shared_length(one, other) == shared_length(other, one) == length
+
+
+@in_memory
 def test_a_record_without_requests_of_an_api_has_no_nearest(run: Run) -> None:
     async def test(store: SessionStore) -> None:
         await record(store, asked(A))
@@ -256,6 +283,19 @@ def test_a_response_is_found_by_its_id_whole_or_streamed(run: Run) -> None:
         await respond(store, "resp_2", STREAM)
         assert await find_response(store, "resp_1", "me") == WHOLE
         assert await find_response(store, "resp_2", "me") == b'{"id":"resp_2", "output":[1]}'
+
+    run(test)
+
+
+@in_memory
+def test_a_response_is_streamed_again_where_it_was_a_stream(run: Run) -> None:
+    async def test(store: SessionStore) -> None:
+        await respond(store, "resp_1", WHOLE)
+        await respond(store, "resp_2", STREAM)
+        assert await find_stream(store, "resp_2", "me") == STREAM
+        assert await find_stream(store, "resp_2", "you") is None
+        with pytest.raises(ModelError, match="was not a stream"):
+            await find_stream(store, "resp_1", "me")
 
     run(test)
 

@@ -31,8 +31,15 @@ from .opening import can_pass
 from .passing import PassedAnswer, fetch_whole, other_request, passed_request
 from .reading import read_conversation, read_head
 from .recorder import Recorder
-from .refusals import refuse
-from .responses import require_own_response, unknown_response, with_previous
+from .refusals import nothing_there, refuse
+from .responses import (
+    delete_response,
+    find_response,
+    find_stream,
+    require_own_response,
+    unknown_response,
+    with_previous,
+)
 
 if TYPE_CHECKING:
     from ...models import Model
@@ -187,7 +194,7 @@ class Gateway:
             case "models" | "model":
                 return web.json_response(listed(self._routes, wanted))
             case "stored" | "delete":
-                return await self._stored(wanted, key)
+                return await self._stored(wanted, key, request.query)
             case "answer" | "count":
                 async with self._bodies.of(request) as body:
                     asked = await self._asked(wanted, headers, request, body, key)
@@ -305,14 +312,16 @@ class Gateway:
             raise asked.problem
         return web.json_response(counted(asked.read, asked.api))
 
-    async def _stored(self, wanted: Wanted, key: ServeKey) -> web.Response:
-        from .replay import delete_response, find_response
-
-        find = find_response if wanted.action == "stored" else delete_response
+    async def _stored(self, wanted: Wanted, key: ServeKey, query: Mapping[str, str]) -> web.Response:
+        is_stream = wanted.action == "stored" and query.get("stream") == "true"
+        if is_stream and query.get("starting_after"):
+            message = "a recorded stream is told from its beginning: 'starting_after' is not supported"
+            raise ModelError(message, code=ErrorCode.UNSUPPORTED)
+        find = find_stream if is_stream else find_response if wanted.action == "stored" else delete_response
         body = await find(self._store, wanted.target, key.name)
         if body is None:
             raise unknown_response(wanted.target)
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=body, content_type="text/event-stream" if is_stream else "application/json")
 
     async def _replayed(self, asked: Asked) -> web.Response:
         assert self._replay is not None
@@ -325,9 +334,9 @@ class Gateway:
         """Pass what has no front to the vendor of its API, where that is asked for."""
         if not self._settings.passes_others or self._replay is not None:
             message = f"this gateway has nothing at {request.method} {wanted.path[:200]}"
-            raise ModelError(message, code=ErrorCode.NOT_FOUND)
+            raise nothing_there(message)
         if not is_plain_path(wanted.path):
-            raise ModelError("a path is passed on only in its plain spelling", code=ErrorCode.NOT_FOUND)
+            raise nothing_there("a path is passed on only in its plain spelling")
         if wanted.target:
             await require_own_response(self._store, wanted.target, key.name)
         model = self._model(f"{WIRE_APIS[wanted.api].providers[0]}:any")

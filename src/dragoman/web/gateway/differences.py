@@ -1,14 +1,15 @@
 """Two JSON values compared: how much they have in common, and where they differ first. Pure."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from ..._jsontext import sorted_json
 
-__all__ = ["SHOWN", "Difference", "first_difference", "leaves_of", "likeness"]
+__all__ = ["SHOWN", "Difference", "first_difference", "leaves_of", "likeness", "shared_length"]
 
 SHOWN = 80  # characters of each value
 BEFORE = 20  # of these, how many come before the difference
@@ -35,6 +36,18 @@ def likeness(one: Counter[int], other: Counter[int]) -> float:
     """Return how much two values have in common, from 0 to 1."""
     both = one.total() + other.total()
     return 2 * (one & other).total() / both if both else 1.0
+
+
+def shared_length(one: bytes, other: bytes) -> int:
+    """Return how many bytes the two have in common at their beginnings and at their ends."""
+    longest = min(len(one), len(other))
+    begin = _shared(longest, lambda count: one[:count] == other[:count])
+    return begin + _shared(longest - begin, lambda count: one[len(one) - count :] == other[len(other) - count :])
+
+
+def _shared(longest: int, is_same: Callable[[int], bool]) -> int:
+    """The largest count up to `longest` for which something is the same; it is so for each smaller one."""
+    return bisect_left(range(1, longest + 1), True, key=lambda count: not is_same(count))
 
 
 def first_difference(recorded: Any, asked: Any) -> Difference | None:

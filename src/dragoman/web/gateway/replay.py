@@ -1,40 +1,32 @@
-"""Answers from the record: no model is asked. Also the responses that clients ask for by their ids, or delete.
+"""Answers from the record: no model is asked.
 
 A request gets the answers that were recorded for it, one after the other, then the last one again. One that was never
 made is told the nearest recorded request and the first difference.
 """
 
-import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..._jsontext import encode_json
-from ...delta import ErrorDelta
-from ...errors import DragomanError, ErrorCode, UnreadableData
-from ...history import ClientAnswerEntry, ClientRequestEntry, HistoryEntry
+from ..._jsontext import sorted_json
+from ...errors import UnreadableData
+from ...history import ClientAnswerEntry, ClientRequestEntry
 from ...history.exchanges import body_of
-from ...store import AppendConflict, SessionBusy, open_session
-from ...stream import SseParser
-from ...wire import find_codec
 from .canonical import body_mark, plain_body
-from .differences import SHOWN, Difference, first_difference, leaves_of, likeness
-from .fronts import RESPONSES
-from .responses import given_mark, response_mark
+from .differences import SHOWN, Difference, first_difference, leaves_of, likeness, shared_length
+from .refusals import nothing_there, write_refusal
+from .responses import entry_at
 
 if TYPE_CHECKING:
     from ...store import Mark, SessionInfo, SessionStore
     from .asked import Asked
 
-__all__ = ["Nearest", "Replay", "Replayed", "delete_response", "find_response"]
+__all__ = ["Nearest", "Replay", "Replayed"]
 
 # What is searched for the nearest request, newest first.
 SESSIONS = 500
 REQUESTS = 300
-TRIES = 4  # of an append that another process was faster than
-_ID = re.compile(r"[A-Za-z0-9_.-]{1,120}")
-_LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
 class Nearest(msgspec.Struct, frozen=True):
@@ -85,12 +77,12 @@ class Replay:
         answers = self._answers.get(word) or await self._read(word)
         if answers is None:
             return await self._never_made(asked)
-        entry = await _entry_at(self._store, answers.next())
+        entry = await entry_at(self._store, answers.next())
         assert isinstance(entry, ClientAnswerEntry)
         return Replayed(status=entry.status, headers=dict(entry.headers), body=entry.body)
 
     async def _read(self, word: str) -> _Answers | None:
-        found = [(mark, await _entry_at(self._store, mark)) for mark in await self._store.find_marks((word,))]
+        found = [(mark, await entry_at(self._store, mark)) for mark in await self._store.find_marks((word,))]
         marks = [(mark, entry.is_whole) for mark, entry in found if isinstance(entry, ClientAnswerEntry)]
         if not marks:
             return None
@@ -101,9 +93,7 @@ class Replay:
         nearest = await find_nearest(self._store, asked)
         message = "this request is not in the record"
         message += f": {nearest}" if nearest is not None else ", which has none of this API"
-        write_error = find_codec(asked.api).write_error
-        assert write_error is not None
-        told = write_error(ErrorDelta("", 0, None, ErrorCode.NOT_FOUND, message, False))
+        told = write_refusal(asked.api, nothing_there(message))
         return Replayed(status=told.status, headers=told.headers, body=told.body, is_recorded=False, nearest=nearest)
 
 
@@ -116,12 +106,14 @@ async def find_nearest(store: "SessionStore", asked: "Asked") -> Nearest | None:
         wanted = plain_body(asked.api, asked.body)
     except UnreadableData:
         return None
-    leaves = leaves_of(wanted)
-    best: tuple[tuple[bool, float], ClientRequestEntry, str, object] | None = None
+    leaves, written = leaves_of(wanted), sorted_json(wanted)
+    best: tuple[tuple[bool, float, int], ClientRequestEntry, str, object] | None = None
     async for session_id, entry, body in _requests(store, asked.api):
         alike = (entry.model == asked.model, likeness(leaves, leaves_of(body)))
-        if best is None or alike > best[0]:
-            best = alike, entry, session_id, body
+        if best is None or alike >= best[0][:2]:  # of equals, the one whose text is most like it, then the newest
+            rank = (*alike, shared_length(written, sorted_json(body)))
+            if best is None or rank > best[0]:
+                best = rank, entry, session_id, body
     if best is None:
         return None
     _, entry, session_id, body = best
@@ -160,85 +152,3 @@ async def _sessions(store: "SessionStore") -> "AsyncIterator[SessionInfo]":
         page = found.next_page
         if page is None:
             return
-
-
-async def _entry_at(store: "SessionStore", mark: "Mark") -> HistoryEntry:
-    (entry,) = await store.load(mark.session_id, mark.serial, until_serial=mark.serial + 1)
-    return entry
-
-
-# ---------------------------------------------------------------- responses by their ids
-
-
-class _LastEvent(msgspec.Struct):
-    type: str
-    response: msgspec.Raw = msgspec.Raw(b"")
-
-
-async def find_response(store: "SessionStore", response_id: str, key_name: str) -> bytes | None:
-    """Return a recorded response of this key as the API's JSON; None if there is none, or it was deleted."""
-    found = await _find_answer(store, response_id, key_name)
-    return None if found is None else _response_in(found[1].body)
-
-
-async def delete_response(store: "SessionStore", response_id: str, key_name: str) -> bytes | None:
-    """Let a response of this key be found no more; return what the API says then. The record keeps it.
-
-    None if there is none.
-    """
-    found = await _find_answer(store, response_id, key_name)
-    if found is None:
-        return None
-    fact = ClientRequestEntry(
-        RESPONSES,
-        f"/v1/responses/{response_id}",
-        "",
-        "",
-        method="DELETE",
-        client=key_name,
-        marks=(response_mark(response_id, key_name), given_mark(response_id)),
-    )
-    await _append_fact(store, found[0], fact)
-    return encode_json({"id": response_id, "object": "response", "deleted": True})
-
-
-async def _find_answer(store: "SessionStore", response_id: str, key_name: str) -> tuple[str, ClientAnswerEntry] | None:
-    if _ID.fullmatch(response_id) is None:
-        return None
-    marks = await store.find_marks((response_mark(response_id, key_name),))
-    entry = await _entry_at(store, marks[-1]) if marks else None
-    return (marks[-1].session_id, entry) if isinstance(entry, ClientAnswerEntry) else None
-
-
-async def _append_fact(store: "SessionStore", session_id: str, fact: HistoryEntry) -> None:
-    """Append a fact to a session; to one of its own where a run has that session."""
-    for _ in range(TRIES):
-        session = await open_session(store, session_id, widgets=())
-        try:
-            await session.append(fact)
-        except AppendConflict:
-            continue
-        except SessionBusy:
-            break
-        return
-    info = await store.create(metadata={"gateway": {"api": RESPONSES}, "side": True})
-    await (await open_session(store, info.session_id, widgets=())).append(fact)
-
-
-def _response_in(body: bytes) -> bytes | None:
-    """The response in an answer: all of it, or what the last event of a stream has."""
-    if body.lstrip()[:1] == b"{":
-        return body
-    parser = SseParser()
-    try:
-        events = [*parser.feed(body), *parser.end()]
-    except DragomanError:
-        return None
-    for event in reversed(events):
-        try:
-            last = msgspec.json.decode(event[1], type=_LastEvent)
-        except (msgspec.DecodeError, RecursionError):
-            continue
-        if last.type in _LAST_EVENTS and last.response:
-            return bytes(last.response)
-    return None
