@@ -58,7 +58,10 @@ def test_a_call_id_that_20000_turns_repeat_is_handed_off() -> None:
 BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
     "tools": (
         "anthropic-messages",
-        lambda count: {"messages": [], "tools": [{"name": f"t{each}", "input_schema": {}} for each in range(count)]},
+        lambda count: {
+            "messages": [{"role": "user", "content": "x"}],
+            "tools": [{"name": f"t{each}", "input_schema": {}} for each in range(count)],
+        },
     ),
     "cache marks": (
         "anthropic-messages",

@@ -351,6 +351,32 @@ def test_files_of_gemini_become_parts() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        ("anthropic-messages", {"messages": [], "max_tokens": 1}),
+        ("openai-chat", {"messages": []}),
+        ("openai-responses", {}),
+        ("openai-responses", {"input": []}),
+        ("openai-responses", {"input": [], "instructions": "Be brief."}),
+        ("gemini", {"contents": []}),
+        ("gemini", {}),
+    ],
+)
+def test_a_request_that_says_nothing_is_unreadable(api: str, body: dict[str, Any]) -> None:
+    read_request = find_codec(api).read_request
+    assert read_request is not None
+    with pytest.raises(UnreadableData):
+        read_request(json.dumps({"model": "m", **body}).encode(), model="m", stream=False)
+
+
+@pytest.mark.parametrize("elsewhere", [{"previous_response_id": "resp_1"}, {"prompt": {"id": "p"}}])
+def test_a_response_may_continue_what_its_server_has(elsewhere: dict[str, Any]) -> None:
+    read_request = find_codec("openai-responses").read_request
+    assert read_request is not None
+    assert read_request(json.dumps({"model": "m", **elsewhere}).encode()).request.messages == ()
+
+
 def test_a_system_message_inside_the_conversation_stays_where_it_is() -> None:
     turns = [{"role": "user", "content": "Hi"}, {"role": "system", "content": [{"type": "text", "text": "Now brief."}]}]
     found = read_body("anthropic-messages", system="Be kind.", messages=turns, max_tokens=9).request

@@ -118,6 +118,12 @@ class Node:
             raise self.wrong("an array")
         return [Node(item, f"{self.where}[{index}]", self._seen) for index, item in enumerate(self.value)]
 
+    def some(self) -> list["Node"]:
+        """Return the items of the array that this must be, at least one."""
+        if self.value == []:
+            raise UnreadableData(f"{self.where} must not be empty")
+        return self.each()
+
     def each_in(self, name: str) -> list["Node"]:
         """Return the items of the array in a field; none where it is absent."""
         return self.child(name).each() if self.has(name) else []

@@ -31,7 +31,7 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False) -> ReadR
         draft.conversation.add_system(read_system(system, draft.conversation))
         for block in system.each() if isinstance(system.value, list) else ():
             draft.mark(block)
-    for node in root.child("messages").each():
+    for node in root.child("messages").some():
         _read_marked_turn(node, draft)
     for tool in root.each_in("tools"):
         draft.mark(tool)

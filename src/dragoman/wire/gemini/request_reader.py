@@ -97,7 +97,7 @@ class _Contents:
         if isinstance(contents.value, str):
             self._draft.messages.append(Message.user(contents.text()))
             return
-        for node in contents.each() if isinstance(contents.value, list) else [contents]:
+        for node in contents.some() if isinstance(contents.value, list) else [contents]:
             role = node.text_if("role") or "user"
             if role == "model":
                 self._read_model(node)

@@ -22,7 +22,7 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False) -> ReadR
     draft = RequestDraft(body, "openai_chat")
     root = draft.root
     called: dict[str, str] = {}
-    for node in root.child("messages").each():
+    for node in root.child("messages").some():
         read_turn(node, draft.conversation, None, called)
         _read_marks(node, draft)
     for tool in root.each_in("tools"):

@@ -6,6 +6,7 @@ The tools of a namespace are tools like the others; their calls name the namespa
 
 from typing import Any
 
+from ...errors import UnreadableData
 from ...message import Message
 from ...request import ReadRequest
 from ..openai_tools import add_free_text_tool, read_tool_choice
@@ -24,6 +25,8 @@ _KNOWN = frozenset(
 )
 # Fields that the server reads, and not the model.
 _KEPT = ("store", "previous_response_id", "include", "metadata", "truncation", "client_metadata", "stream_options")
+# Fields that name a conversation, without which there must be an input.
+_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
 # Fields that a response repeats.
 _ECHOED = (
     *("instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "previous_response_id", "reasoning"),
@@ -39,6 +42,8 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False) -> ReadR
     if root.has("instructions"):
         _read_instructions(root.child("instructions"), draft)
     _read_input(root.child("input"), draft)
+    if not draft.conversation.messages and not any(root.has(name) for name in _ELSEWHERE):
+        raise UnreadableData("request.input must not be empty")
     for tool in root.each_in("tools"):
         _read_tool(tool, draft, {})
     if root.has("tool_choice"):
