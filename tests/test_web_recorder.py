@@ -1,5 +1,9 @@
 """The recorder over every store: which session a request goes to, and what is recorded of it."""
 
+import asyncio
+
+import pytest
+
 from dragoman import Message, Thinking
 from dragoman.errors import ErrorCode
 from dragoman.history import (
@@ -9,9 +13,13 @@ from dragoman.history import (
 )
 from dragoman.history.exchanges import body_of
 from dragoman.web.gateway.asked import Asked
+from dragoman.web.gateway.canonical import body_mark
+from dragoman.web.gateway.reading import LARGE
+from dragoman.web.gateway.said import Said
 from tests.web_cases import (
     CLAUDE,
     answer,
+    asked,
     call,
     failed,
     given,
@@ -134,6 +142,20 @@ def test_the_model_is_asked_with_recorded_answers_under_the_clients_ids(run_reco
 
 
 # ---------------------------------------------------------------- repeats
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(10, False), (LARGE, True)], ids=["small", "large"])
+def test_the_digests_of_a_large_body_are_made_beside_other_clients(size: int, is_beside: bool) -> None:
+    async def test() -> None:
+        said = Said(asked(Message.user("x" * size)))
+        reading = asyncio.create_task(said.read())
+        await asyncio.sleep(0)
+        assert reading.done() is not is_beside
+        await reading
+        assert said.digest in said.prefixes
+        assert said.body_mark == body_mark(said.asked)
+
+    asyncio.run(test())
 
 
 @over_stores

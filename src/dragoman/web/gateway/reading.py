@@ -13,9 +13,9 @@ from ...request import ReadRequest
 from ...wire import find_codec
 from .refusals import RefusedRequest
 
-__all__ = ["Head", "read_conversation", "read_head"]
+__all__ = ["LARGE", "Head", "read_conversation", "read_head"]
 
-LARGE = 128 << 10
+LARGE = 128 << 10  # bytes of a body that is read in a thread
 MOST_TOKENS = 1_000_000  # of JSON in one body: texts, brackets, commas. Each costs far more memory than its bytes
 _TOKEN = re.compile(rb'"[^"]*+"?|[,\[{]')
 

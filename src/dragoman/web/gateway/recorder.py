@@ -57,7 +57,7 @@ class Recorder:
         """
         said = Said(asked)
         try:
-            said.read()
+            await said.read()
             async with asyncio.timeout(STORE_SECONDS):
                 turn = await self._begin_anew(said)
         except RefusedRequest:

@@ -1,5 +1,6 @@
-"""What a client's request says, ready to be recorded: its messages with their digests, its frame, its body. Pure."""
+"""What a client's request says, ready to be recorded: its messages with their digests, its frame, its body."""
 
+import asyncio
 import base64
 import re
 from collections.abc import Sequence
@@ -8,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UnreadableData
 from ...history import ClientRequestEntry, HistoryEntry
 from ...history.exchanges import BodyChange, change_of
+from .canonical import body_mark
 from .conversations import FRAME, Chain, Frame, Prefix, digest_prefixes, frame_of, mark_of
 from .placing import last_request
+from .reading import LARGE
 from .seals import unseal
 
 if TYPE_CHECKING:
@@ -41,9 +44,17 @@ class Said:
         self.conversation_mark = f"conversation:{self.chain.digest}" if self.is_named else ""
         self.prefixes: dict[str, Prefix] = {}  # by their digests, shortest first
         self.digest = ""
+        self.body_mark = ""  # the word by which stores find the answers to this body
 
-    def read(self) -> None:
-        """Make the digests. It takes as long as the body is."""
+    async def read(self) -> None:
+        """Make the digests: those of a large body in a thread, beside other clients."""
+        if len(self.asked.body) > LARGE:
+            await asyncio.to_thread(self._read)
+        else:
+            self._read()
+
+    def _read(self) -> None:
+        self.body_mark = body_mark(self.asked)
         if self.asked.read is not None:
             self.messages = unseal(self.messages)
             self.frame = frame_of(self.asked.read)
@@ -86,14 +97,8 @@ class Said:
             noted["key"] = asked.key_name[:LONGEST]
         return {"gateway": noted, **({"side": True} if is_side else {})}
 
-    def request_entry(
-        self,
-        entries: Sequence[HistoryEntry],
-        *,
-        marks: Sequence[str] = (),
-        earlier: ClientRequestEntry | None = None,
-    ) -> ClientRequestEntry:
-        """Return the fact that this was asked, to follow these entries. It has what differs from an earlier request."""
+    def request_entry(self, entries: Sequence[HistoryEntry], *, marks: Sequence[str] = ()) -> ClientRequestEntry:
+        """Return the fact that this was asked, to follow these entries. It has what differs from the last request."""
         asked = self.asked
         noted: dict[str, Any] = {"program": asked.client[:LONGEST]}
         if self.frame is not None:
@@ -107,7 +112,7 @@ class Said:
             asked.api,
             path,
             asked.model,
-            *_changed(entries, body, earlier or last_request(entries)),
+            *_changed(entries, body, last_request(entries)),
             headers=asked.headers,
             client=asked.key_name,
             marks=tuple(mark for mark in marks if mark),

@@ -13,7 +13,6 @@ from ...message import Message
 from ...models.recorded import first_piece
 from .asked import PASSED, Given
 from .attempts import TRIED
-from .canonical import body_mark
 from .conversations import is_same_answer, mark_of
 from .placing import find_answer, has_moved, with_recorded
 
@@ -148,7 +147,7 @@ class Turn:
         said = self.said
         digest = "" if answer is None else said.chain.after(answer)
         marks = [mark_of(digest)] if digest and digest != said.digest and said.prefixes else []
-        marks += [body_mark(said.asked), *filter(_is_mark, given.marks)]
+        marks += filter(_is_mark, (said.body_mark, *given.marks))
         body = given.body[:MAX_ANSWER]
         return ClientAnswerEntry.of(
             self.request_serial if serial is None else serial,
