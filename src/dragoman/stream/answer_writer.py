@@ -152,7 +152,6 @@ class AnswerWriter:
         self.done: DoneDelta | None = None
         self.failure: ErrorDelta | None = None
         self.has_begun = False  # whether the stream has events: before them a failure is told by its HTTP status
-        self.left_out: dict[str, int] = {}  # parts that the API cannot say, by their kind or type
         self._started = False
         self._events: list[WireEvent] = []
         self._run: AnswerPart | None = None  # the text or thinking that the next piece may continue
@@ -328,9 +327,8 @@ class AnswerWriter:
     def _take_unit(self, delta: ImageDelta | ProviderItemDelta) -> None:
         is_said = self.says_images if isinstance(delta, ImageDelta) else self.is_native
         if not is_said:
-            what = delta.kind if isinstance(delta, ImageDelta) else delta.item_type
-            self.left_out[what] = self.left_out.get(what, 0) + 1
-        elif self._calls and self.one_at_a_time:
+            return
+        if self._calls and self.one_at_a_time:
             self._hold(delta)
         else:
             part = AnswerPart(delta.kind, data=delta.provider_data if self.is_native else None)

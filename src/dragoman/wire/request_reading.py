@@ -13,7 +13,7 @@ from ..toolspec import OneTool, ToolChoice, ToolSpec
 from .drafts import Draft
 from .reading import Node, reading, take_json
 
-__all__ = ["EFFORTS", "FREE_TEXT", "RequestDraft"]
+__all__ = ["CACHE_MARKS", "EFFORTS", "FREE_TEXT", "RequestDraft"]
 
 # The efforts of all APIs, in our words.
 EFFORTS: dict[str, str] = {

@@ -21,8 +21,11 @@ def is_loopback(host: str) -> bool:
 
 
 class Access:
-    """Lets requests in. A page in a browser must not reach a gateway of its user: neither by a name that an attacker
-    gave this address, nor from a page of another origin."""
+    """Checks host, origin and key of a request.
+
+    A page in a browser must not reach a gateway of its user: neither by a name that an attacker gave this address, nor
+    from a page of another origin.
+    """
 
     def __init__(self, keys: Keys, hosts: frozenset[str] = frozenset()) -> None:
         self._keys = keys

@@ -202,7 +202,7 @@ def whole_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 
 def _normal(part: Part) -> bytes:
-    """What counts of a part that is no answer; empty if nothing does."""
+    """Return the bytes of a user's or a tool's part for the digest; empty if it does not count."""
     match part:
         case Text():
             return _encoded(part.text) if part.text.strip() else b""

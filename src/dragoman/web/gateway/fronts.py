@@ -11,7 +11,11 @@ from urllib.parse import unquote
 import msgspec
 
 __all__ = [
+    "ANTHROPIC",
+    "CHAT",
     "FRONTS",
+    "GEMINI",
+    "RESPONSES",
     "Action",
     "Front",
     "Wanted",

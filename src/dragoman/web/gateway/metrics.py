@@ -33,7 +33,7 @@ class Metrics:
         self._counters["dragoman_store_faults_total"][()] = 0
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add to a counter. Where it has more series than anybody reads, what is new counts as `(other)`."""
+        """Add to a counter. Once it has SERIES series, new labels count as `(other)`."""
         series = self._counters[name]
         key = tuple(labels.items())
         if key not in series and len(series) >= SERIES:

@@ -24,9 +24,9 @@ class SessionNames:
         self._next_numbers: OrderedDict[str, int] = OrderedDict()
 
     def proposed(self, said: "Said", *, is_side: bool) -> Iterator[str]:
-        """Yield ids for a new session: the name, with a number behind it where it is taken, with a random one at last.
+        """Yield ids for a new session: the name, then name-2, name-3 …, at last a random one.
 
-        A session beside a conversation leaves that one's name to it.
+        Those of a side session have the suffix -side.
         """
         suffix = "-side" if is_side else ""
         if not said.base_name:

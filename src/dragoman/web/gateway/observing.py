@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Observed", "ObservedCall", "Observer"]
 
 log = logging.getLogger("dragoman.serve")
-LEFT = 499  # what servers commonly count a request as whose client left before its answer
+LEFT = 499  # nginx's status for a client that closed the connection before its answer
 _SETTINGS = ("temperature", "top_p", "max_tokens", "stop_sequences", "output_schema")
 
 

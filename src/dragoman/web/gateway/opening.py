@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...models import Model
     from .asked import Asked
     from .fronts import Front
-    from .recorder import Turn
+    from .turn import Turn
 
 __all__ = ["Opener", "can_pass"]
 

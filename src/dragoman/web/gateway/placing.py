@@ -248,7 +248,7 @@ def _renamed(
     ours = [] if recorded is None else list(recorded.tool_calls)
     if len(ours) > len(theirs):
         ours = [call for call in ours if call.arguments is not None]
-    # From the end: an answer that was given in two pieces is one to some clients.
+    # From the end: some clients join two recorded answers to one.
     pairs = zip(reversed(theirs), reversed(ours), strict=False)
     return _with_result_ids(messages, {known: call.tool_call_id for known, call in pairs})
 

@@ -187,7 +187,7 @@ class Recorder:
     async def _append_at(self, said: Said, found: Found, place: Place, *, is_joined: bool = False) -> Turn:
         if not place.is_repeat:
             return await self._append(said, found.kept, place.rest, said.mark)
-        # The turn is there. Its answer goes where the first one went, or should have gone.
+        # The turn is there. The answer is recorded after the first request, not after this one.
         kept, serial = found.kept, found.serial
         may_fork = self._is_busy(kept) or has_moved(kept.entries, serial)
         (recorded,) = await kept.session.append(said.request_entry(kept.entries))
@@ -226,7 +226,7 @@ class Recorder:
         async with kept.lock:
             for _ in range(TRIES):
                 planned = turn.plan_end(given)
-                if planned is None or self._is_kept_free(turn, kept):
+                if planned is None or self._awaits_earlier_repeat(turn, kept):
                     break
                 try:
                     await kept.session.append(*planned)
@@ -297,8 +297,8 @@ class Recorder:
         """Whether an answer is under way that belongs at the end of the session."""
         return any(not turn.has_ended for turn in self._under_way.get(kept.session_id, ()))
 
-    def _is_kept_free(self, turn: Turn, kept: KeptSession) -> bool:
-        """Whether the place of an answer belongs to the same request, made earlier, which is still under way."""
+    def _awaits_earlier_repeat(self, turn: Turn, kept: KeptSession) -> bool:
+        """Whether an earlier copy of this request is still being answered: its answer goes to the place of this one."""
         if not turn.may_fork or has_moved(kept.entries, turn.serial):
             return False
         others = (other for other in self._under_way.get(kept.session_id, ()) if not other.has_ended)

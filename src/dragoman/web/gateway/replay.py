@@ -71,7 +71,7 @@ class Replay:
     async def find(self, asked: "Asked") -> Replayed:
         """Return the recorded answer; raise StoreError where the store cannot be read.
 
-        Answers that broke off are given only where there is no whole one: a client that left heard no more of them.
+        Answers that broke off are given only where there is no whole one, because the client never got their end.
         """
         word = body_mark(asked)
         answers = self._answers.get(word) or await self._read(word)

@@ -31,14 +31,12 @@ class TranslatedAnswer:
         self.model = f"{dialect.provider}:{model.get_config().model_id}"
         self.status = 200
         self.is_whole = False
-        self.answer_id = uuid.uuid4().hex
-        self.warnings: tuple[str, ...] = ()
         self._asking = model
         self._read = read
         self._as_array = as_array
         self._is_stream = read.request.stream
         self._form = AnswerForm(
-            answer_id=self.answer_id,
+            answer_id=uuid.uuid4().hex,
             model=asked,
             created=int(datetime.now(UTC).timestamp()),
             stream=self._is_stream,
@@ -112,7 +110,7 @@ class TranslatedAnswer:
     def _ask(self) -> ModelStream:
         asking, read = self._asking, replace(self._read, request=replace(self._read.request, stream=True))
         info = asking.model_info()
-        request, self.warnings = fit_request(read, asking.client.dialect, info.model_id, info)
+        request, _ = fit_request(read, asking.client.dialect, info.model_id, info)
         asked = Model(asking.client, request.config, asking.cache_config)
         return asked.stream(
             request.messages,

@@ -216,7 +216,6 @@ class Writer(AnswerWriter):
         else:
             assert delta is not None
             if delta.data is None:  # the API has no picture by its address
-                self.left_out["image"] = self.left_out.get("image", 0) + 1
                 return
             part.item = {
                 "id": self._item_id("ig_", part.index),
