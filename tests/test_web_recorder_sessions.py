@@ -138,15 +138,16 @@ def test_the_same_words_under_another_system_text_are_beside_the_conversation(
 
 @in_memory
 @pytest.mark.parametrize("said", ["X", "Z"], ids=["the same answer", "another answer"])
-def test_an_answered_turn_that_is_asked_anew_under_another_system_text_is_a_fork_with_it(
+def test_first_words_that_were_answered_begin_another_conversation_under_another_system_text(
     run_recorder: Run, said: str
 ) -> None:
     async def test(clients: Clients) -> None:
         await clients.ask(A, told="X")
         await clients.ask(A, told=said, system="Be long.")
-        main, fork = await clients.sessions()
-        assert (main.state.system_instruction, fork.state.system_instruction) == ("Be brief.", "Be long.")
-        assert (texts(main), texts(fork)) == (["user: A", "assistant: X"], ["user: A", f"assistant: {said}"])
+        main, other = await clients.sessions()
+        assert (main.state.system_instruction, other.state.system_instruction) == ("Be brief.", "Be long.")
+        assert (texts(main), texts(other)) == (["user: A", "assistant: X"], ["user: A", f"assistant: {said}"])
+        assert (await clients.store.info(other.session_id)).forked_from is None
 
     run_recorder(test)
 
@@ -208,6 +209,20 @@ def test_new_tools_or_a_new_system_text_alone_go_on_in_the_session(run_recorder:
         await clients.ask(A, X, B, Y, C, told="Z", system="Now be long.", tools=(LOOK, READ, ToolSpec("more", "More.")))
         session = await clients.one()
         assert session.state.system_instruction == "Now be long."
+
+    run_recorder(test)
+
+
+@in_memory
+@pytest.mark.parametrize("joined", ["", "s1"], ids=["own", "joined"])
+def test_a_client_that_changes_its_model_goes_on_in_the_session(run_recorder: Run, joined: str) -> None:
+    async def test(clients: Clients) -> None:
+        await clients.ask(A, told="X", session_id=joined)
+        # Claude Code has another system text and other descriptions of the same tools for another model.
+        other: dict[str, Any] = {"system": "You are Opus.", "tools": (LOOK, ToolSpec("read", "Reads any file."))}
+        turn = await clients.ask(A, X, B, told="Y", session_id=joined, **other)
+        assert not turn.is_side
+        assert texts(await clients.one()) == ["user: A", "assistant: X", "user: B", "assistant: Y"]
 
     run_recorder(test)
 
@@ -363,6 +378,21 @@ def test_two_clients_of_one_session_at_once_get_a_fork(run_recorder: Run) -> Non
         first, second = await clients.sessions()
         assert texts(first)[2:] == ["user: B", "assistant: Y"]
         assert texts(second)[2:] == ["user: C", "assistant: Z"]
+
+    run_recorder(test)
+
+
+@over_stores
+def test_a_result_that_comes_after_another_client_has_spoken_is_kept_in_a_fork(run_recorder: Run) -> None:
+    async def test(clients: Clients) -> None:
+        joined: dict[str, Any] = {"session_id": "work"}
+        await clients.ask(A, told=answer(call("look")), **joined)
+        await clients.ask(B, told="Y", client="codex", **joined)
+        turn = await clients.ask(A, Message.assistant(call("look")), result("found"), told="X", **joined)
+        assert [message.role for message in turn.messages] == ["user", "assistant", "tool"]
+        main, fork = await clients.sessions()
+        assert texts(main)[-2:] == ["user: B", "assistant: Y"]
+        assert texts(fork) == ["user: A", "assistant: look()", "tool: found", "assistant: X"]
 
     run_recorder(test)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from ...history import ClientRequestEntry, HistoryEntry
+from ...message import Role
 from .conversations import Frame, Prefix, mark_of
 from .placing import NEAR, Place, find_place, frame_at, has_moved, is_own_turn, last_request
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from .kept_sessions import KeptSession, KeptSessions
     from .said import Said
 
-__all__ = ["Found", "TurnFinder", "is_side_request", "place_found", "place_joined"]
+__all__ = ["Found", "TurnFinder", "is_other_program", "is_side_request", "place_found", "place_joined"]
 
 CANDIDATES = 8  # sessions that are looked at for one prefix
 NEAR_WORDS = 48  # digests that are looked for first: almost always the turn before is among them
@@ -85,6 +86,19 @@ class TurnFinder:
             if best is None or rank > best[0]:
                 best = rank, Found(kept, serial, prefix, recorded)
         return None if best is None else best[1]
+
+
+def is_other_program(said: "Said", frame: Frame, found: Found) -> bool:
+    """Whether the same words come from another program than the turn that was found, or ask for something else.
+
+    Short words recur. Where they begin a conversation and were answered, another system text tells another program.
+    """
+    known = found.frame
+    if known is None or found.prefix.digest != said.digest or frame == known:
+        return False
+    begins = all(message.role is not Role.ASSISTANT for message in said.messages)
+    is_answered = has_moved(found.kept.entries, found.serial)
+    return frame.is_side_of(known) or frame.shares_nothing(known) or (begins and is_answered)
 
 
 def is_side_request(said: "Said", frame: Frame, entries: Sequence[HistoryEntry], found: Found | None) -> bool:

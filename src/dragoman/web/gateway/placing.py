@@ -37,6 +37,7 @@ __all__ = [
     "find_answer",
     "find_place",
     "frame_at",
+    "has_late_results",
     "has_moved",
     "is_own_turn",
     "last_request",
@@ -119,6 +120,12 @@ def last_request(entries: Sequence[HistoryEntry]) -> ClientRequestEntry | None:
         if isinstance(entry, ClientRequestEntry) and FRAME in entry.metadata:
             return entry
     return None
+
+
+def has_late_results(state: "AgentState", said: Sequence[Message]) -> bool:
+    """Whether a client brings results of calls that the session has closed: another client spoke before they came."""
+    open_ids = [call.tool_call_id for call in state.derived.open_calls]
+    return not _answered_ids(_with_open_ids(said, open_ids)) <= set(open_ids)
 
 
 def plan_turn(state: "AgentState", system: str | None, said: Sequence[Message]) -> tuple[HistoryEntry, ...]:

@@ -16,10 +16,10 @@ from ...history import HistoryEntry, ResetEntry
 from ...store import AppendConflict, SessionBusy
 from .access import is_own_session
 from .conversations import Frame
-from .finding import Found, TurnFinder, is_side_request, place_found, place_joined
+from .finding import Found, TurnFinder, is_other_program, is_side_request, place_found, place_joined
 from .kept_sessions import KeptSession, KeptSessions
 from .naming import SessionNames, require_joinable
-from .placing import Place, has_moved, last_request, plan_turn
+from .placing import Place, has_late_results, has_moved, last_request, plan_turn
 from .refusals import RefusedRequest
 from .said import Said
 from .turn import Turn
@@ -108,12 +108,11 @@ class Recorder:
 
     async def _begin_found(self, said: Said, frame: Frame, found: Found) -> Turn:
         """Go on in the session of the turn that was found, or in a fork of it."""
-        known, is_same = found.frame, found.prefix.digest == said.digest
-        if known is not None and is_same and (frame.is_side_of(known) or frame.shares_nothing(known)):
-            return await self._begin_session(said, is_side=frame.is_side_of(known))  # a title, or another program
-        if known is not None and frame.shares_nothing(known):
-            return await self._fork_found(said, frame, found, is_side=frame.tool_count <= known.tool_count)
-        kept = found.kept
+        known, kept = found.frame, found.kept
+        if known is not None and is_other_program(said, frame, found):
+            return await self._begin_session(said, is_side=frame.is_side_of(known))
+        if known is not None and frame.shares_nothing(known) and frame.tool_count < known.tool_count:
+            return await self._fork_found(said, frame, found, is_side=True)
         async with kept.lock:
             for _ in range(TRIES):
                 place = place_found(found, frame, said.messages)
@@ -158,7 +157,8 @@ class Recorder:
         async with kept.lock:
             for _ in range(TRIES):
                 place = place_joined(found, frame, said.messages)
-                if self._is_busy(kept) or (not place.is_repeat and kept.session.state.current_run_id):
+                is_late = place.end >= 0 and has_late_results(kept.session.state, place.rest)
+                if is_late or self._is_busy(kept) or (not place.is_repeat and kept.session.state.current_run_id):
                     break
                 try:
                     if found is not None and place.is_repeat:
@@ -170,7 +170,7 @@ class Recorder:
                     break
             others = [turn.first_serial for turn in self._under_way.get(session_id, ()) if not turn.has_ended]
             before = min(others, default=len(kept.entries)) - 1
-            serial = place.end if place.is_repeat else max(before, place.end)
+            serial = place.end if place.is_repeat or is_late else max(before, place.end)
         fork = await self._create(said, kept, serial)
         return await self._append(said, fork, place.rest, "" if place.is_repeat else said.mark, is_joined=True)
 
