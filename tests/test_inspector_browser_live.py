@@ -1,0 +1,159 @@
+"""Runs in a browser: followed, decided, spoken to, stopped."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from dragoman import Agent, start_session
+from dragoman.store import Session
+from dragoman.testing import Call, ScriptedModel, Turn
+
+from .inspector_browser import (  # noqa: F401  # the fixtures
+    SECONDS,
+    Reader,
+    Server,
+    asking,
+    axe_source,
+    chromium,
+    hold,
+    pay_with_note,
+    readers,
+    served,
+)
+from .inspector_stage import TOKEN, staged
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_is_followed_to_its_end_through_a_lost_connection(reader: Callable[..., Reader], server: Server) -> None:
+    wait, release, reached = hold()
+    model = ScriptedModel("alpha bravo charlie delta echo foxtrot golf hotel india", between=wait)
+
+    async def begin() -> Session:
+        return await start_session(server.store, "streamed", live=True)
+
+    session = server.do(begin())
+    each = reader()
+    page = each.open("s/streamed/live", ".composer textarea")
+    page.wait_for_selector("[data-follow=following]")
+    run = server.begin(Agent(model, session=session).run("count"))
+    server.do(reached.wait())
+    page.wait_for_selector(".underway >> text=bravo")
+    port = server.port
+    server.stop()
+    page.wait_for_selector("[data-follow=lost]")
+    assert page.is_visible(".underway >> text=bravo")  # nothing is cleared
+    server._loop.call_soon_threadsafe(release)
+    run.result(SECONDS)
+    server.start(port)
+    page.wait_for_selector("text=Run completed", timeout=SECONDS * 1000)
+    page.wait_for_selector(".entry.output >> text=india")
+    assert page.locator(".entry.output:not(.underway *)").count() >= 1
+
+
+def test_a_call_is_approved_by_a_key_and_the_run_goes_on(reader: Callable[..., Reader], server: Server) -> None:
+    asking(server, "approved")
+    page = reader().open("s/approved/live", ".asking")
+    assert '"euros": 7' in page.inner_text(".asking pre")
+    assert page.evaluate("document.activeElement === document.body")  # focus did not jump
+    page.keyboard.press("a")
+    page.wait_for_selector("text=Run completed", timeout=SECONDS * 1000)
+    page.wait_for_selector("text=7 euros are paid")
+    page.wait_for_selector("text=It is done.")
+
+
+def test_arguments_are_shown_whole_before_anybody_can_approve(reader: Callable[..., Reader], server: Server) -> None:
+    note = "x" * 200_000 + " and then all the rest"
+    server.script = [ScriptedModel(Turn(calls=(Call("pay", {"euros": 7, "note": note}, "c1"),)))]
+
+    async def begin() -> None:
+        session = await start_session(server.store, "long-arguments")
+        await Agent(server.script[0], tools=[pay_with_note], session=session).run("pay")
+
+    server.do(begin())
+    page = reader().open("s/long-arguments/live", ".asking")
+    page.wait_for_selector(".asking button.primary:not([disabled])")
+    assert "and then all the rest" in page.inner_text(".asking pre")
+
+
+def test_of_two_people_the_first_decides_and_the_other_sees_who(reader: Callable[..., Reader], server: Server) -> None:
+    asking(server, "decided")
+    first, second = reader(), reader()
+    one, other = first.open("s/decided/live", ".asking"), second.open("s/decided/live", ".asking")
+    name = one.evaluate("localStorage.getItem('dragoman-who')")
+    other.route("**/events*", lambda route: route.abort())
+    one.fill(".asking input", "too much")
+    one.click("text=Deny")
+    one.wait_for_selector("text=Run completed", timeout=SECONDS * 1000)
+    if other.is_visible(".asking"):
+        other.click("text=Approve")
+    other.wait_for_selector(f"text={name}", timeout=SECONDS * 1000)
+
+
+def test_a_fork_is_made_and_carried_on_by_a_prompt(reader: Callable[..., Reader], server: Server) -> None:
+    asking(server, "origin")
+    server.script = [ScriptedModel("An answer in the fork.")]
+    page = reader().open("s/origin/live", ".composer textarea")
+    page.click(".entryrow >> nth=0")
+    page.fill("[aria-label='Id of the fork']", "origin-fork")
+    page.click("button:text-is('Fork')")
+    page.wait_for_url("**/s/origin-fork/live")
+    page.wait_for_selector("[data-follow=following]")
+    page.keyboard.press("i")
+    page.keyboard.type("hello there")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=An answer in the fork.", timeout=SECONDS * 1000)
+
+
+def test_a_run_is_stopped_by_escape(reader: Callable[..., Reader], server: Server) -> None:
+    wait, release, reached = hold()
+    server.script = [ScriptedModel("one two three four five six seven eight nine ten", between=wait)]
+    server.do(_begin(server, "stopped"))
+    page = reader().open("s/stopped/live", ".composer textarea")
+    page.wait_for_selector("[data-follow=following]")
+    page.fill(".composer textarea", "go")
+    page.click("text=Send")
+    server.do(reached.wait())
+    page.wait_for_selector(".underway")
+    page.wait_for_selector("button.danger >> text=Stop")
+    page.focus(".reading")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("text=Run aborted", timeout=SECONDS * 1000)
+    release()
+
+
+async def _begin(server: Server, session_id: str) -> None:
+    await start_session(server.store, session_id, live=True)
+
+
+def test_who_decides_too_late_is_told_whose_decision_counts(reader: Callable[..., Reader], server: Server) -> None:
+    asking(server, "late")
+    page = reader().open("s/late/live", ".asking")
+    page.route("**/events*", lambda route: route.abort())
+    page.route("**/deny*", lambda route: route.fulfill(status=409, json={"error": {
+        "code": "decided", "message": "decided", "decision": {
+            "approved": True, "who": "Ada", "time": "2026-11-18T10:00:00Z", "reason": "", "serial": 6}}}))  # fmt: skip
+    page.keyboard.press("d")
+    page.wait_for_selector(".toolate >> text=You denied pay, but Ada had approved it")
+
+
+def test_who_only_reads_sees_all_arguments_of_a_call_that_waits(browser: Any, server: Server) -> None:
+    asking(server, "waiting")
+
+    async def serve(stack: AsyncExitStack) -> str:
+        return (await stack.enter_async_context(staged(server.store, read_only=True))).address
+
+    stack = AsyncExitStack()
+    address = server.do(serve(stack))
+    page = browser.new_page()
+    page.goto(f"{address}/s/waiting/live?token={TOKEN}")
+    page.wait_for_selector(".asking >> text=Waits for a decision")
+    assert '"euros": 7' in page.inner_text(".asking pre")
+    assert page.locator(".asking button, .composer").count() == 0
+    page.goto(f"{address}/?token={TOKEN}")
+    page.wait_for_selector("table.list tbody tr")
+    assert page.locator("text=Erase").count() == 0
+    page.close()
+    server.do(stack.aclose())
