@@ -55,8 +55,8 @@ def test_a_run_is_followed_to_its_end_through_a_lost_connection(reader: Callable
 
 def test_a_call_is_approved_by_a_key_and_the_run_goes_on(reader: Callable[..., Reader], server: Server) -> None:
     asking(server, "approved")
-    page = reader().open("s/approved/live", ".asking")
-    assert '"euros": 7' in page.inner_text(".asking pre")
+    page = reader().open("s/approved/live", ".approval")
+    assert '"euros": 7' in page.inner_text(".approval pre")
     assert page.evaluate("document.activeElement === document.body")  # focus did not jump
     page.keyboard.press("a")
     page.wait_for_selector("text=Run completed", timeout=SECONDS * 1000)
@@ -73,21 +73,21 @@ def test_arguments_are_shown_whole_before_anybody_can_approve(reader: Callable[.
         await Agent(server.script[0], tools=[pay_with_note], session=session).run("pay")
 
     server.do(begin())
-    page = reader().open("s/long-arguments/live", ".asking")
-    page.wait_for_selector(".asking button.primary:not([disabled])")
-    assert "and then all the rest" in page.inner_text(".asking pre")
+    page = reader().open("s/long-arguments/live", ".approval")
+    page.wait_for_selector(".approval button.primary:not([disabled])")
+    assert "and then all the rest" in page.inner_text(".approval pre")
 
 
 def test_of_two_people_the_first_decides_and_the_other_sees_who(reader: Callable[..., Reader], server: Server) -> None:
     asking(server, "decided")
     first, second = reader(), reader()
-    one, other = first.open("s/decided/live", ".asking"), second.open("s/decided/live", ".asking")
+    one, other = first.open("s/decided/live", ".approval"), second.open("s/decided/live", ".approval")
     name = one.evaluate("localStorage.getItem('dragoman-who')")
     other.route("**/events*", lambda route: route.abort())
-    one.fill(".asking input", "too much")
+    one.fill(".approval input", "too much")
     one.click("text=Deny")
     one.wait_for_selector("text=Run completed", timeout=SECONDS * 1000)
-    if other.is_visible(".asking"):
+    if other.is_visible(".approval"):
         other.click("text=Approve")
     other.wait_for_selector(f"text={name}", timeout=SECONDS * 1000)
 
@@ -130,7 +130,7 @@ async def _begin(server: Server, session_id: str) -> None:
 
 def test_who_decides_too_late_is_told_whose_decision_counts(reader: Callable[..., Reader], server: Server) -> None:
     asking(server, "late")
-    page = reader().open("s/late/live", ".asking")
+    page = reader().open("s/late/live", ".approval")
     page.route("**/events*", lambda route: route.abort())
     page.route("**/deny*", lambda route: route.fulfill(status=409, json={"error": {
         "code": "decided", "message": "decided", "decision": {
@@ -149,9 +149,9 @@ def test_who_only_reads_sees_all_arguments_of_a_call_that_waits(browser: Any, se
     address = server.do(serve(stack))
     page = browser.new_page()
     page.goto(f"{address}/s/waiting/live?token={TOKEN}")
-    page.wait_for_selector(".asking >> text=Waits for a decision")
-    assert '"euros": 7' in page.inner_text(".asking pre")
-    assert page.locator(".asking button, .composer").count() == 0
+    page.wait_for_selector(".approval >> text=Waits for a decision")
+    assert '"euros": 7' in page.inner_text(".approval pre")
+    assert page.locator(".approval button, .composer").count() == 0
     page.goto(f"{address}/?token={TOKEN}")
     page.wait_for_selector("table.list tbody tr")
     assert page.locator("text=Erase").count() == 0

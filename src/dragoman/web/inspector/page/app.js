@@ -3,7 +3,7 @@
 import { effect, html, render, signal, useEffect, useLayoutEffect, useState } from "./vendor/libraries.js";
 import { base, broken, get } from "./api.js";
 import { Dialogs, erasing } from "./dialogs.js";
-import { forgetKept } from "./kept.js";
+import { forgetStored } from "./stored.js";
 import { bindings, helpIsOpen, paletteIsOpen, startKeys, tell, toast } from "./keys.js";
 import { Dialog, Skeleton, Trouble } from "./parts.js";
 import { SessionRecord } from "./record.js";
@@ -149,7 +149,7 @@ function App() {
     setProblem(null);
     setRecord(null);
     bindings.value = [];
-    forgetKept();
+    forgetStored();
     document.title = session ? `${plain(session)}, Dragoman inspector` : "Dragoman inspector";
     if (!session) return;
     let isOver = false;

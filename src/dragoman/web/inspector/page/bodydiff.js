@@ -4,7 +4,7 @@ import { diffLines, html, useMemo } from "./vendor/libraries.js";
 import { get } from "./api.js";
 import { Skeleton, Trouble, useLoaded } from "./parts.js";
 import { safe } from "./safetext.js";
-import { whole } from "./words.js";
+import { integer } from "./words.js";
 
 const AROUND = 3; // lines that are shown before and after a change
 const MOST_LINES = 3000;
@@ -36,7 +36,7 @@ function rows(changes) {
     const isLong = mark === " " && texts.length > head + tail + 1;
     if (isLong) {
       for (const text of texts.slice(0, head)) made.push({ mark, text });
-      made.push({ mark: "", text: `${whole(texts.length - head - tail)} lines equal` });
+      made.push({ mark: "", text: `${integer(texts.length - head - tail)} lines equal` });
       for (const text of tail ? texts.slice(-tail) : []) made.push({ mark, text });
     } else for (const text of texts) made.push({ mark, text });
   });
@@ -53,8 +53,8 @@ function Lines({ left, right }) {
     return changes && rows(changes);
   }, [left, right]);
   if (!found) return html`<p class="note dim">These requests differ in too many lines. By entry they can be compared.</p>`;
-  return html`<div class="bodylines">${found.slice(0, MOST_LINES).map(({ mark, text }) => (mark ? html`<div class=${TONE[mark] ?? ""}><span class="mark" aria-hidden="true">${mark}</span>${WORDS[mark] && html`<span class="hidden">${WORDS[mark]}: </span>`}<pre>${safe(text.slice(0, LONGEST))}${text.length > LONGEST ? html`<span class="dim">… ${whole(text.length - LONGEST)} more characters</span>` : ""}</pre></div>` : html`<div class="foldrow">${text}</div>`))}
-    ${found.length > MOST_LINES ? html`<p class="note dim">${whole(found.length - MOST_LINES)} more lines</p>` : ""}</div>`;
+  return html`<div class="bodylines">${found.slice(0, MOST_LINES).map(({ mark, text }) => (mark ? html`<div class=${TONE[mark] ?? ""}><span class="mark" aria-hidden="true">${mark}</span>${WORDS[mark] && html`<span class="hidden">${WORDS[mark]}: </span>`}<pre>${safe(text.slice(0, LONGEST))}${text.length > LONGEST ? html`<span class="dim">… ${integer(text.length - LONGEST)} more characters</span>` : ""}</pre></div>` : html`<div class="foldrow">${text}</div>`))}
+    ${found.length > MOST_LINES ? html`<p class="note dim">${integer(found.length - MOST_LINES)} more lines</p>` : ""}</div>`;
 }
 
 /** @param {{left: string, right: string}} given */
@@ -66,9 +66,9 @@ function Bytes({ left, right }) {
     return [one, other, place];
   }, [left, right]);
   const text = (/** @type {Uint8Array} */ side, /** @type {number} */ from, /** @type {number} */ to) => new TextDecoder().decode(side.slice(from, to));
-  const shown = (/** @type {string} */ name, /** @type {Uint8Array} */ side) => html`<section class="pad" aria-label=${name}><p class="label">${name}, ${whole(side.length)} bytes</p>
-    <pre class="fence">${common > BEFORE ? "…" : ""}${safe(text(a, Math.max(common - BEFORE, 0), common))}<mark>${safe(text(side, common, common + MARKED))}</mark>${safe(text(side, common + MARKED, common + AFTER))}${side.length > common + AFTER ? html`<span class="dim">… ${whole(side.length - common - AFTER)} more bytes</span>` : ""}</pre></section>`;
-  return html`<div class="bodybytes"><p class="byteline"><strong>${whole(common)} bytes</strong> are the same at the beginning${common === a.length && common === b.length ? ", and that is all of both." : "; then they differ."}</p>${shown("Left", a)}${shown("Right", b)}</div>`;
+  const shown = (/** @type {string} */ name, /** @type {Uint8Array} */ side) => html`<section class="pad" aria-label=${name}><p class="label">${name}, ${integer(side.length)} bytes</p>
+    <pre class="fence">${common > BEFORE ? "…" : ""}${safe(text(a, Math.max(common - BEFORE, 0), common))}<mark>${safe(text(side, common, common + MARKED))}</mark>${safe(text(side, common + MARKED, common + AFTER))}${side.length > common + AFTER ? html`<span class="dim">… ${integer(side.length - common - AFTER)} more bytes</span>` : ""}</pre></section>`;
+  return html`<div class="bodybytes"><p class="byteline"><strong>${integer(common)} bytes</strong> are the same at the beginning${common === a.length && common === b.length ? ", and that is all of both." : "; then they differ."}</p>${shown("Left", a)}${shown("Right", b)}</div>`;
 }
 
 /** @param {{left: Side, right: Side, mode: "line" | "bytes"}} given */
@@ -80,5 +80,5 @@ export function BodyDiff({ left, right, mode }) {
   const [one, other] = found.value.map((each) => each.body);
   const cut = found.value.filter((each) => each.isCut);
   const shown = mode === "line" ? html`<${Lines} left=${one} right=${other} />` : html`<${Bytes} left=${one} right=${other} />`;
-  return cut.length ? html`<p class="warn pad">Only the beginning is compared: the ${cut.length > 1 ? "bodies have" : "body has"} ${cut.map((each) => whole(each.bytes)).join(" and ")} bytes.</p>${shown}` : shown;
+  return cut.length ? html`<p class="warn pad">Only the beginning is compared: the ${cut.length > 1 ? "bodies have" : "body has"} ${cut.map((each) => integer(each.bytes)).join(" and ")} bytes.</p>${shown}` : shown;
 }

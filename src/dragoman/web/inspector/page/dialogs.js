@@ -6,7 +6,7 @@ import { tell } from "./keys.js";
 import { Dialog, Trouble } from "./parts.js";
 import { base, go, link } from "./router.js";
 import { Safe } from "./safetext.js";
-import { whole } from "./words.js";
+import { integer } from "./words.js";
 
 export const goingTo = signal(/** @type {{newest: number, choose: (serial: number) => void} | null} */ (null));
 export const forking = signal(/** @type {{session: string, serial: number, newest: number, view?: string} | null} */ (null));
@@ -116,7 +116,7 @@ function Erase() {
   };
   return html`<${Dialog} open=${erasing} title="Erase" class="small-dialog"><h2>Erase this session</h2>
     <p>All entries of <code class="wrapped"><${Safe} text=${given?.session ?? ""} /></code> are removed for good. Nobody can bring them back.</p>
-    ${forks.length > 0 && html`<label class="row"><input type="checkbox" checked=${withForks} onChange=${() => setWithForks(!withForks)} /> also its ${forks.length === 1 ? "fork" : `${whole(forks.length)} forks`}: <span class="cut"><${Safe} text=${forks.join(", ")} /></span></label>`}
+    ${forks.length > 0 && html`<label class="row"><input type="checkbox" checked=${withForks} onChange=${() => setWithForks(!withForks)} /> also its ${forks.length === 1 ? "fork" : `${integer(forks.length)} forks`}: <span class="cut"><${Safe} text=${forks.join(", ")} /></span></label>`}
     <label class="named">Type its id<input type="text" autocomplete="off" value=${text} autofocus onInput=${(/** @type {any} */ event) => setText(typedIn(event))} onKeyDown=${onEnter(act)} /></label>
     ${problem && html`<${Trouble} problem=${problem} />`}
     <div class="row ends"><button onClick=${() => (erasing.value = null)}>Cancel</button><button class="danger" disabled=${!isReady} onClick=${act}>Erase</button></div></${Dialog}>`;

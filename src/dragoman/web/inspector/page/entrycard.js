@@ -1,7 +1,7 @@
 // @ts-check
 // One entry in the reading view.
 import { html } from "./vendor/libraries.js";
-import { useKept } from "./kept.js";
+import { useStored } from "./stored.js";
 import { headOf, lengthOf, LongText } from "./longtext.js";
 import { Markdown } from "./markdown.js";
 import { Tile } from "./parts.js";
@@ -9,7 +9,7 @@ import { Picture } from "./picture.js";
 import { link } from "./router.js";
 import { Safe, safe } from "./safetext.js";
 import { callWords, changesOf, ToolCard } from "./toolcard.js";
-import { clock, modelName, money, percent, provider, short, whole } from "./words.js";
+import { clock, modelName, money, percent, provider, short, integer } from "./words.js";
 
 /**
  * @typedef {import("./record.js").SessionRecord} SessionRecord
@@ -57,7 +57,7 @@ function Input(given) {
 
 /** @param {{part: any, index: number, given: any}} given */
 function Thinking({ part, index, given }) {
-  const [isOpen, setOpen] = useKept(`${given.record.path} ${given.serial} thinking ${index}`, false);
+  const [isOpen, setOpen] = useStored(`${given.record.path} ${given.serial} thinking ${index}`, false);
   const text = part.payload.text;
   const head = headOf(text);
   return html`<div class="thinking">
@@ -91,7 +91,7 @@ function Output(given) {
       if (part.kind === "thinking") return html`<${Thinking} part=${part} index=${index} given=${given} />`;
       if (part.kind === "tool_call") return html`<${ToolCard} call=${part.payload} found=${found.get(part.payload.toolCallId)} decision=${decisions.get(part.payload.toolCallId)} path=${record.path} hit=${hit}>${given.below?.(part.payload.toolCallId)}</${ToolCard}>`;
       if (part.kind === "image" || part.kind === "file_ref") return html`<${Picture} part=${part} path=${record.path} serial=${serial} />`;
-      if (part.$more) return html`<p class="dim">${whole(part.$more.left)} more parts are not shown</p>`;
+      if (part.$more) return html`<p class="dim">${integer(part.$more.left)} more parts are not shown</p>`;
       return html`<pre class="fence">${safe(JSON.stringify(part, null, 2).slice(0, 4000), hit)}</pre>`;
     })}
     ${!message.parts.length && html`<p class="dim">(nothing)</p>`}
@@ -103,7 +103,7 @@ function Output(given) {
 function Results(given) {
   const { payload, record, serial, hit } = given;
   return html`<article class="entry">${(payload.results ?? []).map((/** @type {any} */ result) =>
-    result.$more ? html`<p class="dim">${whole(result.$more.left)} more results are not shown</p>` : html`<${ToolCard} call=${{ toolName: result.toolName, arguments: {} }} found=${{ result, serial }} path=${record.path} hit=${hit} />`)}
+    result.$more ? html`<p class="dim">${integer(result.$more.left)} more results are not shown</p>` : html`<${ToolCard} call=${{ toolName: result.toolName, arguments: {} }} found=${{ result, serial }} path=${record.path} hit=${hit} />`)}
     ${payload.executeError && html`<p class="bad"><${Safe} text=${headOf(payload.executeError)} hit=${hit} /></p>`}</article>`;
 }
 
@@ -194,5 +194,3 @@ export function estimate(record, serial) {
   if (kind === "model_input") return 80 + Math.min(tokens / 3, 500);
   return kind === "system_instruction" || kind === "interruption" ? 110 : 48;
 }
-
-export { whole };

@@ -6,7 +6,7 @@ import { tell } from "./keys.js";
 import { Skeleton, Tile, UsageBar } from "./parts.js";
 import { link } from "./router.js";
 import { Safe, safe } from "./safetext.js";
-import { bytes, money, percent, seconds, whole } from "./words.js";
+import { bytes, money, percent, seconds, integer } from "./words.js";
 
 /** @typedef {import("./record.js").SessionRecord} SessionRecord */
 
@@ -77,9 +77,9 @@ function Usage({ entry, call }) {
   const fresh = usage.inputTokens == null ? null : usage.inputTokens - (usage.cacheReadTokens ?? 0);
   return html`<div class="section"><div class="row"><span class="label grow">Usage</span><span>${call || usage.cost != null ? money(call?.cost ?? usage.cost) : ""}</span></div>
     <${UsageBar} used=${usage.inputTokens} cached=${usage.cacheReadTokens} />
-    <dl class="facts"><dt>Input</dt><dd>${whole(usage.inputTokens)}</dd><dt><span class="key fromcache" aria-hidden="true"></span>from cache</dt><dd>${whole(usage.cacheReadTokens)} <span class="dim">${usage.cacheReadTokens != null ? percent(usage.cacheReadTokens, usage.inputTokens) : ""}</span></dd>
-      <dt><span class="key fresh" aria-hidden="true"></span>new</dt><dd>${whole(fresh)}</dd><dt>Output</dt><dd>${whole(usage.outputTokens)}</dd>
-      ${usage.reasoningTokens != null && html`<dt>reasoning</dt><dd>${whole(usage.reasoningTokens)}</dd>`}</dl></div>`;
+    <dl class="facts"><dt>Input</dt><dd>${integer(usage.inputTokens)}</dd><dt><span class="key fromcache" aria-hidden="true"></span>from cache</dt><dd>${integer(usage.cacheReadTokens)} <span class="dim">${usage.cacheReadTokens != null ? percent(usage.cacheReadTokens, usage.inputTokens) : ""}</span></dd>
+      <dt><span class="key fresh" aria-hidden="true"></span>new</dt><dd>${integer(fresh)}</dd><dt>Output</dt><dd>${integer(usage.outputTokens)}</dd>
+      ${usage.reasoningTokens != null && html`<dt>reasoning</dt><dd>${integer(usage.reasoningTokens)}</dd>`}</dl></div>`;
 }
 
 /** @param {{call?: any}} given */

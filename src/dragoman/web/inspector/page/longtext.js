@@ -2,9 +2,9 @@
 // Long texts: folded after some lines, long lines cut, and what the server left out fetched piece by piece.
 import { html, useState } from "./vendor/libraries.js";
 import { get } from "./api.js";
-import { useKept } from "./kept.js";
+import { useStored } from "./stored.js";
 import { safe } from "./safetext.js";
-import { whole } from "./words.js";
+import { integer } from "./words.js";
 
 const LINE = 2000;
 
@@ -24,8 +24,8 @@ export const linesOf = (value) => (typeof value === "string" ? value.split("\n")
  * @param {{value: any, path: string, serial: number, name: string, lines?: number, hit?: string, numbered?: boolean, open?: boolean}} given
  */
 export function LongText({ value, path, serial, name, lines = 12, hit, numbered, open = false }) {
-  const [isOpen, setOpen] = useKept(`${path} ${serial} ${name} open`, open);
-  const [more, setMore] = useKept(`${path} ${serial} ${name} more`, "");
+  const [isOpen, setOpen] = useStored(`${path} ${serial} ${name} open`, open);
+  const [more, setMore] = useStored(`${path} ${serial} ${name} more`, "");
   const [problem, setProblem] = useState("");
   const text = headOf(value) + more;
   const all = text.split("\n");
@@ -47,9 +47,9 @@ export function LongText({ value, path, serial, name, lines = 12, hit, numbered,
     ${numbered
       ? html`<div class="numbered">${shown.map((line, index) => html`<div class="codeline"><span class="number" aria-hidden="true">${index + 1}</span><pre>${cutLine(line, hit, isOpen)}</pre></div>`)}</div>`
       : html`<pre>${cutLines(shown, hit, isOpen)}</pre>`}
-    ${isFolded && html`<button class="more" aria-expanded="false" onClick=${() => setOpen(true)}>▾ ${whole(total - shown.length)} more lines</button>`}
-    ${isOpen && rest > 0 && html`<button class="more" onClick=${fetchMore}>${whole(rest)} more characters</button>`}
-    ${!isFolded && !isOpen && unseen > 0 && html`<button class="more" aria-expanded="false" onClick=${() => (setOpen(true), rest > 0 && fetchMore())}>▾ ${whole(unseen)} more characters</button>`}
+    ${isFolded && html`<button class="more" aria-expanded="false" onClick=${() => setOpen(true)}>▾ ${integer(total - shown.length)} more lines</button>`}
+    ${isOpen && rest > 0 && html`<button class="more" onClick=${fetchMore}>${integer(rest)} more characters</button>`}
+    ${!isFolded && !isOpen && unseen > 0 && html`<button class="more" aria-expanded="false" onClick=${() => (setOpen(true), rest > 0 && fetchMore())}>▾ ${integer(unseen)} more characters</button>`}
     ${isOpen && (all.length > lines || all.some((line) => line.length > LINE)) && html`<button class="more" aria-expanded="true" onClick=${() => setOpen(false)}>▴ Fold</button>`}
     ${problem && html`<p class="bad">${problem}</p>`}
   </div>`;

@@ -23,9 +23,9 @@ export function Minimap({ record, hits, range: shown, levels, theme, onGo }) {
       const ratio = window.devicePixelRatio || 1;
       element.width = width * ratio;
       element.height = height * ratio;
-      const pen = element.getContext("2d");
-      if (!pen) return;
-      pen.scale(ratio, ratio);
+      const context = element.getContext("2d");
+      if (!context) return;
+      context.scale(ratio, ratio);
       const style = getComputedStyle(document.documentElement);
       const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
       const step = height / Math.max(count, 1);
@@ -38,32 +38,32 @@ export function Minimap({ record, hits, range: shown, levels, theme, onGo }) {
         const own = record.modelOf(serial);
         if (own) model = provider(own);
         if (model) {
-          pen.fillStyle = colour(`--p-${model}`);
-          pen.fillRect(5, y, 3, Math.max(step, 1));
+          context.fillStyle = colour(`--p-${model}`);
+          context.fillRect(5, y, 3, Math.max(step, 1));
         }
         const tokens = record.tokens[serial];
         if (tokens && !record.isFolded(serial)) {
           const level = levels.get(serial) ?? "live";
-          pen.fillStyle = colour(level === "folded" ? "--line-2" : `--${level}`);
+          context.fillStyle = colour(level === "folded" ? "--line-2" : `--${level}`);
           const length = Math.max((Math.sqrt(tokens) / longest) * lane, 2);
           const thick = Math.min(Math.max(step * 0.7, 1), 4);
-          if (level === "live") pen.fillRect(13, y, length, thick);
-          else for (let x = 0; x < length; x += 3) pen.fillRect(13 + x, y, level === "summary" ? 2 : 1, thick);
+          if (level === "live") context.fillRect(13, y, length, thick);
+          else for (let x = 0; x < length; x += 3) context.fillRect(13 + x, y, level === "summary" ? 2 : 1, thick);
         }
         if (kind === "epoch") {
-          pen.fillStyle = colour("--ink-3");
-          for (let x = 10; x < width - 12; x += 4) pen.fillRect(x, y, 2, 1);
+          context.fillStyle = colour("--ink-3");
+          for (let x = 10; x < width - 12; x += 4) context.fillRect(x, y, 2, 1);
         } else if (kind === "interruption") {
-          pen.fillStyle = colour("--warn");
-          pen.beginPath();
-          pen.moveTo(width - 6, y - 4);
-          pen.lineTo(width - 12, y);
-          pen.lineTo(width - 6, y + 4);
-          pen.fill();
+          context.fillStyle = colour("--warn");
+          context.beginPath();
+          context.moveTo(width - 6, y - 4);
+          context.lineTo(width - 12, y);
+          context.lineTo(width - 6, y + 4);
+          context.fill();
         }
         if (hits.has(serial)) {
-          pen.fillStyle = colour("--miss");
-          pen.fillRect(width - 9, y - 1, 7, 3);
+          context.fillStyle = colour("--miss");
+          context.fillRect(width - 9, y - 1, 7, 3);
         }
       }
     };

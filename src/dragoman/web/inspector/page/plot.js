@@ -9,21 +9,21 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 function striped(name) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;
-  const pen = tile.getContext("2d");
-  if (!pen) return colour(name);
-  pen.fillStyle = colour(name);
-  pen.globalAlpha = 0.55;
-  pen.fillRect(0, 0, 6, 6);
-  pen.globalAlpha = 1;
-  pen.beginPath();
+  const context = tile.getContext("2d");
+  if (!context) return colour(name);
+  context.fillStyle = colour(name);
+  context.globalAlpha = 0.55;
+  context.fillRect(0, 0, 6, 6);
+  context.globalAlpha = 1;
+  context.beginPath();
   for (const x of [-3, 3, 9]) {
-    pen.moveTo(x - 3, 9);
-    pen.lineTo(x + 6, 0);
-    pen.lineTo(x + 8, 0);
-    pen.lineTo(x - 1, 9);
+    context.moveTo(x - 3, 9);
+    context.lineTo(x + 6, 0);
+    context.lineTo(x + 8, 0);
+    context.lineTo(x - 1, 9);
   }
-  pen.fill();
-  return pen.createPattern(tile, "repeat") ?? colour(name);
+  context.fill();
+  return context.createPattern(tile, "repeat") ?? colour(name);
 }
 
 /**
@@ -44,23 +44,23 @@ export function Plot({ title, height, series, epochs, misses = [], chosen, theme
       hooks: {
         draw: [
           (/** @type {any} */ own) => {
-            const pen = own.ctx;
-            pen.save();
-            pen.strokeStyle = colour("--ink-3");
-            pen.setLineDash([3, 3]);
-            for (const place of epochs) line(own, pen, place + 0.5);
-            pen.setLineDash([]);
-            pen.fillStyle = colour("--miss");
-            pen.font = `${12 * devicePixelRatio}px system-ui`;
-            pen.textAlign = "center";
+            const context = own.ctx;
+            context.save();
+            context.strokeStyle = colour("--ink-3");
+            context.setLineDash([3, 3]);
+            for (const place of epochs) line(own, context, place + 0.5);
+            context.setLineDash([]);
+            context.fillStyle = colour("--miss");
+            context.font = `${12 * devicePixelRatio}px system-ui`;
+            context.textAlign = "center";
             for (const place of misses) {
               const top = Math.max(...series.map((each) => each.values[place] ?? 0));
-              pen.fillText("✕", own.valToPos(place + 1, "x", true), own.valToPos(top, "y", true) - 4 * devicePixelRatio);
+              context.fillText("✕", own.valToPos(place + 1, "x", true), own.valToPos(top, "y", true) - 4 * devicePixelRatio);
             }
-            pen.strokeStyle = colour("--accent");
-            pen.lineWidth = 2 * devicePixelRatio;
-            line(own, pen, own.chosen + 1);
-            pen.restore();
+            context.strokeStyle = colour("--accent");
+            context.lineWidth = 2 * devicePixelRatio;
+            line(own, context, own.chosen + 1);
+            context.restore();
           },
         ],
         setCursor: [(/** @type {any} */ own) => onHover(own.cursor.idx ?? null)],
@@ -115,11 +115,11 @@ export function Plot({ title, height, series, epochs, misses = [], chosen, theme
   return html`<div class="plot" ref=${box} role="img" aria-label=${`${title}, ${count} calls`}></div>`;
 }
 
-/** @param {any} own @param {any} pen @param {number} at */
-function line(own, pen, at) {
+/** @param {any} own @param {any} context @param {number} at */
+function line(own, context, at) {
   const x = Math.round(own.valToPos(at, "x", true));
-  pen.beginPath();
-  pen.moveTo(x, own.bbox.top);
-  pen.lineTo(x, own.bbox.top + own.bbox.height);
-  pen.stroke();
+  context.beginPath();
+  context.moveTo(x, own.bbox.top);
+  context.lineTo(x, own.bbox.top + own.bbox.height);
+  context.stroke();
 }

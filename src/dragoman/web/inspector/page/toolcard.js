@@ -1,7 +1,7 @@
 // @ts-check
 // A tool call and its result as one card. An edit is shown as a difference of lines.
 import { diffLines, html } from "./vendor/libraries.js";
-import { useKept } from "./kept.js";
+import { useStored } from "./stored.js";
 import { headOf, LongText } from "./longtext.js";
 import { Picture } from "./picture.js";
 import { plain, Safe, safe } from "./safetext.js";
@@ -27,7 +27,7 @@ function edited(given) {
 
 /** @param {{before: string, after: string, name: string}} given */
 function Diff({ before, after, name }) {
-  const [isOpen, setOpen] = useKept(name, false);
+  const [isOpen, setOpen] = useStored(name, false);
   const rows = [];
   let [left, right] = [1, 1];
   for (const piece of diffLines(before, after)) {
@@ -90,7 +90,7 @@ export function ToolCard({ call, found, decision, path, hit, children }) {
     Object.entries(call.arguments ?? {}).filter(([key]) => key !== name && !(change && /old|new/.test(key))),
   );
   const own = `${path} ${call.toolCallId ?? result?.toolCallId}`;
-  const [isOpen, setOpen] = useKept(`${own} arguments`, !found && !children); // nobody has to open what waits or runs
+  const [isOpen, setOpen] = useStored(`${own} arguments`, !found && !children); // nobody has to open what waits or runs
   const hasOthers = Object.keys(others).length > 0;
   const [added, removed] = change ? counts(change) : [0, 0];
   const isRead = /^(read|cat|view)/i.test(call.toolName ?? "") && !/^\s*\d+[→\t]/.test(headOf(resultText(result)));

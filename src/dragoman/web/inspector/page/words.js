@@ -5,10 +5,10 @@ export const UNKNOWN = "unknown";
 const grouped = new Intl.NumberFormat("en-US");
 
 /** @param {number | null | undefined} value */
-export const whole = (value) => (value == null ? UNKNOWN : grouped.format(Math.round(value)));
+export const integer = (value) => (value == null ? UNKNOWN : grouped.format(Math.round(value)));
 
 /** A number of things. @param {number | null | undefined} value @param {string} one @param {string} [more] */
-export const count = (value, one, more = `${one}s`) => `${whole(value)} ${value === 1 ? one : more}`;
+export const count = (value, one, more = `${one}s`) => `${integer(value)} ${value === 1 ? one : more}`;
 
 /** @param {number | null | undefined} value */
 export function short(value) {

@@ -7,7 +7,7 @@ import { bindings } from "../keys.js";
 import { Level, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
 import { go, link, route } from "../router.js";
 import { Safe, safe } from "../safetext.js";
-import { clock, count, modelName, money, percent, seconds, whole } from "../words.js";
+import { clock, count, modelName, money, percent, seconds, integer } from "../words.js";
 import { Epochs } from "../epochs.js";
 
 /** @typedef {import("../record.js").SessionRecord} SessionRecord */
@@ -62,12 +62,12 @@ function SentBar({ found, call }) {
   const most = Math.max(isSmall ? size : budget, found.highest * found.correction, 1);
   const filled = `${(100 * size) / most}%`;
   const high = found.highest > total ? found.highest * found.correction : null;
-  return html`<div class="budgetbar"><div class="sentbar" style=${{ width: filled }} role="img" aria-label=${`${whole(total)} tokens${budget === null ? "" : ` of a budget of ${whole(budget)}`}: ${[...sums].map(([name, tokens]) => `${CATEGORIES[name]} ${whole(tokens)}`).join(", ")}`}>
+  return html`<div class="budgetbar"><div class="sentbar" style=${{ width: filled }} role="img" aria-label=${`${integer(total)} tokens${budget === null ? "" : ` of a budget of ${integer(budget)}`}: ${[...sums].map(([name, tokens]) => `${CATEGORIES[name]} ${integer(tokens)}`).join(", ")}`}>
       ${pieces(found.parts).map((piece) => html`<span class=${`piece cat-${piece.category}`} style=${{ flexGrow: Math.max(piece.tokens, 1) }}>${(piece.tokens * found.correction) / most > 0.12 ? html`<span>${CATEGORIES[piece.category]}</span>` : ""}${piece.anchors ? html`<i class="anchor" title="cache anchor"><b>⚓${(anchor += 1)}</b></i>` : ""}</span>`)}</div>
       ${high !== null && html`<i class="highest" aria-hidden="true" style=${{ left: `${(100 * high) / most}%` }}></i>`}</div>
     <div class="cachestrip" aria-hidden="true" style=${{ width: filled }}><span class="fromcache" style=${{ width: `${100 * share}%` }}></span><span class="fresh"></span></div>
-    <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${whole(cached ?? null)} read from cache, ${cached == null ? "unknown" : whole(usage.inputTokens - cached)} sent as new`}</span><strong>${whole(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong>${high !== null && html`<span class="dim"><span aria-hidden="true">┆ </span>highest so far ${whole(high)}</span>`}${budget !== null && html`<span class="dim">${isSmall ? `${percent(size, budget)} of the budget, ${whole(budget)}` : `budget ${whole(budget)}`}</span>`}</div>
-    <div class="legend">${[...sums].map(([name, tokens]) => html`<span><span class=${`swatch cat-${name}`} aria-hidden="true"></span>${CATEGORIES[name]} <strong>${whole(tokens)}</strong> <span class="dim">${percent(tokens, total)}</span></span>`)}
+    <div class="row small"><span class="grow">${usage.inputTokens == null ? html`<span class="dim">usage unknown</span>` : html`${integer(cached ?? null)} read from cache, ${cached == null ? "unknown" : integer(usage.inputTokens - cached)} sent as new`}</span><strong>${integer(usage.inputTokens ?? total)}${usage.inputTokens == null ? " estimated" : ""}</strong>${high !== null && html`<span class="dim"><span aria-hidden="true">┆ </span>highest so far ${integer(high)}</span>`}${budget !== null && html`<span class="dim">${isSmall ? `${percent(size, budget)} of the budget, ${integer(budget)}` : `budget ${integer(budget)}`}</span>`}</div>
+    <div class="legend">${[...sums].map(([name, tokens]) => html`<span><span class=${`swatch cat-${name}`} aria-hidden="true"></span>${CATEGORIES[name]} <strong>${integer(tokens)}</strong> <span class="dim">${percent(tokens, total)}</span></span>`)}
       ${!found.hasTools && html`<span class="dim">tools not recorded</span>`}</div>`;
 }
 
@@ -115,7 +115,7 @@ export function ContextView({ record }) {
     <section class="card pad" aria-label="The call">
       ${wanted !== null && at < 0 && html`<p class="warn" role="alert">${wanted < record.length ? `No model was called after #${wanted}` : `There is no entry #${wanted}: the newest is #${record.length - 1}`}. This is the newest call.</p>`}
       <div class="row wrap"><button aria-label="Call before" disabled=${place === 0} onClick=${() => choose(place - 1)}>‹</button><button aria-label="Next call" disabled=${place === calls.length - 1} onClick=${() => choose(place + 1)}>›</button>
-        <h2>Call ${whole(call.number)} of ${whole(listed.value.total.calls)}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
+        <h2>Call ${integer(call.number)} of ${integer(listed.value.total.calls)}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${clock(call.time)}</time><span class="grow"></span>
         ${sent && html`<span class="dim small">${counts.live} live, ${counts.summary} summary, ${counts.gist} gist, ${counts.folded} folded; counted by ${sent.counter}${sent.correction !== 1 ? `, corrected × ${sent.correction.toFixed(2)}` : ""}</span>`}
         <a class="button" href=${link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })}>Compare with #${previous(record, call.serial)}</a></div>
       ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${{ ...sent, highest: highest(calls, place), budget: budgetOf(sent, calls) }} call=${call} />` : html`<${Skeleton} lines=${3} />`}
@@ -125,7 +125,7 @@ export function ContextView({ record }) {
       <section class="card parts" aria-label="What was sent"><div class="row pad"><h2>What was sent</h2><span class="dim small">${count(sent?.parts.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.count, 0) ?? 0, "part")} in order</span><span class="grow"></span><span class="dim small">⚓ cache anchor</span></div>
         <div class="scroll rows" tabindex="0" role="region" aria-label="Parts in order">${sent && html`<table><caption class="hidden">Parts of the request, in order</caption><thead class="hidden"><tr><th>Level</th><th>Category</th><th>Entry</th><th>Begins with</th><th>Tokens</th><th>Anchor</th></tr></thead><tbody>${sent.parts.slice(0, 3000).map((/** @type {any} */ each) => html`<tr class=${`${part !== null && part === each.serial ? "chosen" : ""} ${each.serial === null ? "" : "clickable"}`} onClick=${() => each.serial !== null && setPart(each.serial)}>
           <td class="nowrap"><${Level} level=${each.level} /> ${each.level}</td><td class="nowrap"><span class=${`swatch thin cat-${each.category}`} aria-hidden="true"></span>${CATEGORIES[each.category]}</td>
-          <td>${each.serial !== null && html`<button class="link mono" onClick=${() => setPart(each.serial)}>#${each.serial}</button>`}</td><td class="cutcell"><div class="cut dim"><${Safe} text=${each.text} /></div></td><td class="right">${whole(each.tokens)}</td><td>${each.isAnchor ? html`<span title="cache anchor">⚓<span class="hidden"> anchor</span></span>` : ""}</td></tr>`)}</tbody></table>`}</div></section>
+          <td>${each.serial !== null && html`<button class="link mono" onClick=${() => setPart(each.serial)}>#${each.serial}</button>`}</td><td class="cutcell"><div class="cut dim"><${Safe} text=${each.text} /></div></td><td class="right">${integer(each.tokens)}</td><td>${each.isAnchor ? html`<span title="cache anchor">⚓<span class="hidden"> anchor</span></span>` : ""}</td></tr>`)}</tbody></table>`}</div></section>
       <section class="card parts" aria-label="Cache, kept and folded">${part === null ? html`<${Cache} record=${record} call=${call} sent=${sent} onPick=${setPart} />` : html`<${Folding} record=${record} call=${call} serial=${part} onClose=${() => setPart(null)} />`}</section>
     </div></div>`;
 }
@@ -148,10 +148,10 @@ function Cache({ record, call, sent, onPick }) {
     <div class="scroll rows pad" tabindex="0" role="region" aria-label="Cache of this call">
       ${causes.problem && html`<${Trouble} problem=${causes.problem} />`}${!causes.value && !causes.problem && html`<${Skeleton} lines=${3} />`}
       ${found && html`<p class="verdict"><${Safe} text=${found.sentence} /></p>
-      <dl class="facts"><dt>Reported</dt><dd>${whole(found.reportedTokens)} of ${whole(found.inputTokens)} tokens (${percent(found.reportedTokens, found.inputTokens)})</dd>
-        <dt>Expected</dt><dd>${found.expectedTokens == null ? "unknown" : `about ${whole(found.expectedTokens)}`}</dd>
+      <dl class="facts"><dt>Reported</dt><dd>${integer(found.reportedTokens)} of ${integer(found.inputTokens)} tokens (${percent(found.reportedTokens, found.inputTokens)})</dd>
+        <dt>Expected</dt><dd>${found.expectedTokens == null ? "unknown" : `about ${integer(found.expectedTokens)}`}</dd>
         <dt>Compared with</dt><dd>${found.comparedWith == null ? "no call before" : html`<a class="mono" href=${link(record.id, "context", found.comparedWith)}>#${found.comparedWith}</a>${found.seconds == null ? "" : `, ${seconds(found.seconds)} before`}`}</dd>
-        <dt>Shared prefix</dt><dd>${found.sharedBytes == null ? "unknown" : `${whole(found.sharedBytes)} of ${whole(found.requestBytes)} bytes (${percent(found.sharedBytes, found.requestBytes)})`}</dd>
+        <dt>Shared prefix</dt><dd>${found.sharedBytes == null ? "unknown" : `${integer(found.sharedBytes)} of ${integer(found.requestBytes)} bytes (${percent(found.sharedBytes, found.requestBytes)})`}</dd>
         ${found.missCost != null && html`<dt>Cost of the miss</dt><dd>${money(found.missCost)} more than a hit</dd>`}
         ${found.entrySerial != null && html`<dt>Changed by</dt><dd><a class="mono" href=${link(record.id, "timeline", found.entrySerial)}>#${found.entrySerial}</a></dd>`}
         ${found.isExact != null && html`<dt>Bytes</dt><dd>${found.isExact ? "rendered again as they were sent" : "not quite those that were sent"}</dd>`}</dl>

@@ -7,7 +7,7 @@ import { Model, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
 import { Plot } from "../plot.js";
 import { go, link, route } from "../router.js";
 import { Safe } from "../safetext.js";
-import { count, modelName, money, percent, seconds, short, whole } from "../words.js";
+import { count, modelName, money, percent, seconds, short, integer } from "../words.js";
 
 /** @param {(number | null)[]} values @param {number} share */
 function quantile(values, share) {
@@ -71,34 +71,34 @@ export function CostView({ record, theme }) {
     ["Without a cache", money(total.costWithoutCache), saved],
     ["Read from cache", percent(total.cacheReadTokens, total.inputTokens), `${short(total.cacheReadTokens)} of ${short(total.inputTokens)} input tokens`],
     ["Output", short(total.outputTokens), `tokens in ${count(total.calls, "answer")}`],
-    ["Misses", causes.value ? whole(misses.length) : "…", !causes.value ? "being looked for" : lostMoney ? `${money(lostMoney)} more than hits` : `${short(lost)} tokens sent again`],
-    ...(causes.value && causes.value.reviewed < causes.value.total ? [["Reviewed", whole(causes.value.reviewed), `newest of ${count(causes.value.total, "call")}`]] : []),
+    ["Misses", causes.value ? integer(misses.length) : "…", !causes.value ? "being looked for" : lostMoney ? `${money(lostMoney)} more than hits` : `${short(lost)} tokens sent again`],
+    ...(causes.value && causes.value.reviewed < causes.value.total ? [["Reviewed", integer(causes.value.reviewed), `newest of ${count(causes.value.total, "call")}`]] : []),
     timed ? ["First token", seconds(quantile(columns.first, 0.5)), `median; 90% under ${seconds(quantile(columns.first, 0.9))}`] : ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
   ];
-  const dear = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => (b.found.missCost ?? 0) - (a.found.missCost ?? 0) || again(b.found) - again(a.found));
+  const costliest = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => (b.found.missCost ?? 0) - (a.found.missCost ?? 0) || again(b.found) - again(a.found));
   return html`<div class="cost scroll" tabindex="0" role="region" aria-label="Cost, cache and time">
     <section class="card tiles" aria-label="Figures">${tiles.map(([name, value, words]) => html`<div><p class="label">${name}</p><p class="figure">${value}</p><p class="small dim">${words}</p></div>`)}</section>
     <div class="costgrid"><section class="card pad" aria-label="Plots">
       <div class="row"><span class="dim small">Call <a class="mono" href=${link(record.id, "timeline", shown.serial)}>#${shown.serial}</a></span><${Model} model=${shown.model} /><span class="grow"></span><button aria-pressed=${asTable} onClick=${() => setTable(!asTable)}>Table</button></div>
       ${asTable ? html`<${CallTable} calls=${calls} record=${record} />` : html`
-      <div class="plothead"><strong>Input</strong><span class="dim">tokens per call</span><span><span class="key fromcache"></span>from cache</span><span><span class="key fresh"></span>new</span><span class="grow"></span><span class="now">${whole(shown.usage?.cacheReadTokens)} cached, ${shown.usage?.inputTokens == null ? "unknown" : whole(shown.usage.inputTokens - (shown.usage.cacheReadTokens ?? 0))} new</span></div>
+      <div class="plothead"><strong>Input</strong><span class="dim">tokens per call</span><span><span class="key fromcache"></span>from cache</span><span><span class="key fresh"></span>new</span><span class="grow"></span><span class="now">${integer(shown.usage?.cacheReadTokens)} cached, ${shown.usage?.inputTokens == null ? "unknown" : integer(shown.usage.inputTokens - (shown.usage.cacheReadTokens ?? 0))} new</span></div>
       <${Plot} ...${plots} title="Input tokens" height=${190} misses=${misses} format=${short} series=${[{ label: "new", values: columns.input, colour: "--new", kind: "stripes" }, { label: "cached", values: columns.cached, colour: "--cached", kind: "bars" }]} />
-      <div class="plothead"><strong>Output</strong><span class="dim">tokens per call</span><span class="grow"></span><span class="now">${whole(shown.usage?.outputTokens)}</span></div>
+      <div class="plothead"><strong>Output</strong><span class="dim">tokens per call</span><span class="grow"></span><span class="now">${integer(shown.usage?.outputTokens)}</span></div>
       <${Plot} ...${plots} title="Output tokens" height=${100} format=${short} series=${[{ label: "output", values: columns.output, colour: "--ink-3", kind: "bars" }]} />
       <div class="plothead"><strong>Cost</strong><span class="dim">dollars, cumulative</span><span class="grow"></span><span class="now">${money(shown.cost)}, ${money(shown.costSoFar)} so far</span></div>
       <${Plot} ...${plots} title="Cost so far" height=${120} format=${dollars} series=${[{ label: "cost", values: columns.cost, colour: "--miss", kind: "steps" }]} />
       <div class="plothead"><strong>Time</strong><span class="dim">seconds: whole answer${timed ? ", first token" : ""}</span><span class="grow"></span><span class="now">${shown.firstTokenSeconds == null ? "" : `${seconds(shown.firstTokenSeconds)}, `}${seconds(shown.seconds)}</span></div>
       <${Plot} ...${plots} axis title="Seconds of each answer" height=${140} format=${(/** @type {number} */ value) => `${value}`} series=${[{ label: "whole answer", values: columns.time, colour: "--gist", kind: "bars" }, { label: "first token", values: columns.first, colour: "--miss", kind: "points" }]} />
-      <p class="small dim">${loaded.value.leftOut ? `${whole(calls.length)} of ${whole(total.calls)} calls, evenly; ` : ""}model call; dashed lines are epochs, ✕ missed the cache</p>`}</section>
+      <p class="small dim">${loaded.value.leftOut ? `${integer(calls.length)} of ${integer(total.calls)} calls, evenly; ` : ""}model call; dashed lines are epochs, ✕ missed the cache</p>`}</section>
     <div class="costside"><section class="card" aria-label="Models"><table><thead><tr><th>Model</th><th class="right">Calls</th><th class="right">Input</th><th class="right">Cached</th><th class="right">Output</th><th class="right">Cost</th></tr></thead>
-        <tbody>${total.byModel.map((/** @type {any} */ sums) => html`<tr><td><span class="row"><${Tile} model=${sums.model} /><span class="cut"><${Safe} text=${modelName(sums.model)} /></span></span></td><td class="right">${whole(sums.calls)}</td><td class="right">${short(sums.input)}</td><td class="right">${percent(sums.cached, sums.input)}</td><td class="right">${short(sums.output)}</td><td class="right">${money(sums.cost)}</td></tr>`)}
-        <tr class="strong"><td>Together</td><td class="right">${whole(total.calls)}</td><td class="right">${short(total.inputTokens)}</td><td class="right">${percent(total.cacheReadTokens, total.inputTokens)}</td><td class="right">${short(total.outputTokens)}</td><td class="right">${money(total.cost)}</td></tr></tbody></table></section>
-      <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">dearest first; tokens sent again</span></div>
-        ${dear.length ? html`<ul class="misses">${dear.slice(0, 60).map(({ call, index, found: cause }) => {
+        <tbody>${total.byModel.map((/** @type {any} */ sums) => html`<tr><td><span class="row"><${Tile} model=${sums.model} /><span class="cut"><${Safe} text=${modelName(sums.model)} /></span></span></td><td class="right">${integer(sums.calls)}</td><td class="right">${short(sums.input)}</td><td class="right">${percent(sums.cached, sums.input)}</td><td class="right">${short(sums.output)}</td><td class="right">${money(sums.cost)}</td></tr>`)}
+        <tr class="strong"><td>Together</td><td class="right">${integer(total.calls)}</td><td class="right">${short(total.inputTokens)}</td><td class="right">${percent(total.cacheReadTokens, total.inputTokens)}</td><td class="right">${short(total.outputTokens)}</td><td class="right">${money(total.cost)}</td></tr></tbody></table></section>
+      <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">most expensive first; tokens sent again</span></div>
+        ${costliest.length ? html`<ul class="misses">${costliest.slice(0, 60).map(({ call, index, found: cause }) => {
           return html`<li class=${index === place ? "chosen" : ""}><button class="plain" onClick=${() => choose(index)}><span class="mono dim">#${call.serial}</span><${Tile} model=${call.model} /><span class="grow"><strong><${Safe} text=${cause.cause} /></strong><br /><span class="dim"><${Safe} text=${cause.sentence} /></span></span><span class="right nowrap">${cause.missCost == null ? "" : html`<strong>+${money(cause.missCost)}</strong><br />`}<span class="dim">${short(again(cause))}</span></span></button></li>`;
         })}</ul>` : causes.problem ? html`<${Trouble} problem=${causes.problem} />` : !causes.value ? html`<${Skeleton} lines=${3} />` : html`<p class="pad dim">No call missed the cache.</p>`}</section></div></div></div>`;
 }
 
 /** @param {{calls: any[], record: any}} given */
 const CallTable = ({ calls, record }) => html`<div class="scroll tablebox" tabindex="0" role="region" aria-label="Calls"><table><thead><tr><th>Call</th><th>Model</th><th class="right">Input</th><th class="right">Cached</th><th class="right">Output</th><th class="right">Cost</th><th class="right">Seconds</th></tr></thead>
-  <tbody>${calls.slice(0, 3000).map((call) => html`<tr><td><a class="mono" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a></td><td><${Safe} text=${modelName(call.model)} /></td><td class="right">${whole(call.usage?.inputTokens)}</td><td class="right">${whole(call.usage?.cacheReadTokens)}</td><td class="right">${whole(call.usage?.outputTokens)}</td><td class="right">${money(call.cost)}</td><td class="right">${seconds(call.seconds)}</td></tr>`)}</tbody></table></div>`;
+  <tbody>${calls.slice(0, 3000).map((call) => html`<tr><td><a class="mono" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a></td><td><${Safe} text=${modelName(call.model)} /></td><td class="right">${integer(call.usage?.inputTokens)}</td><td class="right">${integer(call.usage?.cacheReadTokens)}</td><td class="right">${integer(call.usage?.outputTokens)}</td><td class="right">${money(call.cost)}</td><td class="right">${seconds(call.seconds)}</td></tr>`)}</tbody></table></div>`;

@@ -2,7 +2,7 @@
 // Follow a run, speak, decide, stop, fork. Focus never jumps to what asks.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
 import { get, post } from "../api.js";
-import { Asking, deciders, TooLate, WHO } from "../asking.js";
+import { Approval, deciders, TooLate, WHO } from "../approval.js";
 import { EntryCard, estimate } from "../entrycard.js";
 import { EntryList } from "../entrylist.js";
 import { bindings, tell } from "../keys.js";
@@ -143,7 +143,7 @@ export function LiveView({ record }) {
     if (!asked) return null;
     const parts = record.entry(asked.answer)?.entry.payload.message.parts ?? [];
     const call = parts.find((/** @type {any} */ part) => part.payload?.toolCallId === callId)?.payload;
-    return html`<${Asking} key=${callId} asked=${asked} call=${call} record=${record} model=${model} isFirst=${asked === first} canWrite=${canWrite} />`;
+    return html`<${Approval} key=${callId} asked=${asked} call=${call} record=${record} model=${model} isFirst=${asked === first} canWrite=${canWrite} />`;
   };
   const words = state === "lost" ? `${behind} s behind, trying again` : state;
   const tone = ["lost", "stopped", "paused"].includes(state) ? "warn" : "ok";

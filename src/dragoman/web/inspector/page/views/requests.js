@@ -8,7 +8,7 @@ import { bindings, tell } from "../keys.js";
 import { scrollBox, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
 import { go, link, route } from "../router.js";
 import { plain, Safe, safe } from "../safetext.js";
-import { bytes, count, money, whole } from "../words.js";
+import { bytes, count, money, integer } from "../words.js";
 
 /** @typedef {import("../record.js").SessionRecord} SessionRecord */
 
@@ -20,7 +20,7 @@ const LONG = 110; // characters of one text, before it is opened
 /** JSON in lines, long texts in one line each; what the server cut is `{$cut: {head, length}}`. @param {any} value @param {boolean} isOpen */
 function lines(value, isOpen) {
   if (Array.isArray(value) && value.every((each) => typeof each === "string")) return value;
-  const shorter = (/** @type {string} */ text, /** @type {number} */ length) => (length > LONG && !isOpen ? `${text.slice(0, LONG)}… ${whole(length)} characters` : text.length < length ? `${text}… ${whole(length)} characters` : text);
+  const shorter = (/** @type {string} */ text, /** @type {number} */ length) => (length > LONG && !isOpen ? `${text.slice(0, LONG)}… ${integer(length)} characters` : text.length < length ? `${text}… ${integer(length)} characters` : text);
   return JSON.stringify(value, (_, each) => (typeof each === "string" ? shorter(each, each.length) : each?.$cut ? shorter(each.$cut.head, each.$cut.length) : each), 2).split("\n");
 }
 
@@ -32,13 +32,13 @@ function isLong(value) {
 
 /** @param {{row: any, load: () => Promise<any>}} given */
 function Row({ row: given, load }) {
-  const [whole, setWhole] = useState(/** @type {any} */ (null)); // the same row with all of its texts
-  const row = whole ?? given;
-  const open = () => (whole ? setWhole(null) : load().then(setWhole, (error) => tell(error.message)));
+  const [opened, setOpened] = useState(/** @type {any} */ (null)); // the same row with all of its texts
+  const row = opened ?? given;
+  const open = () => (opened ? setOpened(null) : load().then(setOpened, (error) => tell(error.message)));
   const hasMore = isLong(given.left) || isLong(given.right);
   const [sign, words, tone] = STATES[row.state];
-  const left = row.left === null ? null : lines(row.left, whole !== null);
-  const right = row.right === null ? null : lines(row.right, whole !== null);
+  const left = row.left === null ? null : lines(row.left, opened !== null);
+  const right = row.right === null ? null : lines(row.right, opened !== null);
   const [leftMarks, rightMarks] = useMemo(() => {
     const marks = [new Set(), new Set()];
     if (!left || !right || row.state === "equal") return marks;
@@ -56,7 +56,7 @@ function Row({ row: given, load }) {
   }, [row]);
   const side = (/** @type {string[] | null} */ shown, /** @type {Set<any>} */ marks, /** @type {string} */ name) =>
     shown === null ? html`<div class="side-cell missing"><span class="hidden">nothing</span></div>` : html`<div class=${`side-cell ${row.state === name ? "onlyhere" : ""}`}>${shown.slice(0, 400).map((line, index) => html`<div class=${marks.has(index) ? "changedline" : ""}><pre>${safe(line)}</pre></div>`)}${shown.length > 400 ? html`<p class="dim small">${shown.length - 400} more lines</p>` : ""}</div>`;
-  return html`<div class="diffrow" data-state=${row.state} data-unit=${row.key}>${side(left, leftMarks, "left")}<div class="between"><span class="mono small cut">${plain(row.key)}</span><span class=${`small ${tone}`}>${sign} ${words}</span>${hasMore && html`<button class="link small" aria-expanded=${whole !== null} onClick=${open}>${whole ? "shorten" : "all text"}</button>`}</div>${side(right, rightMarks, "right")}</div>`;
+  return html`<div class="diffrow" data-state=${row.state} data-unit=${row.key}>${side(left, leftMarks, "left")}<div class="between"><span class="mono small cut">${plain(row.key)}</span><span class=${`small ${tone}`}>${sign} ${words}</span>${hasMore && html`<button class="link small" aria-expanded=${opened !== null} onClick=${open}>${opened ? "shorten" : "all text"}</button>`}</div>${side(right, rightMarks, "right")}</div>`;
 }
 
 /** @param {{record: SessionRecord}} given */
@@ -151,14 +151,14 @@ export function RequestsView({ record }) {
       <ul class="units">${grouped(rows).map((each) => html`<li><button class="plain" onClick=${() => box.current&& scrollBox(box.current, box.current.querySelector(`[data-unit="${CSS.escape(each.key)}"], [data-holds~="${CSS.escape(each.key.replaceAll(" ", "_"))}"]`), true)}><span class=${STATES[each.state][2]} aria-hidden="true">${STATES[each.state][0]}</span><span class="hidden">${STATES[each.state][1]}</span><span class="cut grow">${plain(each.key)}</span><span class="dim">${each.count}</span></button></li>`)}</ul></aside>
     <div class="diffmain">
       ${found.problem && html`<${Trouble} problem=${found.problem} retry=${found.reload} />`}
-      ${value && html`<div class="diffhead row wrap"><span class="dim small">Size</span><strong>${bytes(value.left.bytes)} / ${bytes(value.right.bytes)}</strong><span class="dim small">Tokens, about</span><strong>${whole(value.left.tokens)} / ${whole(value.right.tokens)}</strong><span class="dim small">Price, cold</span><strong>${money(value.left.coldPrice)} / ${money(value.right.coldPrice)}</strong><span class="grow"></span>
+      ${value && html`<div class="diffhead row wrap"><span class="dim small">Size</span><strong>${bytes(value.left.bytes)} / ${bytes(value.right.bytes)}</strong><span class="dim small">Tokens, about</span><strong>${integer(value.left.tokens)} / ${integer(value.right.tokens)}</strong><span class="dim small">Price, cold</span><strong>${money(value.left.coldPrice)} / ${money(value.right.coldPrice)}</strong><span class="grow"></span>
         <button onClick=${() => copy([false, true])}>Copy both</button><label class="row small"><input type="checkbox" checked=${changesOnly} onChange=${() => setChangesOnly(!changesOnly)} /> only changes</label>
         <div class="tabs" role="group" aria-label="How to compare">${/** @type {const} */ ([["entry", "By entry"], ["line", "By line"], ["bytes", "Bytes"]]).map(([name, words]) => html`<button aria-pressed=${mode === name} onClick=${() => setMode(name)}>${words}</button>`)}</div></div>`}
       ${(value || found.problem) && html`<div class="sides">${heads}</div><datalist id="requestmodels">${(models.value?.models ?? []).map((/** @type {string} */ name) => html`<option value=${name}></option>`)}</datalist>`}
       <div class=${`scroll diffrows ${isWrapped ? "" : "nowraplines"}`} ref=${box} tabindex="0" role="region" aria-label="Requests beside each other">
         ${!value && !found.problem ? html`<${Skeleton} />` : ""}
         ${value && mode !== "entry" && html`<${BodyDiff} left=${sideOf(a, false)} right=${sideOf(b, true)} mode=${mode} />`}
-        ${value && mode === "entry" && (isTurns || beside) && html`<div class="byteline">${value.isSame ? "Both requests are the same, byte for byte." : html`<strong>Byte ${whole(value.commonBytes)}</strong>: up to here both are equal, ${((100 * value.commonBytes) / Math.max(value.right.bytes, 1)).toFixed(1)}% of ${whole(value.right.bytes)}. <code>${safe(value.around[0].after.slice(0, 60))}</code> became <code>${safe(value.around[1].after.slice(0, 60))}</code>`}</div>`}
+        ${value && mode === "entry" && (isTurns || beside) && html`<div class="byteline">${value.isSame ? "Both requests are the same, byte for byte." : html`<strong>Byte ${integer(value.commonBytes)}</strong>: up to here both are equal, ${((100 * value.commonBytes) / Math.max(value.right.bytes, 1)).toFixed(1)}% of ${integer(value.right.bytes)}. <code>${safe(value.around[0].after.slice(0, 60))}</code> became <code>${safe(value.around[1].after.slice(0, 60))}</code>`}</div>`}
         ${mode === "entry" && shown.map((each) => (each.fold ? html`<button class="foldrow" aria-expanded="false" data-holds=${each.holds} onClick=${() => (setChangesOnly(false), setUnfolded(true))}>${each.fold}</button>` : html`<${Row} key=${`${a} ${b} ${each.index}`} row=${each.row} load=${() => get(`${record.path}/differences`, { a, b, other: beside, row: each.index }).then((answer) => answer.row)} />`))}
       </div></div></div>`;
 }

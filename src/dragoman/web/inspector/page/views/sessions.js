@@ -7,7 +7,7 @@ import { bindings, tell } from "../keys.js";
 import { Dialog, scrollBox, Skeleton, Tile, Trouble } from "../parts.js";
 import { go, link } from "../router.js";
 import { plain, Safe } from "../safetext.js";
-import { count, modelName, money, short, since, whole } from "../words.js";
+import { count, modelName, money, short, since, integer } from "../words.js";
 
 /** Sessions in the order of the table: forks below the session that they left. @param {any[]} sessions @param {boolean} asTree */
 function ordered(sessions, asTree) {
@@ -82,7 +82,7 @@ function Row({ session, depth, isChosen, onChoose, verified, isMarked, onMark })
     <td class="nowrap">${since(session.updatedAt)}</td>
     <td><span class="row">${models.slice(0, 3).map((/** @type {string} */ model) => html`<${Tile} model=${model} />`)}<span class="cut"><${Safe} text=${models.length === 1 ? modelName(models[0]) : models.length ? `${models.length} models` : ""} /></span></span></td>
     <td class="wide"><${Sizes} sizes=${summary?.sizes} /></td>
-    <td class="right">${whole(session.entries)}</td>
+    <td class="right">${integer(session.entries)}</td>
     <td class="right wide">${summary ? short(summary.inputTokens == null && summary.outputTokens == null ? null : (summary.inputTokens ?? 0) + (summary.outputTokens ?? 0)) : ""}</td>
     <td class="right">${summary ? money(summary.cost) : ""}</td>
     <td class="nowrap">${session.isDamaged ? html`<span class="bad strong">✕ damaged</span>` : found == null ? html`<span class="warn">◷ not checked</span>` : found.isSound ? html`<span class="ok">✓ sound</span>` : html`<span class="bad strong">✕ broken at #${found.badSerial}</span>`}</td>
@@ -204,7 +204,7 @@ export function SessionsView({ setWords }) {
   if (problem) return html`<${Trouble} problem=${problem} />`;
   if (!found) return html`<${Skeleton} />`;
   return html`<div class="sessions scroll" ref=${box} tabindex="0" role="region" aria-label="Sessions">
-    <div class="row head"><h1>Sessions</h1><span class="dim">${whole(found.total)} in <${Safe} text=${found.place || "this store"} /></span><span class="grow"></span>
+    <div class="row head"><h1>Sessions</h1><span class="dim">${integer(found.total)} in <${Safe} text=${found.place || "this store"} /></span><span class="grow"></span>
       <button aria-pressed=${marked !== null} onClick=${() => setMarked(marked === null ? "" : null)}>${marked === null ? "Compare two" : marked ? "Choose the second" : "Choose two"}</button>
       <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button>${!found.isReadOnly && chosen && html`<button onClick=${erase}>Erase chosen</button>`}${found.hasAgent && html`<button class="primary" onClick=${() => (beginning.value = true)}>New session</button>`}</div>
     <div class="row filters"><div class="search"><input ref=${search} type="search" aria-label="Search all sessions" placeholder="Text, tool, path, model or id" value=${words} onInput=${(/** @type {any} */ event) => (setSearch(event.target.value), setPlace(0))} /><span class="count"><kbd>/</kbd></span></div>
@@ -212,7 +212,7 @@ export function SessionsView({ setWords }) {
       <select aria-label="Last used" value=${days} onChange=${(/** @type {any} */ event) => (setDays(event.target.value), setPlace(0))}>${[["", "Any time"], ["1", "Last day"], ["7", "Last week"], ["30", "Last month"]].map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select>
       <select aria-label="Soundness" value=${state} onChange=${(/** @type {any} */ event) => (setState(event.target.value), setPlace(0))}>${[["", "Soundness"], ["sound", "Sound"], ["broken", "Broken"], ["unchecked", "Not checked"]].map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select>
       <button aria-pressed=${asTree} onClick=${() => setTree(!asTree)}>${asTree ? "Forks as tree" : "Newest first"}</button><span class="grow"></span>
-      <span class="dim">${found.found > found.sessions.length ? `the newest ${whole(found.sessions.length)} of ${whole(found.found)}; ` : ""}${isFiltered ? `${rows.length} of ${found.total}${found.searched < found.total ? `, ${found.searched} searched` : ""}` : ""}</span></div>
+      <span class="dim">${found.found > found.sessions.length ? `the newest ${integer(found.sessions.length)} of ${integer(found.found)}; ` : ""}${isFiltered ? `${rows.length} of ${found.total}${found.searched < found.total ? `, ${found.searched} searched` : ""}` : ""}</span></div>
     ${rows.length === 0
       ? html`<div class="note card"><p>${words ? "No session says that." : isFiltered ? "No session is like that." : "There is no session yet."}</p>${!isFiltered && html`<code>dragoman chat</code>`}</div>`
       : html`<div class="card"><table class="list"><caption class="hidden">Sessions</caption><thead><tr><th>Session</th><th>Last used</th><th>Models</th><th class="wide">Context over time</th><th class="right">Entries</th><th class="right wide">Tokens</th><th class="right">Cost</th><th>Record</th></tr></thead>

@@ -3,16 +3,16 @@
 import { useState } from "./vendor/libraries.js";
 
 /** @type {Map<string, any>} */
-const kept = new Map();
+const stored = new Map();
 
 /**
  * A state that outlives its component. @template T @param {string} key @param {T} first
  * @returns {[T, (value: T) => void]}
  */
-export function useKept(key, first) {
-  const [value, setValue] = useState(/** @type {T} */ (kept.has(key) ? kept.get(key) : first));
-  return [value, (next) => (kept.set(key, next), setValue(next))];
+export function useStored(key, first) {
+  const [value, setValue] = useState(/** @type {T} */ (stored.has(key) ? stored.get(key) : first));
+  return [value, (next) => (stored.set(key, next), setValue(next))];
 }
 
 /** Another session is read. */
-export const forgetKept = () => kept.clear();
+export const forgetStored = () => stored.clear();

@@ -2,7 +2,7 @@
 // A call that waits for a decision: its arguments, never cut, and the decision itself. Who comes too late is told.
 import { html, signal, useEffect, useState } from "./vendor/libraries.js";
 import { ApiError, get, post } from "./api.js";
-import { useKept } from "./kept.js";
+import { useStored } from "./stored.js";
 import { headOf, signs } from "./longtext.js";
 import { plain, Safe, safe } from "./safetext.js";
 import { clock } from "./words.js";
@@ -61,10 +61,10 @@ function useArguments(record, asked, call) {
 }
 
 /** @param {{asked: any, call: any, record: SessionRecord, model: string, isFirst: boolean, canWrite: boolean}} given */
-export function Asking({ asked, call, record, model, isFirst, canWrite }) {
+export function Approval({ asked, call, record, model, isFirst, canWrite }) {
   const own = `${record.path} ${asked.toolCallId}`;
-  const [reason, setReason] = useKept(`${own} reason`, "");
-  const [edited, setEdited] = useKept(`${own} edited`, /** @type {string | null} */ (null));
+  const [reason, setReason] = useStored(`${own} reason`, "");
+  const [edited, setEdited] = useStored(`${own} edited`, /** @type {string | null} */ (null));
   const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
   const found = useArguments(record, asked, call);
@@ -89,7 +89,7 @@ export function Asking({ asked, call, record, model, isFirst, canWrite }) {
       deciders.delete(asked.toolCallId);
     };
   });
-  return html`<div role="group" class="asking" aria-label=${`Decision about ${plain(asked.toolName)}`}>
+  return html`<div role="group" class="approval" aria-label=${`Decision about ${plain(asked.toolName)}`}>
     <div class="row"><strong>${canWrite ? "Run this call?" : "Waits for a decision"}</strong><span class="dim grow"><code><${Safe} text=${asked.toolName} /></code> <${Safe} text=${headOf(asked.reason ?? "")} /></span><span class="dim small">asked ${clock(asked.time)}</span></div>
     ${edited === null ? html`<pre class="fence whole">${safe(found.text)}</pre>` : html`<textarea class="mono" rows="6" aria-label="Arguments as JSON" value=${edited} onInput=${(/** @type {any} */ event) => setEdited(event.target.value)}></textarea>`}
     ${problem || found.problem ? html`<p class="warn" role="alert"><${Safe} text=${problem || found.problem} /></p>` : ""}
