@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, SQLiteStore, start_session, tool
+from dragoman.message import Message
+from dragoman.store import Session
 from dragoman.testing import Call, ScriptedModel, Turn
 
 from .conversations import CONVERSATIONS
-from .inspector_cases import recorded, replay
+from .inspector_cases import OPUS, recorded, replay
 from .inspector_stage import TOKEN, need_browser, running_loop, staged
 
 SECONDS = 120  # at most: the machine may be busy, and one record is huge
@@ -166,7 +168,7 @@ class Reader:
 def readers(browser: Any, server: Server) -> Iterator[Callable[..., Reader]]:
     made: list[Reader] = []
 
-    def make(**options: Any) -> Reader:
+    def make(*, server: Server = server, **options: Any) -> Reader:
         made.append(Reader(browser, server, **options))
         return made[-1]
 
@@ -221,3 +223,17 @@ def asking(server: Server, session_id: str) -> None:
 
 def server_of(page: Any) -> str:
     return "/".join(str(page.url).split("/")[:3])
+
+
+def record_talk(server: Server, session_id: str, turns: int) -> Session:
+    """Record questions and answers; every fourth question has the word needle."""
+
+    async def record() -> Session:
+        session = await start_session(server.store, session_id)
+        for number in range(turns):
+            await session.append_model_input(f"question {number}{'' if number % 4 else ' needle'}")
+            await session.append_model_output(Message.assistant(f"answer {number}", invocation=OPUS))
+        return session
+
+    session: Session = server.do(record())
+    return session

@@ -1,12 +1,15 @@
 """Runs in a browser: followed, decided, spoken to, stopped."""
 
+import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from dragoman import Agent, start_session
+from dragoman import Agent, start_session, tool
+from dragoman.history import ApprovalAnsweredEntry
+from dragoman.message import Message
 from dragoman.store import Session
 from dragoman.testing import Call, ScriptedModel, Turn
 
@@ -20,8 +23,10 @@ from .inspector_browser import (  # noqa: F401  # the fixtures
     hold,
     pay_with_note,
     readers,
+    record_talk,
     served,
 )
+from .inspector_cases import OPUS
 from .inspector_stage import TOKEN, staged
 
 pytestmark = pytest.mark.slow
@@ -44,6 +49,7 @@ def test_a_run_is_followed_to_its_end_through_a_lost_connection(reader: Callable
     port = server.port
     server.stop()
     page.wait_for_selector("[data-follow=lost]")
+    assert page.inner_text(".liveview > .middle > [role=status]") == "connection lost, trying again"  # without seconds
     assert page.is_visible(".underway >> text=bravo")  # nothing is cleared
     server._loop.call_soon_threadsafe(release)
     run.result(SECONDS)
@@ -97,8 +103,9 @@ def test_a_fork_is_made_and_carried_on_by_a_prompt(reader: Callable[..., Reader]
     server.script = [ScriptedModel("An answer in the fork.")]
     page = reader().open("s/origin/live", ".composer textarea")
     page.click(".entryrow >> nth=0")
-    page.fill("[aria-label='Id of the fork']", "origin-fork")
-    page.click("button:text-is('Fork')")
+    page.click("text=Fork from #0")
+    page.fill("dialog[open] [placeholder='a random id']", "origin-fork")
+    page.click("dialog[open] button:text-is('Fork')")
     page.wait_for_url("**/s/origin-fork/live")
     page.wait_for_selector("[data-follow=following]")
     page.keyboard.press("i")
@@ -124,8 +131,8 @@ def test_a_run_is_stopped_by_escape(reader: Callable[..., Reader], server: Serve
     release()
 
 
-async def _begin(server: Server, session_id: str) -> None:
-    await start_session(server.store, session_id, live=True)
+async def _begin(server: Server, session_id: str) -> Session:
+    return await start_session(server.store, session_id, live=True)
 
 
 def test_who_decides_too_late_is_told_whose_decision_counts(reader: Callable[..., Reader], server: Server) -> None:
@@ -157,3 +164,94 @@ def test_who_only_reads_sees_all_arguments_of_a_call_that_waits(browser: Any, se
     assert page.locator("text=Erase").count() == 0
     page.close()
     server.do(stack.aclose())
+
+
+@tool(requires_approval=True)
+def send(ids: list[int], order: int, folder: str = "") -> str:
+    """Send."""
+    return f"{len(ids)} sent for {order}"
+
+
+def send_asked(server: Server, session_id: str) -> Session:
+    """Record a call that waits: more items than the page gets at once, and a number that JavaScript rounds."""
+    call = Call("send", {"ids": list(range(2000)), "order": 9007199254740993}, "c1")
+
+    async def begin() -> Session:
+        session = await start_session(server.store, session_id, live=True)
+        await Agent(ScriptedModel(Turn(calls=(call,)), "Sent."), tools=[send], session=session).run("send")
+        return session
+
+    session: Session = server.do(begin())
+    return session
+
+
+def test_the_arguments_to_decide_about_are_those_that_run(reader: Callable[..., Reader], server: Server) -> None:
+    session = send_asked(server, "exact-arguments")
+    page = reader().open("s/exact-arguments/live", ".approval")
+    page.wait_for_selector(".approval button.primary:not([disabled])")
+    shown = json.loads(page.inner_text(".approval pre"))
+    assert shown == {"ids": list(range(2000)), "order": 9007199254740993}
+    page.click("text=Edit arguments")
+    text = page.input_value(".approval textarea")
+    page.fill(".approval textarea", text.replace("9007199254740993", "9007199254740995"))
+    with page.expect_response("**/approve*") as answered:
+        page.click(".approval button.primary")
+    assert answered.value.status == 200
+    server.do(session.refresh())
+    (decision,) = [entry for entry in session.entries if isinstance(entry, ApprovalAnsweredEntry)]
+    assert decision.arguments == {"ids": list(range(2000)), "order": 9007199254740995}
+
+
+def test_arguments_that_were_opened_and_not_changed_are_no_other_arguments(
+    reader: Callable[..., Reader], server: Server
+) -> None:
+    session = send_asked(server, "unchanged-arguments")
+    page = reader().open("s/unchanged-arguments/live", ".approval")
+    page.click("text=Edit arguments")
+    with page.expect_response("**/approve*"):
+        page.click(".approval button.primary")
+    server.do(session.refresh())
+    (decision,) = [entry for entry in session.entries if isinstance(entry, ApprovalAnsweredEntry)]
+    assert decision.arguments is None
+
+
+def test_nothing_can_be_approved_whose_arguments_did_not_come(reader: Callable[..., Reader], server: Server) -> None:
+    send_asked(server, "no-arguments")
+    each = reader()
+    each.page.route("**/text?*", lambda route: route.abort())
+    page = each.open("s/no-arguments/live", ".approval .trouble")
+    assert page.is_disabled(".approval button.primary")
+    page.unroute("**/text?*")
+    page.click(".approval >> text=Try again")
+    page.wait_for_selector(".approval button.primary:not([disabled])")
+
+
+def test_the_entry_that_was_chosen_for_a_fork_stays_chosen(reader: Callable[..., Reader], server: Server) -> None:
+    session = record_talk(server, "chosen-fork", 4)
+    page = reader().open("s/chosen-fork/live", ".composer textarea")
+    page.wait_for_selector("[data-follow=following]")
+    page.wait_for_selector("text=Fork from #7")
+    server.do(session.append_model_input("one more"))
+    page.wait_for_selector("text=Fork from #8")  # the newest one is chosen until a person chooses another
+    page.click(".entryrow >> nth=2")
+    server.do(session.append_model_output(Message.assistant("and its answer", invocation=OPUS)))
+    page.wait_for_selector(".entry.output >> text=and its answer")
+    assert page.is_visible("text=Fork from #2")
+
+
+def test_a_growing_answer_is_spoken_by_its_sentences(reader: Callable[..., Reader], server: Server) -> None:
+    wait, release, reached = hold()
+    model = ScriptedModel("One is said. Two is not yet over", between=wait)
+    session = server.do(_begin(server, "spoken"))
+    page = reader().open("s/spoken/live", ".composer textarea")
+    page.wait_for_selector("[data-follow=following]")
+    run = server.begin(Agent(model, session=session).run("speak"))
+    server.do(reached.wait())
+    page.wait_for_selector(".underway >> text=One is said")
+    spoken = page.locator(".liveview [aria-live=polite]")
+    assert page.locator(".growing[aria-live]").count() == 0
+    assert "Two" not in spoken.inner_text()
+    server._loop.call_soon_threadsafe(release)
+    run.result(SECONDS)
+    page.wait_for_selector(".entry.output >> text=Two is not yet over")
+    assert spoken.locator("p").all_inner_texts() == ["One is said.", "Two is not yet over"]

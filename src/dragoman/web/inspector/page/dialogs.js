@@ -1,7 +1,7 @@
 // @ts-check
 // Small dialogs that any view opens: go to a serial, fork, erase.
 import { html, signal, useLayoutEffect, useState } from "./vendor/libraries.js";
-import { get, post, sessionPath } from "./api.js";
+import { allSessions, ApiError, post, sessionPath } from "./api.js";
 import { tell } from "./keys.js";
 import { Dialog, Trouble } from "./parts.js";
 import { base, go, link } from "./router.js";
@@ -64,13 +64,13 @@ function Fork() {
       tell(`Forked at #${serial}.`);
       go(link(made.session, given.view));
     } catch (error) {
-      setProblem(error);
+      setProblem(id.trim() && error instanceof ApiError && error.code === "conflict" ? { message: `The id “${id.trim()}” is taken. Choose another one.` } : error);
     } finally {
       setBusy(false);
     }
   };
   return html`<${Dialog} open=${forking} title="Fork" class="small-dialog"><h2>Fork this session</h2>
-    <p class="dim small">A new session that shares all entries up to one of this. This session is left as it is.</p>
+    <p class="dim small">A new session that shares the first entries of this one. This session is left as it is.</p>
     <label class="named">Last entry that both share<input type="text" inputmode="numeric" value=${at} onInput=${(/** @type {any} */ event) => setAt(typedIn(event))} onKeyDown=${onEnter(act)} /></label>
     ${serial === null && html`<p class="warn small" role="alert">A serial from 0 to ${given?.newest}.</p>`}
     <label class="named">Id of the fork<input type="text" placeholder="a random id" value=${id} autofocus onInput=${(/** @type {any} */ event) => setId(typedIn(event))} onKeyDown=${onEnter(act)} /></label>
@@ -96,7 +96,7 @@ function Erase() {
     setForks([]);
     setWithForks(false);
     setProblem(null);
-    if (given) get("api/sessions").then((found) => setForks(forksOf(found.sessions, given.session)), () => {});
+    if (given) allSessions().then((sessions) => setForks(forksOf(sessions, given.session)), setProblem);
   }, [given]);
   const isReady = given !== null && text === given.session && !isBusy;
   const act = async () => {
@@ -115,7 +115,7 @@ function Erase() {
     }
   };
   return html`<${Dialog} open=${erasing} title="Erase" class="small-dialog"><h2>Erase this session</h2>
-    <p>All entries of <code class="wrapped"><${Safe} text=${given?.session ?? ""} /></code> are removed for good. Nobody can bring them back.</p>
+    <p>All entries of <code class="wrapped"><${Safe} text=${given?.session ?? ""} /></code> are removed for good. You cannot undo this.</p>
     ${forks.length > 0 && html`<label class="row"><input type="checkbox" checked=${withForks} onChange=${() => setWithForks(!withForks)} /> also its ${forks.length === 1 ? "fork" : `${integer(forks.length)} forks`}: <span class="cut"><${Safe} text=${forks.join(", ")} /></span></label>`}
     <label class="named">Type its id<input type="text" autocomplete="off" value=${text} autofocus onInput=${(/** @type {any} */ event) => setText(typedIn(event))} onKeyDown=${onEnter(act)} /></label>
     ${problem && html`<${Trouble} problem=${problem} />`}

@@ -1,11 +1,12 @@
 // @ts-check
 // Everything about one entry: facts, usage, timing, checksums, JSON, provider data, and how a call was shown it.
-import { html, useEffect, useState } from "./vendor/libraries.js";
-import { get } from "./api.js";
+import { html, useState } from "./vendor/libraries.js";
+import { get, wholeText } from "./api.js";
 import { tell } from "./keys.js";
-import { Skeleton, Tile, UsageBar } from "./parts.js";
+import { cutLine, LongText, ServerText } from "./longtext.js";
+import { Skeleton, Tile, Trouble, UsageBar, useFirst, useLoaded } from "./parts.js";
 import { link } from "./router.js";
-import { Safe, safe } from "./safetext.js";
+import { Safe } from "./safetext.js";
 import { bytes, money, percent, seconds, integer } from "./words.js";
 
 /** @typedef {import("./record.js").SessionRecord} SessionRecord */
@@ -17,18 +18,18 @@ export function EntryPanel({ record, serial, call, level, onFork, onClose }) {
   const [tab, setTab] = useState("Entry");
   void record.version.value;
   const loaded = record.entry(serial);
-  if (!loaded) return html`<aside class="panel" aria-label="Entry"><${Skeleton} /></aside>`;
+  if (!loaded) return html`<aside class="panel" aria-label="Entry">${record.problemOf(serial) ? html`<${Trouble} problem=${record.problemOf(serial)} retry=${() => record.retry()} />` : html`<${Skeleton} />`}</aside>`;
   const { entry } = loaded;
   const model = record.modelOf(serial);
   const copy = (/** @type {string} */ text, /** @type {string} */ words) => navigator.clipboard?.writeText(text).then(() => tell(words), () => tell("The browser does not let the page copy."));
   return html`<aside class="panel" aria-label=${`Entry ${serial}`}>
-    <div class="panel-tabs" role="tablist" aria-label="What to show of the entry">${TABS.map((name) => html`<button role="tab" aria-selected=${tab === name} class="plain" onClick=${() => setTab(name)}>${name}</button>`)}
+    <div class="panel-tabs"><div role="tablist" aria-label="What to show of the entry" onKeyDown=${(/** @type {KeyboardEvent} */ event) => setTab(tabAfter(event, tab))}>${TABS.map((name) => html`<button role="tab" id=${tabId(name)} aria-selected=${tab === name} aria-controls="entry-tab" tabindex=${tab === name ? 0 : -1} class="plain" onClick=${() => setTab(name)}>${name}</button>`)}</div>
       ${onClose && html`<span class="grow"></span><button class="plain" aria-label="Close" onClick=${onClose}>✕</button>`}</div>
-    <div class="scroll grow" tabindex="0" role="tabpanel" aria-label=${tab}>
+    <div class="scroll grow" tabindex="0" role="tabpanel" id="entry-tab" aria-labelledby=${tabId(tab)}>
       <div class="section row">${model && html`<${Tile} model=${model} />`}<strong class="mono big">#${serial}</strong><span class="dim grow"><${Safe} text=${entry.kind} /></span>${level && html`<span class="chip plain"><span class=${`level ${level}`} aria-hidden="true"></span>${level}</span>`}</div>
-      ${tab === "Entry" && html`<${Facts} entry=${entry} model=${model} /><${Usage} entry=${entry} call=${call} /><${Timing} call=${call} /><${Checksums} record=${record} serial=${serial} size=${loaded.size} />`}
-      ${tab === "JSON" && html`<div class="section"><div class="row"><span class="label grow">JSON</span><button class="link" onClick=${() => copy(JSON.stringify(entry, null, 2), "Copied.")}>Copy</button></div><pre class="json">${json(entry)}</pre></div>`}
-      ${tab === "Provider data" && html`<div class="section">${providerData(entry).length ? providerData(entry).map(([name, value]) => html`<p class="label"><${Safe} text=${name} /></p><pre class="json">${json(value)}</pre>`) : html`<p class="dim">The entry holds no data that only its provider understands.</p>`}</div>`}
+      ${tab === "Entry" && html`<${Facts} path=${record.path} serial=${serial} entry=${entry} model=${model} /><${Usage} entry=${entry} call=${call} /><${Timing} call=${call} /><${Checksums} record=${record} serial=${serial} size=${loaded.size} />`}
+      ${tab === "JSON" && html`<div class="section"><div class="row"><span class="label grow">JSON</span><button class="link" onClick=${() => wholeText(record.path, serial, "").then((text) => copy(text, "Copied."), (error) => tell(error.message))}>Copy</button></div><${ServerText} path=${record.path} serial=${serial} at="" name="json" lines=${400} /></div>`}
+      ${tab === "Provider data" && html`<div class="section">${providerData(entry).length ? providerData(entry).map(([name, value]) => html`<p class="label"><${Safe} text=${name} /></p><${LongText} value=${JSON.stringify(value, null, 2)} path=${record.path} serial=${serial} name=${`data ${name}`} lines=${200} />`) : html`<p class="dim">The entry holds no data that only its provider understands.</p>`}</div>`}
       ${tab === "As sent" && html`<${AsSent} record=${record} serial=${serial} />`}
     </div>
     <div class="actions">${onFork && html`<button onClick=${onFork}>Fork from here</button>`}
@@ -44,9 +45,6 @@ export function previous(record, serial) {
   return String(serial);
 }
 
-/** @param {any} value */
-const json = (value) => safe(JSON.stringify(value, null, 2).slice(0, 60_000));
-
 /** @param {any} entry @returns {[string, any][]} */
 function providerData(entry) {
   /** @type {[string, any][]} */
@@ -60,13 +58,28 @@ function providerData(entry) {
   return found;
 }
 
-/** @param {{entry: any, model: string | null}} given */
-function Facts({ entry, model }) {
+/** @param {string} name */
+const tabId = (name) => `tab-${name.toLowerCase().replace(" ", "-")}`;
+
+/** The tab that an arrow key goes to, with the focus. @param {KeyboardEvent} event @param {string} tab */
+function tabAfter(event, tab) {
+  const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  const end = { Home: 0, End: TABS.length - 1 }[event.key];
+  if (by === undefined && end === undefined) return tab;
+  event.preventDefault();
+  event.stopPropagation();
+  const next = TABS[end ?? (TABS.indexOf(tab) + (by ?? 0) + TABS.length) % TABS.length];
+  document.getElementById(tabId(next))?.focus();
+  return next;
+}
+
+/** @param {{path: string, serial: number, entry: any, model: string | null}} given */
+function Facts({ path, serial, entry, model }) {
   const meta = entry.payload?.message?.meta ?? {};
   /** @type {[string, any][]} */
   const facts = [["Id", entry.id], ["Time", entry.timestamp], ["Run", entry.runId], ["Model", model], ["Finish", meta.finishReason && `${meta.finishReason}${meta.rawFinishReason ? ` (wire: ${meta.rawFinishReason})` : ""}`], ["Request", meta.requestId]];
-  for (const [name, value] of Object.entries(entry.metadata ?? {})) facts.push([name, typeof value === "string" ? value : JSON.stringify(value)]);
-  return html`<dl class="section facts">${facts.filter(([, value]) => value).map(([name, value]) => html`<dt><${Safe} text=${name} /></dt><dd class="mono"><${Safe} text=${String(value).slice(0, 300)} /></dd>`)}</dl>`;
+  for (const [name, value] of Object.entries(entry.metadata ?? {})) facts.push([name, typeof value === "string" || value?.$cut ? value : JSON.stringify(value)]);
+  return html`<dl class="section facts">${facts.filter(([, value]) => value).map(([name, value]) => html`<dt><${Safe} text=${name} /></dt><dd class="mono"><${LongText} value=${value?.$cut ? value : String(value)} path=${path} serial=${serial} name=${`fact ${name}`} lines=${6} line=${300} /></dd>`)}</dl>`;
 }
 
 /** @param {{entry: any, call?: any}} given */
@@ -92,32 +105,22 @@ function Timing({ call }) {
 
 /** @param {{record: SessionRecord, serial: number, size: number}} given */
 function Checksums({ record, serial, size }) {
-  const [found, setFound] = useState(/** @type {any} */ (null));
-  useEffect(() => {
-    let isOver = false;
-    setFound(null);
-    get(`${record.path}/entries/${serial}/checksum`).then((value) => !isOver && setFound(value), () => {});
-    return () => {
-      isOver = true;
-    };
-  }, [record, serial]);
+  const { value: found, problem, reload } = useLoaded(() => get(`${record.path}/entries/${serial}/checksum`), [record, serial]);
   return html`<div class="section"><span class="label">Checksum chain</span>
     ${found && html`<p class="mono small dim cut">${serial > 0 ? `#${serial - 1} ` : ""}${found.previous}</p><p class="mono small cut">#${serial} ${found.checksum}</p>`}
-    <p class="small dim">${bytes(size)} of JSON</p></div>`;
+    ${problem && html`<${Trouble} problem=${problem} retry=${reload} />`}<p class="small dim">${bytes(size)} of JSON</p></div>`;
 }
 
 /** @param {{record: SessionRecord, serial: number}} given */
 function AsSent({ record, serial }) {
-  const [found, setFound] = useState(/** @type {any} */ (null));
-  let call = -1;
-  for (let next = record.length - 1; next > serial && call < 0; next -= 1) if (record.kindOf(next) === "model_output") call = next;
-  useEffect(() => {
-    setFound(null);
-    if (call >= 0) get(`${record.path}/calls/${call}/entries/${serial}`).then(setFound, () => setFound({ blocks: [] }));
-  }, [record, serial, call]);
+  const last = record.find("model_output", record.length - 1, -1) ?? -1;
+  const call = last > serial ? last : -1;
+  const found = useLoaded(() => (call < 0 ? Promise.resolve(null) : get(`${record.path}/calls/${call}/entries/${serial}`)), [record, serial], [call]);
   if (call < 0) return html`<div class="section dim">No model was called after this entry.</div>`;
-  if (!found) return html`<${Skeleton} />`;
-  return html`<div class="section"><p class="label">What the newest call, <a href=${link(record.id, "context", call)}>#${call}</a>, was shown of it</p>${found.blocks.length ? found.blocks.map((/** @type {any} */ block) => html`<${Kept} block=${block} />`) : html`<p class="dim">Nothing: it is no part of the conversation, or it was folded.</p>`}</div>`;
+  if (found.problem) return html`<${Trouble} problem=${found.problem} retry=${found.reload} />`;
+  if (!found.value) return html`<${Skeleton} />`;
+  const { blocks } = found.value;
+  return html`<div class="section"><p class="label">What the newest call, <a href=${link(record.id, "context", call)}>#${call}</a>, was shown of it</p>${blocks.length ? blocks.map((/** @type {any} */ block) => html`<${Kept} block=${block} />`) : html`<p class="dim">Nothing: it is no part of the conversation, or it was folded.</p>`}</div>`;
 }
 
 /** Lines of an entry, those that a call was shown and where others were folded. @param {{block: any, all?: boolean}} given */
@@ -129,9 +132,10 @@ export function Kept({ block, all = false }) {
     if (kept.has(index) || all) {
       if (folded) rows.push(html`<div class="foldedline">⋯ ${folded} line${folded === 1 ? "" : "s"} folded</div>`);
       folded = 0;
-      rows.push(html`<div class=${`codeline ${kept.has(index) ? "kept" : ""}`}><span class="number" aria-hidden="true">${index + 1}</span><pre>${safe(line.slice(0, 2000))}</pre></div>`);
+      rows.push(html`<div class=${`codeline ${kept.has(index) ? "kept" : ""}`}><span class="number" aria-hidden="true">${index + 1}</span><pre>${cutLine(line, undefined)}</pre></div>`);
     } else folded += 1;
   });
   if (folded) rows.push(html`<div class="foldedline">⋯ ${folded} line${folded === 1 ? "" : "s"} folded</div>`);
-  return html`<div class="keptblock"><p class="small"><strong>${kept.size}</strong> of ${block.lines.length} lines kept${block.tool ? html`, <${Safe} text=${block.tool} />` : ""}</p>${rows.slice(0, 1500)}</div>`;
+  const [shown, more] = useFirst(rows, 1500);
+  return html`<div class="keptblock"><p class="small"><strong>${kept.size}</strong> of ${block.lines.length} lines kept${block.tool ? html`, <${Safe} text=${block.tool} />` : ""}</p>${shown}${more}</div>`;
 }

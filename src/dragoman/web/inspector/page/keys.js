@@ -1,5 +1,5 @@
 // @ts-check
-// Keys of the page. None fires while somebody types; each view says which ones it has.
+// Keys of the page. None fires while a person types; each view says which ones it has.
 import { signal } from "./vendor/libraries.js";
 
 /** @typedef {{keys: string[], words: string, run: (event: KeyboardEvent) => void, short?: string}} Binding */
@@ -17,8 +17,13 @@ export function tell(words) {
   }, 5000);
 }
 
+const PRESSED = new Set(["checkbox", "radio", "button"]); // inputs that take no text
+
 /** @param {EventTarget | null} target */
-const isTyping = (target) => target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+function isTyping(target) {
+  if (target instanceof HTMLInputElement) return !PRESSED.has(target.type);
+  return target instanceof HTMLElement && (target.isContentEditable || /^(TEXTAREA|SELECT)$/.test(target.tagName));
+}
 
 export function startKeys() {
   addEventListener("keydown", (event) => {
@@ -38,7 +43,7 @@ export function startKeys() {
       event.preventDefault();
       return;
     }
-    const isButton = event.target instanceof HTMLElement && event.target.closest("button, a, summary");
+    const isButton = event.target instanceof HTMLElement && event.target.closest("button, a, summary, input");
     if (isButton && (event.key === "Enter" || event.key === " ")) return;
     const found = bindings.value.find((binding) => binding.keys.includes(event.key));
     if (found) {

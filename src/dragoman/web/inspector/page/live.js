@@ -2,6 +2,10 @@
 // A session as it grows: server-sent events, the answer under way, and how far behind the page is.
 import { signal } from "./vendor/libraries.js";
 import { address, ApiError, get } from "./api.js";
+import { headOf } from "./longtext.js";
+
+const PIECE = 2000; // characters
+const MOST_SENTENCES = 20;
 
 /** @typedef {{kind: string, payload: any}} Delta */
 
@@ -9,8 +13,12 @@ export class Follower {
   /** @param {import("./record.js").SessionRecord} record */
   constructor(record) {
     this.record = record;
-    /** The parts of the answer under way. */
+    /** The parts of the answer under way, each with its text in pieces. */
     this.parts = signal(/** @type {any[]} */ ([]));
+    /** The newest sentences of the answer under way, each once and whole. */
+    this.sentences = signal(/** @type {{number: number, text: string}[]} */ ([]));
+    this.unspoken = "";
+    this.heard = 0; // characters of the answer
     this.state = signal("connecting");
     this.lostAt = 0;
     this.problem = signal("");
@@ -40,7 +48,7 @@ export class Follower {
     });
   }
 
-  /** The server refused to be followed: it says why, or it is tried again. */
+  /** The server closed the connection: ask it why, or try again. */
   lose() {
     this.stopSource();
     const again = () => setTimeout(() => this.isOver || this.source || this.start(), 2000);
@@ -51,7 +59,7 @@ export class Follower {
     });
   }
 
-  /** The reader wants no more for now; `start` goes on from there. */
+  /** Stop until `start`, which continues at the same entry. */
   pause() {
     this.stopSource();
     this.state.value = "paused";
@@ -71,7 +79,11 @@ export class Follower {
 
   /** @param {any} loaded */
   take(loaded) {
-    if (["model_output", "interruption", "run_started", "run_finished", "takeover"].includes(loaded.entry.kind)) this.parts.value = [];
+    // The last deltas of an answer may not have come: its entry has all of them.
+    const parts = loaded.entry.payload?.message?.parts ?? [];
+    const text = parts.map((/** @type {any} */ part) => (part.kind === "text" ? headOf(part.payload.text) : "")).join("");
+    if (this.heard && loaded.entry.kind === "model_output") this.speak(text.slice(this.heard));
+    if (["model_output", "interruption", "run_started", "run_finished", "takeover"].includes(loaded.entry.kind)) this.clear();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => void this.record.extend().catch(() => {}), 40);
   }
@@ -79,17 +91,42 @@ export class Follower {
   /** @param {Delta} delta */
   hear(delta) {
     const { kind, payload } = delta;
-    if (kind === "start") this.parts.value = [];
+    if (kind === "start") this.clear();
     else if (kind === "text" || kind === "thinking") this.add(kind, payload.textDelta ?? "");
-    else if (kind === "tool_call_start") this.parts.value = [...this.parts.value, { kind: "call", name: payload.toolName, text: "" }];
+    else if (kind === "tool_call_start") this.parts.value = [...this.parts.value, { kind: "call", name: payload.toolName, done: [], text: "" }];
     else if (kind === "tool_call_args") this.add("call", payload.argsTextDelta ?? "");
+  }
+
+  /** The answer under way is over. */
+  clear() {
+    this.parts.value = [];
+    this.speak("\n");
+    this.heard = 0;
+  }
+
+  /** @param {string} text */
+  speak(text) {
+    this.unspoken += text;
+    this.heard += text.length;
+    const end = this.unspoken.length > PIECE ? this.unspoken : /^[^]*(?:[.!?:](?=\s)|\n)/.exec(this.unspoken)?.[0] ?? "";
+    this.unspoken = this.unspoken.slice(end.length);
+    const number = (this.sentences.value.at(-1)?.number ?? 0) + 1;
+    if (end.trim()) this.sentences.value = [...this.sentences.value.slice(1 - MOST_SENTENCES), { number, text: end.trim() }];
   }
 
   /** @param {string} kind @param {string} text */
   add(kind, text) {
+    if (kind === "text") this.speak(text);
     const parts = this.parts.value;
     const last = parts[parts.length - 1];
-    if (last?.kind === kind) this.parts.value = [...parts.slice(0, -1), { ...last, text: last.text + text }];
-    else this.parts.value = [...parts, { kind, text }];
+    if (last?.kind !== kind) this.parts.value = [...parts, { kind, ...grown([], text) }];
+    else this.parts.value = [...parts.slice(0, -1), { ...last, ...grown(last.done, last.text + text) }];
   }
+}
+
+/** A text as pieces that change no more and its end, so that a delta does not draw all of a long answer again.
+ * @param {string[]} done @param {string} text @returns {{done: string[], text: string}} */
+function grown(done, text) {
+  const end = text.length > PIECE ? text.lastIndexOf("\n", text.length - 2) + 1 || text.lastIndexOf(" ") + 1 : 0;
+  return end ? { done: [...done, text.slice(0, end)], text: text.slice(end) } : { done, text };
 }

@@ -1,9 +1,8 @@
 // @ts-check
 // Small pieces that all views share.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/libraries.js";
-import { ApiError } from "./api.js";
 import { Safe, plain } from "./safetext.js";
-import { letter, modelName, provider } from "./words.js";
+import { integer, letter, modelName, provider } from "./words.js";
 
 /** @param {{model: string | null | undefined}} given */
 export function Tile({ model }) {
@@ -55,28 +54,37 @@ export function Skeleton({ lines = 6 }) {
 }
 
 /**
- * What a request gives, and how far it is. @template T @param {() => Promise<T>} load @param {readonly unknown[]} inputs
- * @returns {{value: T | null, problem: any, isLoading: boolean, reload: () => void}}
+ * What a request gives. While the answer for other inputs is on its way there is no value: never the one of the inputs
+ * before. Where only the `growth` differs, the old value stays until the new one is here.
+ * @template T @param {() => Promise<T>} load @param {readonly unknown[]} inputs @param {readonly unknown[]} [growth]
+ * @returns {{value: T | null, problem: any, reload: () => void}}
  */
-export function useLoaded(load, inputs) {
-  const [state, setState] = useState(/** @type {any} */ ({ value: null, problem: null, isLoading: true }));
+export function useLoaded(load, inputs, growth = []) {
+  const [state, setState] = useState(/** @type {any} */ ({ inputs, value: null, problem: null }));
   const [round, setRound] = useState(0);
   useEffect(() => {
     let isOver = false;
-    setState((/** @type {any} */ old) => ({ ...old, isLoading: true }));
     load().then(
-      (value) => !isOver && setState({ value, problem: null, isLoading: false }),
-      (problem) => !isOver && setState({ value: null, problem, isLoading: false }),
+      (value) => !isOver && setState({ inputs, value, problem: null }),
+      (problem) => !isOver && setState({ inputs, value: null, problem }),
     );
     return () => {
       isOver = true;
     };
-  }, [...inputs, round]);
-  return { ...state, reload: () => setRound((count) => count + 1) };
+  }, [...inputs, ...growth, round]);
+  const isOwn = inputs.every((each, index) => Object.is(each, state.inputs[index]));
+  return { value: isOwn ? state.value : null, problem: isOwn ? state.problem : null, reload: () => setRound((times) => times + 1) };
 }
 
-/** @param {unknown} problem */
-export const isApiError = (problem) => problem instanceof ApiError;
+/**
+ * The first of many things, and a button that shows the others. @template T @param {T[]} items @param {number} most
+ * @returns {[T[], any]}
+ */
+export function useFirst(items, most) {
+  const [isAll, setAll] = useState(false);
+  const hidden = isAll ? 0 : Math.max(items.length - most, 0);
+  return [hidden ? items.slice(0, most) : items, hidden ? html`<button class="more" onClick=${() => setAll(true)}>▾ ${integer(hidden)} more</button>` : ""];
+}
 
 /** @param {{used: number | null | undefined, cached: number | null | undefined}} given */
 export function UsageBar({ used, cached }) {

@@ -2,6 +2,7 @@
 // One session as the page holds it: the outline of all entries, and the entries themselves by pages, as they are needed.
 import { signal } from "./vendor/libraries.js";
 import { ApiError, get, sessionPath } from "./api.js";
+import { day } from "./words.js";
 
 const PAGE = 60;
 const MOST_PAGES = 60;
@@ -10,6 +11,12 @@ export const FLAGS = { failed: 1, cut: 2, picture: 4, calls: 8, injected: 16, th
 const FOLDED = new Set(["tool_started", "tool_finished"]);
 
 /** @typedef {{line: string, size: number, entry: any}} Loaded */
+
+/** @param {unknown} error */
+const isDamaged = (error) => error instanceof ApiError && error.status === 422;
+
+/** What is known of a session whose own record cannot be read: nothing can be written to it. @param {Error} error */
+const damaged = (error) => ({ isReadOnly: true, damage: error.message });
 
 export class SessionRecord {
   /** @param {string} id */
@@ -30,6 +37,7 @@ export class SessionRecord {
     /** Says that the session was erased. */
     this.gone = signal("");
     /** @type {Map<number, Loaded[] | Promise<void>>} */ this.pages = new Map();
+    /** Why a page could not be fetched. @type {Map<number, any>} */ this.failed = new Map();
     /** @type {any} */ this.info = null;
     /** @type {number[]} */ this.owner = []; // for each entry, the serial of the card that shows it
   }
@@ -38,15 +46,23 @@ export class SessionRecord {
     return this.kind.length;
   }
 
+  /** Read the outline. Of a damaged session it has all entries before the damage, though no more is known of it. */
   async load() {
-    const [info] = await Promise.all([get(this.path), this.extend()]);
+    const [info] = await Promise.all([get(this.path).catch((error) => (isDamaged(error) ? damaged(error) : Promise.reject(error))), this.extend()]);
     this.info = info;
+  }
+
+  /** What is wrong with the record itself. @returns {string} empty if nothing is */
+  trouble() {
+    if (this.brokenAt === null) return this.info?.damage ? `The newest entries cannot be read: ${this.info.damage}. Everything before them is shown.` : "";
+    return `The record is broken at #${this.brokenAt}: ${this.problem}. Everything before it is shown.`;
   }
 
   /** Ask what is new, so that no view goes stale; an erased session is told, and what was read of it stays. */
   async refresh() {
     try {
       const info = await get(this.path);
+      for (const [number, error] of this.failed) if (!(error.status >= 400 && error.status < 500)) this.failed.delete(number), this.version.value += 1;
       const isOther = JSON.stringify(info) !== JSON.stringify(this.info);
       this.info = info;
       if (info.entries > this.length && this.brokenAt === null) await this.extend();
@@ -114,16 +130,59 @@ export class SessionRecord {
     return FOLDED.has(this.kindOf(serial));
   }
 
+  /** The entries that have a card of their own. */
+  cards() {
+    return this.owner.flatMap((owner, serial) => (owner === serial ? [serial] : []));
+  }
+
+  /** The entries that the list names. @param {(record: SessionRecord, serial: number) => boolean} [fits] */
+  listed(fits = () => true) {
+    return this.kind.flatMap((_, serial) => (!this.isFolded(serial) && fits(this, serial) ? [serial] : []));
+  }
+
+  /** @param {string} kind @param {number} from @param {1 | -1} by @returns {number | null} the next entry of a kind from a serial on */
+  find(kind, from, by) {
+    for (let serial = from; serial >= 0 && serial < this.length; serial += by) if (this.kindOf(serial) === kind) return serial;
+    return null;
+  }
+
+  /** Whether the entries are of several days. */
+  hasDays() {
+    const [first, last] = [this.time.find((time) => time > 0), this.time.findLast((time) => time > 0)];
+    return day(first) !== day(last);
+  }
+
+  /** The day that begins with a card. @param {number} serial */
+  dayAt(serial) {
+    const time = this.time[serial];
+    if (!time || !this.hasDays()) return "";
+    let before = serial - 1;
+    while (before >= 0 && (this.owner[before] !== before || !this.time[before])) before -= 1;
+    return before >= 0 && day(this.time[before]) === day(time) ? "" : day(time);
+  }
+
   /** The entry if it is here; it is fetched if not. @param {number} serial @returns {Loaded | undefined} */
   entry(serial) {
     if (serial < 0 || serial >= this.length) return undefined;
     const number = Math.floor(serial / PAGE);
+    if (this.failed.has(number)) return undefined;
     const page = this.pages.get(number);
     if (Array.isArray(page)) {
       return page[serial - number * PAGE] ?? (void this.fetch(number), undefined);
     }
     if (!page) void this.fetch(number);
     return undefined;
+  }
+
+  /** Why an entry is not here. @param {number} serial */
+  problemOf(serial) {
+    return this.failed.get(Math.floor(serial / PAGE));
+  }
+
+  /** Fetch again what could not be fetched. */
+  retry() {
+    this.failed.clear();
+    this.version.value += 1;
   }
 
   /** @param {number} number */
@@ -141,8 +200,10 @@ export class SessionRecord {
         }
         this.version.value += 1;
       })
-      .catch(() => {
+      .catch((error) => {
         this.pages.delete(number);
+        this.failed.set(number, error);
+        this.version.value += 1;
       });
     this.pages.set(number, fetching);
     return fetching;

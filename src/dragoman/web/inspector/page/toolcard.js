@@ -2,26 +2,30 @@
 // A tool call and its result as one card. An edit is shown as a difference of lines.
 import { diffLines, html } from "./vendor/libraries.js";
 import { useStored } from "./stored.js";
-import { headOf, LongText } from "./longtext.js";
+import { beginning, headOf, lengthOf, LongText, ServerText } from "./longtext.js";
 import { Picture } from "./picture.js";
 import { plain, Safe, safe } from "./safetext.js";
 import { seconds } from "./words.js";
 
 const MAIN = ["command", "file_path", "path", "pattern", "query", "url", "cmd", "file", "name", "prompt", "description"];
 const DIFF_LINES = 40;
+const HEAD = 200; // characters of an argument in the head of its card
+const LONGEST_LINE = 2000;
 
-/** The argument that says most. @param {any} call @returns {[string, string]} its name and its text */
+/** The argument that says most. @param {any} call @returns {[string, any]} its name and its text, which may be cut */
 function mainArgument(call) {
   const given = call.arguments ?? {};
-  for (const name of MAIN) if (typeof given[name] === "string" || given[name]?.$cut) return [name, headOf(given[name])];
-  const other = Object.entries(given).find(([, value]) => typeof value === "string" || typeof value === "number");
-  return other ? [other[0], String(other[1])] : ["", ""];
+  const isText = (/** @type {any} */ value) => typeof value === "string" || Boolean(value?.$cut);
+  const name = MAIN.find((each) => isText(given[each])) ?? Object.keys(given).find((each) => isText(given[each]) || Number.isSafeInteger(given[each]));
+  return name === undefined ? ["", ""] : [name, typeof given[name] === "number" ? String(given[name]) : given[name]];
 }
+
+const BEFORE = ["old_string", "oldText", "old_str"];
+const AFTER = ["new_string", "newText", "new_str"];
 
 /** The text that was replaced, and the text that took its place. @param {any} given */
 function edited(given) {
-  const before = given?.old_string ?? given?.oldText ?? given?.old_str;
-  const after = given?.new_string ?? given?.newText ?? given?.new_str;
+  const [before, after] = [BEFORE, AFTER].map((names) => names.map((name) => given?.[name]).find((value) => value != null));
   return typeof before === "string" && typeof after === "string" ? { before, after } : null;
 }
 
@@ -43,8 +47,8 @@ function Diff({ before, after, name }) {
   return html`<div class="diff" role="group" aria-label="Changed lines">
     ${shown.map((row) => html`<div class=${`codeline ${row.sign === "+" ? "added" : row.sign === "-" ? "removed" : ""}`}>
       <span class="number" aria-hidden="true">${row.left}</span><span class="number" aria-hidden="true">${row.right}</span>
-      <span class="sign">${row.sign}</span><pre>${safe(row.line.slice(0, 2000))}</pre></div>`)}
-    ${rows.length > shown.length && html`<button class="more" onClick=${() => setOpen(true)}>▾ ${rows.length - shown.length} more lines</button>`}
+      <span class="sign">${row.sign}</span><pre>${safe(isOpen ? row.line : beginning(row.line, LONGEST_LINE))}</pre></div>`)}
+    ${!isOpen && (rows.length > shown.length || shown.some((row) => row.line.length > LONGEST_LINE)) && html`<button class="more" onClick=${() => setOpen(true)}>▾ ${rows.length > shown.length ? `${rows.length - shown.length} more lines` : "all characters"}</button>`}
   </div>`;
 }
 
@@ -59,7 +63,7 @@ function counts({ before, after }) {
 }
 
 /** @param {any} result @returns {any} the first text of a result, which may be cut */
-export function resultText(result) {
+function resultText(result) {
   const live = result?.result?.live ?? [];
   if (live.length === 1) return live[0][1];
   return live.map((/** @type {any} */ section) => headOf(section[1])).join("\n");
@@ -72,43 +76,43 @@ const brief = (value) => (value === undefined ? "nothing" : value?.$cut ? JSON.s
 export function changesOf(before, after) {
   const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
   const changed = names.filter((name) => JSON.stringify(before?.[name]) !== JSON.stringify(after?.[name]));
-  return changed.map((name) => `${name}: ${brief(before?.[name])} → ${brief(after?.[name])}`).join(", ") || "the same as its own";
+  return changed.map((name) => `${name}: ${brief(before?.[name])} → ${brief(after?.[name])}`).join(", ") || "unchanged";
 }
 
 /** A call in one line: enough to tell it from others of the same tool. @param {any} call */
-export const callWords = (call) => Object.entries(call?.arguments ?? {}).map(([name, value]) => `${name}: ${brief(value)}`).join(", ").slice(0, 160);
+export const callWords = (call) => beginning(Object.entries(call?.arguments ?? {}).map(([name, value]) => `${name}: ${brief(value)}`).join(", "), 160);
 
 const STATUS = { success: ["✓", "ok", "done"], failed: ["✕", "bad", "failed"], skipped: ["⊘", "warn", "not run"] };
 
-/** @param {{call: any, found?: {result: any, serial: number}, decision?: any, path: string, hit?: string, children?: any}} given */
-export function ToolCard({ call, found, decision, path, hit, children }) {
+/** A call with `at`, its place in the entry `serial`, and its result.
+ * @param {{call: any, serial?: number, at?: string, found?: {result: any, serial: number}, decision?: any, path: string, hit?: string, children?: any}} given */
+export function ToolCard({ call, serial, at, found, decision, path, hit, children }) {
   const [name, main] = mainArgument(call);
+  const head = headOf(main).split("\n")[0];
+  const isMore = lengthOf(main) > Math.min(head.length, HEAD); // than stands in the head
   const change = edited(call.arguments);
   const result = found?.result;
   const status = result ? STATUS[/** @type {keyof typeof STATUS} */ (result.status)] ?? ["?", "", result.status] : null;
-  const others = Object.fromEntries(
-    Object.entries(call.arguments ?? {}).filter(([key]) => key !== name && !(change && /old|new/.test(key))),
-  );
+  const others = Object.keys(call.arguments ?? {}).filter((key) => key !== name && !(change && [...BEFORE, ...AFTER].includes(key)));
   const own = `${path} ${call.toolCallId ?? result?.toolCallId}`;
-  const [isOpen, setOpen] = useStored(`${own} arguments`, !found && !children); // nobody has to open what waits or runs
-  const hasOthers = Object.keys(others).length > 0;
+  const [isOpen, setOpen] = useStored(`${own} arguments`, !found && !children); // those of a call that runs are open
   const [added, removed] = change ? counts(change) : [0, 0];
   const isRead = /^(read|cat|view)/i.test(call.toolName ?? "") && !/^\s*\d+[→\t]/.test(headOf(resultText(result)));
   return html`<div role="group" class=${`toolcard ${result?.status === "failed" ? "failed" : ""}`} aria-label=${`Call of ${plain(String(call.toolName))}`}>
     <div class="toolhead">
       <strong class="cut"><${Safe} text=${call.toolName} hit=${hit} /></strong>
-      <code class="cut grow"><${Safe} text=${main.split("\n")[0].slice(0, 200)} hit=${hit} /></code>
+      <code class="cut grow"><${Safe} text=${beginning(head, HEAD)} hit=${hit} /></code>
       ${change && html`<span class="ok small">+${added}</span><span class="bad small">-${removed}</span>`}
       ${status && html`<span class=${`${status[1]} small`}><span aria-hidden="true">${status[0]} </span>${result.status === "success" ? html`<span class="hidden">done</span>` : result.errorCode ?? status[2]}</span>`}
       ${result?.elapsedSeconds != null && html`<span class="dim small nowrap">${seconds(result.elapsedSeconds)}</span>`}
       ${found && html`<span class="dim small mono">#${found.serial}</span>`}
     </div>
     ${call.parseError && html`<p class="warn pad">Arguments cannot be read: <${Safe} text=${call.parseError} /></p>`}
-    ${call.parseError && html`<pre class="pad">${safe(headOf(call.rawArgsText).slice(0, 4000), hit)}</pre>`}
-    ${main.includes("\n") && html`<pre class="pad args">${safe(main.slice(0, 4000), hit)}</pre>`}
-    ${hasOthers && html`<button class="more" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "▾" : "▸"} ${Object.keys(others).length === 1 ? "1 more argument" : `${Object.keys(others).length} more arguments`}</button>`}
-    ${hasOthers && isOpen && html`<pre class="pad args">${safe(JSON.stringify(others, null, 2).slice(0, 20000), hit)}</pre>`}
-    ${decision?.arguments && html`<p class="changed warn small">Run with other arguments: <code>${safe(changesOf(call.arguments, decision.arguments).slice(0, 4000))}</code></p>`}
+    ${call.parseError && html`<div class="pad"><${LongText} value=${call.rawArgsText ?? ""} path=${path} serial=${serial} name=${`${own} raw`} hit=${hit} /></div>`}
+    ${isMore && html`<div class="pad args"><${LongText} value=${main} path=${path} serial=${serial} name=${`${own} main`} line=${HEAD} lines=${12} hit=${hit} /></div>`}
+    ${others.length > 0 && html`<button class="more" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "▾" : "▸"} ${others.length === 1 ? "1 more argument" : `${others.length} more arguments`}</button>`}
+    ${others.length > 0 && isOpen && html`<div class="pad args"><${ServerText} path=${path} serial=${serial} at=${`${at}/arguments`} name=${`${own} arguments`} hit=${hit} /></div>`}
+    ${decision?.arguments && html`<p class="changed warn small">Run with other arguments: <code>${safe(beginning(changesOf(call.arguments, decision.arguments), 4000))}</code></p>`}
     ${change && html`<${Diff} ...${change} name=${`${own} diff`} />`}
     ${result && !(change && result.status === "success") && html`<div class="result"><${LongText} value=${resultText(result)} path=${path} serial=${found?.serial} name=${own} hit=${hit} numbered=${isRead} /></div>`}
     ${result?.attachments?.map((/** @type {any} */ part) => html`<${Picture} part=${part} path=${path} serial=${found?.serial} />`)}

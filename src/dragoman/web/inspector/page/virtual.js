@@ -4,10 +4,11 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/libraries.js";
 
 const MARGIN = 700;
+const SPACE = 16; // above a card that was scrolled to
 
 /**
  * @typedef {{scrollTo: (key: number, where?: "top" | "middle") => void, element: () => HTMLElement | null,
- *   range: () => [number, number], toEnd: () => void}} Handle
+ *   top: () => number, toEnd: () => void}} Handle
  * @param {{keys: number[], estimate: (key: number) => number, item: (key: number) => any, handle?: {current: Handle | null},
  *   class?: string, label: string, onRange?: (first: number, last: number) => void, sticky?: boolean}} given
  */
@@ -157,7 +158,7 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
   if (handle) {
     handle.current = {
       element: () => box.current,
-      range: () => [keys[first] ?? 0, keys[Math.max(last - 1, 0)] ?? 0],
+      top: () => keys[indexAt((box.current?.scrollTop ?? 0) + SPACE)] ?? 0,
       toEnd: () => {
         atEnd.current = true;
         anchor.current = null;
@@ -167,7 +168,7 @@ export function VirtualList({ keys, estimate, item, handle, label, onRange, stic
         const element = box.current;
         if (!element || !keys.length) return;
         const index = indexOf(key);
-        const space = where === "middle" ? element.clientHeight / 3 : 16;
+        const space = where === "middle" ? element.clientHeight / 3 : SPACE;
         atEnd.current = false;
         anchor.current = { key: keys[index], offset: -space, isTarget: true };
         element.scrollTop = Math.max(offsets()[index] - space, 0);

@@ -1,7 +1,7 @@
 // @ts-check
 // Numbers, times and names as people read them. An unknown figure is "unknown", never 0.
 
-export const UNKNOWN = "unknown";
+const UNKNOWN = "unknown";
 const grouped = new Intl.NumberFormat("en-US");
 
 /** @param {number | null | undefined} value */
@@ -45,10 +45,16 @@ export function bytes(value) {
 }
 
 /** @param {string | number | null | undefined} value */
-export function clock(value) {
-  const time = value ? new Date(value) : null;
-  return time && !Number.isNaN(+time) ? time.toLocaleTimeString("en-GB") : "";
-}
+const timeOf = (value) => (value && !Number.isNaN(+new Date(value)) ? new Date(value) : null);
+
+/** The time of day. @param {string | number | null | undefined} value */
+export const clock = (value) => timeOf(value)?.toLocaleTimeString("en-GB") ?? "";
+
+/** The day in words. @param {string | number | null | undefined} value */
+export const day = (value) => timeOf(value)?.toLocaleDateString("en-GB", { weekday: "long", day: "numeric", month: "long", year: "numeric" }) ?? "";
+
+/** The day and the time. @param {string | number | null | undefined} value */
+export const moment = (value) => timeOf(value)?.toLocaleString("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" }) ?? "";
 
 /** @param {string | null | undefined} value */
 export function since(value) {
@@ -58,8 +64,8 @@ export function since(value) {
   if (age < 60) return "now";
   if (age < 3600) return `${Math.floor(age / 60)} min ago`;
   if (age < 24 * 3600) return `${Math.floor(age / 3600)} h ago`;
-  const day = time.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
-  return `${day}, ${time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })}`;
+  const date = time.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
+  return `${date}, ${time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })}`;
 }
 
 const PROVIDERS = ["anthropic", "openai", "google", "bedrock", "local"];

@@ -3,22 +3,22 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
 import { get, post } from "../api.js";
 import { Approval, deciders, TooLate, WHO } from "../approval.js";
-import { EntryCard, estimate } from "../entrycard.js";
+import { forking } from "../dialogs.js";
+import { DayBand, EntryCard, estimate } from "../entrycard.js";
 import { EntryList } from "../entrylist.js";
 import { bindings, tell } from "../keys.js";
 import { Follower } from "../live.js";
-import { headOf } from "../longtext.js";
-import { Tile } from "../parts.js";
-import { go, link } from "../router.js";
+import { LongText } from "../longtext.js";
+import { Tile, useLoaded } from "../parts.js";
 import { plain, Safe, safe } from "../safetext.js";
 import { VirtualList } from "../virtual.js";
-import { modelName } from "../words.js";
+import { count, modelName } from "../words.js";
 
 /** @typedef {import("../record.js").SessionRecord} SessionRecord */
 
 const ENDED = ["run_finished", "reset"];
 
-/** What the run waits for: calls that were asked about and not decided. @param {SessionRecord} record */
+/** The calls that wait for a decision, by their ids. @param {SessionRecord} record */
 function openApprovals(record) {
   /** @type {Map<string, any>} */
   const open = new Map();
@@ -50,76 +50,132 @@ function openRun(record) {
   return null;
 }
 
+/** A piece of a text that is drawn once. @param {{text: string}} given */
+const Piece = ({ text }) => html`<span>${useMemo(() => safe(text), [text])}</span>`;
+
+/** @param {{part: any}} given */
+function GrowingPart({ part }) {
+  if (part.kind === "text") return html`<div class="prose"><p>${part.done.map((/** @type {string} */ text, /** @type {number} */ index) => html`<${Piece} key=${index} text=${text} />`)}${safe(part.text)}</p></div>`;
+  // Of thinking and of arguments the end is shown: the whole comes with the entry.
+  const end = (part.done[part.done.length - 1] ?? "") + part.text;
+  if (part.kind === "thinking") return html`<p class="thought">${part.done.length > 1 ? "… " : ""}${safe(end)}</p>`;
+  return html`<div class="toolcard"><div class="toolhead"><strong><${Safe} text=${part.name} /></strong></div><pre class="pad">${part.done.length > 1 ? "… " : ""}${safe(end)}</pre></div>`;
+}
+
 /** @param {{follower: Follower, model: string | null}} given */
 function UnderWay({ follower, model }) {
   const parts = follower.parts.value;
   if (!parts.length) return null;
   return html`<div class="line underway"><span class="serial mono">…</span><article class="entry output"><header><${Tile} model=${model} /><strong><${Safe} text=${modelName(model)} /></strong><span class="dim small">answers now</span></header>
-    ${parts.map((part) => (part.kind === "thinking" ? html`<p class="thought">${safe(part.text.slice(-2000))}</p>` : part.kind === "call" ? html`<div class="toolcard"><div class="toolhead"><strong><${Safe} text=${part.name} /></strong></div><pre class="pad">${safe(part.text.slice(-4000))}</pre></div>` : html`<div class="prose"><p>${safe(part.text)}</p></div>`))}</article></div>`;
+    ${parts.map((part, index) => html`<${GrowingPart} key=${index} part=${part} />`)}</article></div>`;
+}
+
+/** What a screen reader is told of a growing answer. @param {{follower: Follower}} given */
+const Spoken = ({ follower }) => html`<div class="hidden" aria-live="polite">${follower.sentences.value.map(({ number, text }) => html`<p key=${number}>${plain(text)}</p>`)}</div>`;
+
+/** What happens in a session now. @param {SessionRecord} record @param {Follower} follower */
+function statusOf(record, follower) {
+  const run = openRun(record);
+  const approvals = openApprovals(record);
+  const isRunning = record.info?.isRunning || follower.parts.value.length > 0;
+  const status = run === null ? "no run" : approvals.size ? "waits for approval" : isRunning ? "running" : "not finished";
+  return { run, approvals, status, tone: approvals.size ? "warn" : status === "running" ? "ok" : "plain" };
+}
+
+/** @typedef {ReturnType<typeof statusOf>} Status */
+
+/** @param {string} state */
+const inWords = (state) => (state === "lost" ? "connection lost, trying again" : state);
+
+/** How the page follows, and since when it does not. @param {{follower: Follower}} given */
+function Following({ follower }) {
+  const state = follower.state.value;
+  const [behind, setBehind] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => setBehind(follower.lostAt ? Math.round((Date.now() - follower.lostAt) / 1000) : 0), 1000);
+    return () => clearInterval(timer);
+  }, [follower]);
+  const isLost = state === "lost";
+  return html`<span class=${`grow ${["lost", "stopped", "paused"].includes(state) ? "warn" : "ok"}`}><span aria-hidden="true">● </span>${inWords(state)}${isLost && html`<span aria-hidden="true">, ${behind} s behind</span>`}</span>`;
+}
+
+/** @param {{record: SessionRecord, follower: Follower, now: Status, chosen: number, canWrite: boolean}} given */
+function Now({ record, follower, now, chosen, canWrite }) {
+  const { info } = record;
+  const { run, approvals, status, tone } = now;
+  const others = Math.max((info?.followers ?? 0) - (follower.state.value === "following" ? 1 : 0), 0);
+  const fork = () => {
+    forking.value = { session: record.id, serial: chosen, newest: record.length - 1, view: "live" };
+  };
+  return html`<aside class="panel now" aria-label="Now"><div class="section row"><h2 class="grow">Now</h2><span class=${`chip ${tone}`}>${status}</span></div>
+    <dl class="section facts"><dt>Run</dt><dd class="mono">${run === null ? "none open" : html`began at #${run}`}</dd><dt>Owner</dt><dd><${Safe} text=${info?.owner ?? (info?.isRunning ? "this server" : "no process")} /></dd><dt>Waits for</dt><dd>${approvals.size ? [...approvals.values()].map((asked) => html`<code><${Safe} text=${asked.toolName} /></code> `) : "nothing"}</dd><dt>Newest</dt><dd class="mono">#${record.length - 1}</dd><dt>Reader</dt><dd><${Safe} text=${WHO} />; the run continues without you</dd></dl>
+    <${Notebook} record=${record} />
+    ${canWrite && html`<div class="section"><p class="small dim">A fork ends at the chosen entry. This session is left as it is.</p><button onClick=${fork}>Fork from #${chosen}</button></div>`}
+    <div class="section"><p class="label">Also following</p><p>${others === 0 ? "no other browser" : count(others, "other browser")}</p></div></aside>`;
+}
+
+/** @param {{record: SessionRecord, run: number | null, prompt: any, model: string, setModel: (model: string) => void, onSent: () => void, onStop: () => void}} given */
+function Composer({ record, run, prompt, model, setModel, onSent, onStop }) {
+  const [text, setText] = useState("");
+  const models = useLoaded(() => get("api/models"), []).value?.models ?? [];
+  const send = async () => {
+    if (!text.trim()) return;
+    if (await act(record, "input", { text, model })) setText("");
+    onSent();
+  };
+  const typed = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && !event.shiftKey && (event.preventDefault(), send());
+  return html`<div class="composer"><textarea ref=${prompt} rows="2" aria-label="Say something" placeholder=${run === null ? "Say something; a run begins" : "Say something to the run; it is read before its next call"} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} onKeyDown=${typed}></textarea>
+    <div class="row wrap"><input list="models" class="modelchoice" aria-label="Model" placeholder="provider:model" value=${model} onInput=${(/** @type {any} */ event) => setModel(event.target.value)} /><datalist id="models">${models.map((/** @type {string} */ name) => html`<option value=${name}></option>`)}</datalist><span class="grow"></span>
+      ${run !== null && html`<button class="danger" onClick=${onStop}>■ Stop <kbd>esc</kbd></button>`}<button class="primary" disabled=${!text.trim()} onClick=${send}>Send <kbd>↵</kbd></button></div></div>`;
+}
+
+/** Post an action, and tell what went wrong. @param {SessionRecord} record @param {string} name @param {any} body */
+async function act(record, name, body) {
+  try {
+    const done = await post(`${record.path}/${name}`, body);
+    if (done.problem) tell(done.problem);
+    return done;
+  } catch (error) {
+    tell(/** @type {Error} */ (error).message);
+    return null;
+  }
+}
+
+/** The serial that is chosen: the newest, until the reader chooses another. @param {SessionRecord} record @returns {[number, (serial: number) => void]} */
+function useChosen(record) {
+  const [chosen, setChosen] = useState(record.length - 1);
+  const length = useRef(record.length);
+  useEffect(() => {
+    const newest = length.current - 1;
+    length.current = record.length;
+    setChosen((old) => (old === newest ? record.length - 1 : old));
+  }, [record, record.length]);
+  return [chosen, setChosen];
 }
 
 /** @param {{record: SessionRecord, theme: string}} given */
 export function LiveView({ record }) {
   void record.version.value;
   const follower = useMemo(() => new Follower(record), [record]);
-  const [behind, setBehind] = useState(0);
   const reading = useRef(/** @type {any} */ (null));
   const prompt = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
-  const [text, setText] = useState("");
-  const [models, setModels] = useState(/** @type {string[]} */ ([]));
   const [model, setModel] = useState(record.lastModel() ?? "");
-  const [forkName, setForkName] = useState("");
-  const [chosen, setChosen] = useState(record.length - 1);
+  const [chosen, setChosen] = useChosen(record);
   useEffect(() => {
     follower.start();
     reading.current?.toEnd();
-    get("api/models").then((found) => setModels(found.models), () => {});
-    const timer = setInterval(() => setBehind(follower.lostAt ? Math.round((Date.now() - follower.lostAt) / 1000) : 0), 1000);
-    return () => {
-      follower.stop();
-      clearInterval(timer);
-    };
+    return () => follower.stop();
   }, [follower]);
-  useEffect(() => {
-    void record.refresh();
-    setChosen(record.length - 1);
-  }, [record.length]);
-  const cards = useMemo(() => {
-    const made = [];
-    for (let each = 0; each < record.length; each += 1) if (record.owner[each] === each) made.push(each);
-    return made;
-  }, [record, record.length]);
-  const listed = useMemo(() => {
-    const made = [];
-    for (let each = 0; each < record.length; each += 1) if (!record.isFolded(each)) made.push(each);
-    return made;
-  }, [record, record.length]);
-  const approvals = openApprovals(record);
-  const run = openRun(record);
-  const info = record.info;
-  const canWrite = !info?.isReadOnly && !record.gone.value;
+  useEffect(() => void record.refresh(), [record.length]);
+  const cards = useMemo(() => record.cards(), [record, record.length]);
+  const listed = useMemo(() => record.listed(), [record, record.length]);
+  const now = statusOf(record, follower);
+  const { approvals, run } = now;
+  const canWrite = !record.info?.isReadOnly && !record.gone.value;
   const state = follower.state.value;
-  const status = run === null ? "no run" : approvals.size ? "awaiting_human" : info?.isRunning || follower.parts.value.length ? "running" : "left open";
-  const act = async (/** @type {string} */ name, /** @type {any} */ body) => {
-    try {
-      return await post(`${record.path}/${name}`, body);
-    } catch (error) {
-      tell(/** @type {Error} */ (error).message);
-      return null;
-    }
-  };
-  const send = async () => {
-    if (!text.trim()) return;
-    if (await act("input", { text, model })) setText("");
-    reading.current?.toEnd();
-  };
-  const fork = async () => {
-    const made = await act("fork", { serial: chosen, id: forkName });
-    if (made) go(link(made.session, "live"));
-  };
-  const stop = () => run !== null && act("stop", {});
+  const stop = () => void (run !== null && act(record, "stop", {}));
   const [first] = approvals.values();
-  // Nobody decides by a key about what is not on screen: it is shown first.
+  // No key decides about a call that is not on screen: the page shows it first.
   const decide = (/** @type {boolean} */ approved) => {
     if (!first) return;
     const found = deciders.get(first.toolCallId);
@@ -137,33 +193,26 @@ export function LiveView({ record }) {
       { keys: ["G", "End"], words: "newest entry", short: "newest", run: () => reading.current?.toEnd() },
     ];
   });
-  const newest = record.lastModel();
   const below = (/** @type {string} */ callId) => {
     const asked = approvals.get(callId);
     if (!asked) return null;
     const parts = record.entry(asked.answer)?.entry.payload.message.parts ?? [];
-    const call = parts.find((/** @type {any} */ part) => part.payload?.toolCallId === callId)?.payload;
-    return html`<${Approval} key=${callId} asked=${asked} call=${call} record=${record} model=${model} isFirst=${asked === first} canWrite=${canWrite} />`;
+    const place = parts.findIndex((/** @type {any} */ part) => part.payload?.toolCallId === callId);
+    return html`<${Approval} key=${callId} asked=${asked} place=${place} record=${record} model=${model} isFirst=${asked === first} canWrite=${canWrite} />`;
   };
-  const words = state === "lost" ? `${behind} s behind, trying again` : state;
-  const tone = ["lost", "stopped", "paused"].includes(state) ? "warn" : "ok";
-  const others = Math.max((info?.followers ?? 0) - (state === "following" ? 1 : 0), 0);
+  const choose = (/** @type {number} */ serial) => (setChosen(serial), reading.current?.scrollTo(record.owner[serial], "middle"));
+  const item = (/** @type {number} */ key) => html`<${DayBand} record=${record} serial=${key} /><div class="line"><span class="serial mono">#${key}</span><${EntryCard} record=${record} serial=${key} below=${below} /></div>`;
   return html`<div class="liveview" data-follow=${state}>
-    <div class="side"><div class="tools row"><span class=${`grow ${tone}`} role="status"><span aria-hidden="true">● </span>${words}</span>${state === "paused" ? html`<button onClick=${() => follower.start()}>Follow</button>` : state === "following" ? html`<button onClick=${() => follower.pause()}>Pause</button>` : ""}</div>
-      <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${NO_HITS} onChoose=${(/** @type {number} */ serial) => (setChosen(serial), reading.current?.scrollTo(record.owner[serial], "middle"))} /></div>
-    <div class="middle"><div class="livebar row"><span class=${`grow ${tone}`}><span aria-hidden="true">● </span>${words}</span><span class=${`chip ${status === "awaiting_human" ? "warn" : "plain"}`}>${status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
-      <${VirtualList} keys=${cards} label="Entries, as they come" class="reading" handle=${reading} sticky estimate=${(/** @type {number} */ key) => estimate(record, key)} item=${(/** @type {number} */ key) => html`<div class="line"><span class="serial mono">#${key}</span><${EntryCard} record=${record} serial=${key} below=${below} /></div>`} />
-      <div class="growing" aria-live="polite"><${UnderWay} follower=${follower} model=${newest} /></div>
+    <div class="side"><div class="tools row"><${Following} follower=${follower} />${state === "paused" ? html`<button onClick=${() => follower.start()}>Follow</button>` : state === "following" ? html`<button onClick=${() => follower.pause()}>Pause</button>` : ""}</div>
+      <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${NO_HITS} onChoose=${choose} /></div>
+    <div class="middle"><div class="livebar row"><${Following} follower=${follower} /><span class=${`chip ${now.tone}`}>${now.status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
+      <${VirtualList} keys=${cards} label="Entries, as they come" class="reading" handle=${reading} sticky estimate=${(/** @type {number} */ key) => estimate(record, key)} item=${item} />
+      <div class="growing"><${UnderWay} follower=${follower} model=${record.lastModel()} /></div><${Spoken} follower=${follower} />
       ${approvals.size > 0 && html`<div class="hidden" role="alert">A call waits for a decision: ${[...approvals.values()].map((asked) => plain(asked.toolName)).join(", ")}</div>`}
       <${TooLate} record=${record} />
-      ${canWrite && html`<div class="composer"><textarea ref=${prompt} rows="2" aria-label="Say something" placeholder=${run === null ? "Say something; a run begins" : "Say something to the run; it is taken up before its next call"} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Enter" && !event.shiftKey && (event.preventDefault(), send())}></textarea>
-        <div class="row wrap"><input list="models" class="modelchoice" aria-label="Model" placeholder="provider:model" value=${model} onInput=${(/** @type {any} */ event) => setModel(event.target.value)} /><datalist id="models">${models.map((name) => html`<option value=${name}></option>`)}</datalist><span class="grow"></span>
-          ${run !== null && html`<button class="danger" onClick=${stop}>■ Stop <kbd>esc</kbd></button>`}<button class="primary" disabled=${!text.trim()} onClick=${send}>Send <kbd>↵</kbd></button></div></div>`}</div>
-    <aside class="panel now" aria-label="Now"><div class="section row"><h2 class="grow">Now</h2><span class=${`chip ${status === "awaiting_human" ? "warn" : status === "running" ? "ok" : "plain"}`}>${status}</span></div>
-      <dl class="section facts"><dt>Run</dt><dd class="mono">${run === null ? "none open" : html`began at #${run}`}</dd><dt>Owner</dt><dd><${Safe} text=${info?.owner ?? (info?.isRunning ? "this server" : "nobody")} /></dd><dt>Waits for</dt><dd>${approvals.size ? [...approvals.values()].map((asked) => html`<code><${Safe} text=${asked.toolName} /></code> `) : "nothing"}</dd><dt>Newest</dt><dd class="mono">#${record.length - 1}</dd><dt>Reader</dt><dd><${Safe} text=${WHO} />; the run goes on without you</dd></dl>
-      <${Notebook} record=${record} />
-      ${canWrite && html`<div class="section"><p class="label">Fork from here</p><p class="small dim">A copy that ends at <span class="mono">#${chosen}</span>; this session is left as it is.</p><div class="row"><input class="grow" aria-label="Id of the fork" placeholder="a random id" value=${forkName} onInput=${(/** @type {any} */ event) => setForkName(event.target.value)} /><button onClick=${fork}>Fork</button></div></div>`}
-      <div class="section"><p class="label">Also following</p><p>${others === 0 ? "nobody else" : `${others} other reader${others === 1 ? "" : "s"} in a browser`}</p></div></aside></div>`;
+      <div class="hidden" role="status">${inWords(state)}</div>
+      ${canWrite && html`<${Composer} record=${record} run=${run} prompt=${prompt} model=${model} setModel=${setModel} onSent=${() => reading.current?.toEnd()} onStop=${stop} />`}</div>
+    <${Now} record=${record} follower=${follower} now=${now} chosen=${chosen} canWrite=${canWrite} /></div>`;
 }
 const NO_HITS = new Set();
 
@@ -173,5 +222,5 @@ function Notebook({ record }) {
   const serial = kind < 0 ? -1 : record.kind.lastIndexOf(kind);
   const entry = serial < 0 ? undefined : record.entry(serial);
   if (!entry) return null;
-  return html`<div class="section"><div class="row"><span class="label grow">Notebook</span><span class="mono dim small">#${serial}</span></div><pre class="notebook">${safe(headOf(entry.entry.payload.content).slice(0, 2000))}</pre></div>`;
+  return html`<div class="section"><div class="row"><span class="label grow">Notebook</span><span class="mono dim small">#${serial}</span></div><div class="notebook"><${LongText} value=${entry.entry.payload.content} path=${record.path} serial=${serial} name="notebook" lines=${20} /></div></div>`;
 }
