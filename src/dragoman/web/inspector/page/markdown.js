@@ -6,7 +6,7 @@ import { safe } from "./safetext.js";
 
 const INLINE = /(`[^`\n]{1,400}`)|(\*\*[^*\n]{1,400}\*\*)|(?<![\w*])(\*[^*\s][^*\n]{0,400}\*)(?!\w)/;
 
-/** @param {string} text @param {string} [hit] */
+/** Words with code, bold and emphasis, also within each other; code holds only text. @param {string} text @param {string} [hit] @returns {any[]} */
 function inline(text, hit) {
   const pieces = [];
   let rest = text;
@@ -14,11 +14,11 @@ function inline(text, hit) {
     const found = INLINE.exec(rest);
     if (!found) break;
     pieces.push(...safe(rest.slice(0, found.index), hit));
-    const said = found[0];
-    if (found[1]) pieces.push(html`<code>${safe(said.slice(1, -1), hit)}</code>`);
-    else if (found[2]) pieces.push(html`<strong>${safe(said.slice(2, -2), hit)}</strong>`);
-    else pieces.push(html`<em>${safe(said.slice(1, -1), hit)}</em>`);
-    rest = rest.slice(found.index + said.length);
+    const marked = found[0];
+    if (found[1]) pieces.push(html`<code>${safe(marked.slice(1, -1), hit)}</code>`);
+    else if (found[2]) pieces.push(html`<strong>${inline(marked.slice(2, -2), hit)}</strong>`);
+    else pieces.push(html`<em>${inline(marked.slice(1, -1), hit)}</em>`);
+    rest = rest.slice(found.index + marked.length);
   }
   pieces.push(...safe(rest, hit));
   return pieces;

@@ -4,6 +4,9 @@
 import { html, useEffect, useRef } from "./vendor/libraries.js";
 import { provider } from "./words.js";
 
+// Read once for each drawing: one reading for each entry takes longer than all drawing.
+const COLOURS = ["p-anthropic", "p-openai", "p-google", "p-bedrock", "p-local", "p-other", "live", "summary", "gist", "line-2", "ink-3", "warn", "miss"];
+
 /**
  * @param {{record: import("./record.js").SessionRecord, hits: Set<number>, range: import("./vendor/libraries.js").Signal<[number, number]>,
  *   levels: Map<number, string>, theme: string, onGo: (serial: number) => void}} given
@@ -27,7 +30,7 @@ export function Minimap({ record, hits, range: shown, levels, theme, onGo }) {
       if (!context) return;
       context.scale(ratio, ratio);
       const style = getComputedStyle(document.documentElement);
-      const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+      const colours = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
       const step = height / Math.max(count, 1);
       const longest = Math.sqrt(Math.max(...sample(record.tokens), 1));
       const lane = width - 30;
@@ -38,23 +41,23 @@ export function Minimap({ record, hits, range: shown, levels, theme, onGo }) {
         const own = record.modelOf(serial);
         if (own) model = provider(own);
         if (model) {
-          context.fillStyle = colour(`--p-${model}`);
+          context.fillStyle = colours[`p-${model}`];
           context.fillRect(5, y, 3, Math.max(step, 1));
         }
         const tokens = record.tokens[serial];
         if (tokens && !record.isFolded(serial)) {
           const level = levels.get(serial) ?? "live";
-          context.fillStyle = colour(level === "folded" ? "--line-2" : `--${level}`);
+          context.fillStyle = colours[level === "folded" ? "line-2" : level];
           const length = Math.max((Math.sqrt(tokens) / longest) * lane, 2);
           const thick = Math.min(Math.max(step * 0.7, 1), 4);
           if (level === "live") context.fillRect(13, y, length, thick);
           else for (let x = 0; x < length; x += 3) context.fillRect(13 + x, y, level === "summary" ? 2 : 1, thick);
         }
         if (kind === "epoch") {
-          context.fillStyle = colour("--ink-3");
+          context.fillStyle = colours["ink-3"];
           for (let x = 10; x < width - 12; x += 4) context.fillRect(x, y, 2, 1);
         } else if (kind === "interruption") {
-          context.fillStyle = colour("--warn");
+          context.fillStyle = colours.warn;
           context.beginPath();
           context.moveTo(width - 6, y - 4);
           context.lineTo(width - 12, y);
@@ -62,7 +65,7 @@ export function Minimap({ record, hits, range: shown, levels, theme, onGo }) {
           context.fill();
         }
         if (hits.has(serial)) {
-          context.fillStyle = colour("--miss");
+          context.fillStyle = colours.miss;
           context.fillRect(width - 9, y - 1, 7, 3);
         }
       }
