@@ -43,12 +43,12 @@ def test_without_the_token_the_page_says_what_to_do(reader: Callable[..., Reader
     each.page.wait_for_selector("text=open the address that the server printed")
 
 
-def test_a_server_that_was_started_anew_is_told_of(reader: Callable[..., Reader]) -> None:
+def test_a_server_that_was_restarted_is_told_of(reader: Callable[..., Reader]) -> None:
     page = reader().open("s/talk/live")
     page.wait_for_selector("[data-follow=following]")
     refusal = {"error": {"code": "no_token", "message": "no"}}
     page.route("**/api/**", lambda route: route.fulfill(status=401, json=refusal))
-    page.wait_for_selector(".notice >> text=Open the address that it printed last", timeout=SECONDS * 1000)
+    page.wait_for_selector(".notice >> text=Open the newest address that it printed", timeout=SECONDS * 1000)
 
 
 def test_the_page_passes_the_type_checker(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // @ts-check
 // The frame: bar, view, footer, keys, theme.
 import { effect, html, render, signal, useEffect, useLayoutEffect, useState } from "./vendor/libraries.js";
-import { base, broken, get } from "./api.js";
+import { allSessions, base, broken, get } from "./api.js";
 import { Dialogs, erasing } from "./dialogs.js";
 import { forgetStored } from "./stored.js";
 import { bindings, helpIsOpen, paletteIsOpen, startKeys, tell, toast } from "./keys.js";
@@ -47,10 +47,11 @@ function Bar({ record }) {
     if (!record) return;
     try {
       const found = await get(`${record.path}/verify`);
+      if (route.peek().session !== record.id) return; // another session is read by now
       setSound(found);
       tell(found.isSound ? (found.serial < 0 ? "The session has no entry yet." : `Every byte is what was appended, up to #${found.serial}.`) : `Broken at #${found.badSerial}: ${found.problem}`);
     } catch (problem) {
-      tell(/** @type {Error} */ (problem).message);
+      if (route.peek().session === record.id) tell(/** @type {Error} */ (problem).message);
     }
   };
   const change = () => {
@@ -97,7 +98,7 @@ function Help() {
   return html`<${Dialog} open=${helpIsOpen} title="All keys"><h2>All keys</h2>
     <dl class="keylist">${[...bindings.value, { keys: ["⌘K"], words: "go to anything" }, { keys: ["?"], words: "all keys" }, { keys: ["Escape"], words: "close what is open" }].map((each) =>
       html`<div><dt>${each.keys.map((key) => html`<kbd>${named(key)}</kbd> `)}</dt><dd>${each.words}</dd></div>`)}</dl>
-    <p class="small dim" style=${{ marginTop: "12px" }}>No key does anything while you type.</p></${Dialog}>`;
+    <p class="small dim" style=${{ marginTop: "12px" }}>No key acts while you type.</p></${Dialog}>`;
 }
 
 function Palette() {
@@ -109,7 +110,8 @@ function Palette() {
     if (!paletteIsOpen.value) return;
     setWords("");
     setPlace(0);
-    get("api/sessions").then((found) => (setSessions(found.sessions), setCanErase(!found.isReadOnly)), () => {});
+    get("api/sessions", { count: 1 }).then((found) => setCanErase(!found.isReadOnly), () => {});
+    allSessions().then(setSessions, () => {});
   }, [paletteIsOpen.value]);
   const { session } = route.value;
   const wanted = words.trim().toLowerCase();
@@ -136,8 +138,8 @@ function Palette() {
     event.preventDefault();
   };
   return html`<${Dialog} open=${paletteIsOpen} title="Go to anything" class="palette">
-    <input type="text" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-label="Go to anything" placeholder="A serial, a view, a session, words" value=${words} onInput=${(/** @type {any} */ event) => (setWords(event.target.value), setPlace(0))} onKeyDown=${typed} autofocus />
-    <ul id="palette-list" role="listbox" aria-label="Places">${shown.map((each, index) => html`<li role="option" aria-selected=${index === place} onClick=${() => choose(index)} class="choice"><span class="cut"><${Safe} text=${each.words} /></span></li>`)}</ul></${Dialog}>`;
+    <input type="text" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant=${shown.length ? `place-${place}` : undefined} aria-label="Go to anything" placeholder="A serial, a view, a session, words" value=${words} onInput=${(/** @type {any} */ event) => (setWords(event.target.value), setPlace(0))} onKeyDown=${typed} autofocus />
+    <ul id="palette-list" role="listbox" aria-label="Places">${shown.map((each, index) => html`<li role="option" id=${`place-${index}`} aria-selected=${index === place} onClick=${() => choose(index)} class="choice"><span class="cut"><${Safe} text=${each.words} /></span></li>`)}</ul></${Dialog}>`;
 }
 
 function App() {
@@ -168,9 +170,9 @@ function App() {
   const isOwn = record && record.id === session;
   const views = { timeline: TimelineView, context: ContextView, diff: RequestsView, cost: CostView, live: LiveView };
   const View = views[/** @type {keyof typeof views} */ (view)];
-  const said = broken.value || (isOwn && record?.gone.value);
-  return html`<${Bar} record=${isOwn ? record : null} />
-    ${said && html`<div class="notice" role="alert"><${Safe} text=${said} /></div>`}
+  const notice = broken.value || (isOwn && record?.gone.value);
+  return html`<${Bar} key=${`bar of ${session}`} record=${isOwn ? record : null} />
+    ${notice && html`<div class="notice" role="alert"><${Safe} text=${notice} /></div>`}
     <main id="main">
       ${view === "sessions" && html`<${SessionsView} setWords=${setWords} />`}
       ${view === "unknown" && html`<${Trouble} problem=${{ message: "This page has no such view." }} /><p class="note"><a href=${link(session)}>Open the timeline of the session</a></p>`}
@@ -178,7 +180,7 @@ function App() {
       ${view !== "sessions" && !problem && !isOwn && html`<${Skeleton} />`}
       ${isOwn && View && html`<${View} record=${record} key=${view} theme=${theme.value} />`}
     </main>
-    <${Foot} words=${words} record=${isOwn ? record : null} /><${Help} /><${Palette} /><${Dialogs} />
+    <${Foot} key=${`foot of ${session}`} words=${words} record=${isOwn ? record : null} /><${Help} /><${Palette} /><${Dialogs} />
     <div class="hidden" aria-live="polite" role="status">${toast.value}</div>${toast.value && html`<div class="toast">${toast.value}</div>`}`;
 }
 
