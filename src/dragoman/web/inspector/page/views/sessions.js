@@ -1,13 +1,15 @@
 // @ts-check
 // Which sessions there are: when, by whom, at what cost, forked from what, and whether the record is sound.
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/libraries.js";
-import { get, post, sessionPath } from "../api.js";
+import { ApiError, get, post, sessionPath } from "../api.js";
 import { erasing, forking } from "../dialogs.js";
 import { bindings, tell } from "../keys.js";
 import { Dialog, scrollBox, Skeleton, Tile, Trouble } from "../parts.js";
 import { go, link } from "../router.js";
 import { plain, Safe } from "../safetext.js";
 import { count, modelName, money, short, since, integer } from "../words.js";
+
+const PAGE = 500; // sessions that the server gives at once
 
 /** Sessions in the order of the table: forks below the session that they left. @param {any[]} sessions @param {boolean} asTree */
 function ordered(sessions, asTree) {
@@ -68,7 +70,8 @@ function useSummary({ session }) {
 function Row({ session, depth, isChosen, onChoose, verified, isMarked, onMark }) {
   const { row, summary } = useSummary({ session });
   const models = summary?.models ?? [];
-  const found = verified ?? session.verified;
+  const state = soundness(session, verified);
+  const report = verified?.isSound === undefined ? session.verified : verified;
   const opened = (/** @type {MouseEvent} */ event) => {
     onChoose();
     if (/** @type {Element} */ (event.target).closest("a, input") || String(getSelection() ?? "")) return;
@@ -85,7 +88,7 @@ function Row({ session, depth, isChosen, onChoose, verified, isMarked, onMark })
     <td class="right">${integer(session.entries)}</td>
     <td class="right wide">${summary ? short(summary.inputTokens == null && summary.outputTokens == null ? null : (summary.inputTokens ?? 0) + (summary.outputTokens ?? 0)) : ""}</td>
     <td class="right">${summary ? money(summary.cost) : ""}</td>
-    <td class="nowrap">${session.isDamaged ? html`<span class="bad strong">✕ damaged</span>` : found == null ? html`<span class="warn">◷ not checked</span>` : found.isSound ? html`<span class="ok">✓ sound</span>` : html`<span class="bad strong">✕ broken at #${found.badSerial}</span>`}</td>
+    <td class="nowrap">${session.isDamaged ? html`<span class="bad strong">✕ damaged</span>` : state === "broken" ? html`<span class="bad strong">✕ broken at #${report.badSerial}</span>` : state === "sound" ? html`<span class="ok">✓ sound</span>` : html`<span class="warn" >◷ not checked</span>`}${verified?.failure && html`<div class="small dim cut" title=${plain(verified.failure)}><${Safe} text=${verified.failure} /></div>`}</td>
   </tr>`;
 }
 
@@ -120,75 +123,129 @@ function NewSession() {
     ${problem && html`<${Trouble} problem=${problem} />`}</${Dialog}>`;
 }
 
-/** @param {{setWords: (words: string) => void}} given */
-export function SessionsView({ setWords }) {
-  const [words, setSearch] = useState("");
+/** @typedef {{words: string, model: string, days: string, state: string}} Filter */
+
+const NO_FILTER = { words: "", model: "", days: "", state: "" };
+
+/**
+ * The sessions that the server finds, page by page. Times and verdicts are filtered here: they need all pages.
+ * @param {Filter} filter @param {number} round grows when something was erased
+ */
+function useSessions(filter, round) {
+  const { words, model } = filter;
+  const needsAll = Boolean(filter.days || filter.state);
+  const query = { q: words, model };
   const [found, setFound] = useState(/** @type {any} */ (null));
   const [problem, setProblem] = useState(/** @type {any} */ (null));
-  const [asTree, setTree] = useState(true);
-  const [round, setRound] = useState(0);
-  const [model, setModel] = useState("");
-  const [days, setDays] = useState("");
-  const [state, setState] = useState("");
-  const [place, setPlace] = useState(0);
-  const [verified, setVerified] = useState(/** @type {Record<string, any>} */ ({}));
-  const search = useRef(/** @type {HTMLInputElement | null} */ (null));
-  const [marked, setMarked] = useState(/** @type {string | null} */ (null)); // the first of two to compare; "" before it
-  const mark = (/** @type {string} */ id) => {
-    if (!marked) return setMarked(id);
-    if (marked === id) return setMarked("");
-    go(link(marked, "diff", null, { other: id }));
-  };
+  const [pages, setPages] = useState(1);
   useEffect(() => {
     let isOver = false;
-    const load = () =>
-      get("api/sessions", { q: words, model }).then(
-        (value) => {
-          if (isOver) return;
-          setFound(value);
-          setProblem(null);
-          setWords(`${value.place ? `${plain(value.place)}, ` : ""}${value.isReadOnly ? "read only" : "read and write"}`);
-        },
-        (error) => !isOver && setProblem(error),
-      );
+    const load = () => get("api/sessions", query).then((value) => !isOver && (setFound({ ...value, query: JSON.stringify(query) }), setProblem(null), setPages(1)), (error) => !isOver && setProblem(error));
     const timer = setTimeout(load, words ? 250 : 0);
     return () => {
       isOver = true;
       clearTimeout(timer);
     };
   }, [words, model, round]);
-  const isFiltered = Boolean(words || model || days || state);
-  const soundness = (/** @type {any} */ each) => {
-    const report = verified[each.id] ?? each.verified;
-    return each.isDamaged || report?.isSound === false ? "broken" : report ? "sound" : "unchecked";
-  };
-  const fits = (/** @type {any} */ each) => (!days || Date.now() - Date.parse(each.updatedAt) < Number(days) * 86_400_000) && (!state || soundness(each) === state);
-  const rows = found ? ordered(found.sessions.filter(fits), asTree && !isFiltered) : [];
-  const chosen = rows[Math.min(place, rows.length - 1)]?.session;
+  const loaded = found?.sessions.length ?? 0;
+  const isOwn = found?.query === JSON.stringify(query);
+  const wantsMore = isOwn && loaded < found.found && (needsAll || pages * PAGE > loaded);
+  useEffect(() => {
+    if (!wantsMore) return undefined;
+    let isOver = false;
+    const add = (/** @type {any} */ value) => setFound((/** @type {any} */ old) => ({ ...old, found: value.sessions.length ? value.found : loaded, sessions: [...old.sessions, ...value.sessions] }));
+    get("api/sessions", { ...query, from: loaded }).then((value) => !isOver && add(value), (error) => !isOver && setProblem(error));
+    return () => {
+      isOver = true;
+    };
+  }, [wantsMore, loaded]);
+  return { found, problem, left: found ? found.found - loaded : 0, isLoading: wantsMore, more: () => setPages(pages + 1) };
+}
+
+/** Check sessions one by one. A session that could not be checked gets no verdict. */
+function useVerify() {
+  const [verified, setVerified] = useState(/** @type {Record<string, any>} */ ({}));
   const verify = async (/** @type {any[]} */ sessions) => {
-    for (const each of sessions) {
-      if (each.isDamaged) continue;
+    let checked = 0;
+    let failure = "";
+    for (const each of sessions.filter((session) => !session.isDamaged)) {
       try {
         const report = await get(`${sessionPath(each.id)}/verify`);
         setVerified((old) => ({ ...old, [each.id]: report }));
+        checked += 1;
       } catch (error) {
-        setVerified((old) => ({ ...old, [each.id]: { isSound: false, badSerial: "?", problem: String(error) } }));
+        failure = /** @type {Error} */ (error).message;
+        setVerified((old) => ({ ...old, [each.id]: { ...old[each.id], failure } }));
+        if (error instanceof ApiError && error.status === 0) break; // no other one can be checked either
       }
     }
-    tell(`${count(sessions.length, "session")} checked`);
+    tell(`${count(checked, "session")} checked${failure ? `; not all: ${failure}` : ""}`);
   };
-  const fork = () => {
-    if (chosen && !found.isReadOnly) forking.value = { session: chosen.id, serial: chosen.entries - 1, newest: chosen.entries - 1 };
-  };
-  const erase = () => {
-    if (chosen && !found.isReadOnly) erasing.value = { session: chosen.id, onDone: () => setRound((value) => value + 1) };
-  };
-  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  return { verified, verify };
+}
+
+/** What the last check of a session said. @param {any} session @param {any} report of this page @returns {"sound" | "broken" | "unchecked"} */
+function soundness(session, report) {
+  const last = report?.isSound === undefined ? session.verified : report;
+  return session.isDamaged || last?.isSound === false ? "broken" : last ? "sound" : "unchecked";
+}
+
+/** @param {{filter: Filter, set: (change: Partial<Filter>) => void, search: any, asTree: boolean, onTree: () => void, words: string}} given */
+function Filters({ filter, set, search, asTree, onTree, words }) {
+  const select = (/** @type {keyof Filter} */ name, /** @type {string} */ label, /** @type {string[][]} */ options) => html`<select aria-label=${label} value=${filter[name]} onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value })}>${options.map(([value, title]) => html`<option value=${value}>${plain(title)}</option>`)}</select>`;
+  const models = [...new Set([...seenModels.value, ...(filter.model ? [filter.model] : [])])];
+  return html`<div class="row filters"><div class="search"><input ref=${search} type="search" aria-label="Search all sessions" placeholder="Text, tool, path, model or id" value=${filter.words} onInput=${(/** @type {any} */ event) => set({ words: event.target.value })} /><span class="count"><kbd>/</kbd></span></div>
+    ${select("model", "Model", [["", "Any model"], ...models.map((name) => [name, name])])}
+    ${select("days", "Last used", [["", "Any time"], ["1", "Last day"], ["7", "Last week"], ["30", "Last month"]])}
+    ${select("state", "Soundness", [["", "Soundness"], ["sound", "Sound"], ["broken", "Broken"], ["unchecked", "Not checked"]])}
+    <button aria-pressed=${asTree} onClick=${onTree}>${asTree ? "Forks as tree" : "Newest first"}</button><span class="grow"></span><span class="dim">${words}</span></div>`;
+}
+
+/** The chosen row, by the id of its session: rows come and go. @param {{session: any}[]} rows @param {{current: HTMLElement | null}} box */
+function useChosen(rows, box) {
+  const [id, setId] = useState("");
+  const place = Math.max(rows.findIndex(({ session }) => session.id === id), 0);
+  const chosen = rows[place]?.session;
   const move = (/** @type {number} */ by) => {
-    const next = Math.max(0, Math.min(place + by, rows.length - 1));
-    setPlace(next);
-    scrollBox(box.current, document.getElementById(`row-${rows[next]?.session.id}`));
+    const next = rows[Math.max(0, Math.min(place + by, rows.length - 1))]?.session.id;
+    setId(next ?? "");
+    scrollBox(box.current, document.getElementById(`row-${next}`));
   };
+  return { chosen, move, choose: setId };
+}
+
+/** Two sessions to compare: the first one, "" before it is chosen, null if none is wanted. */
+function useCompared() {
+  const [marked, setMarked] = useState(/** @type {string | null} */ (null));
+  const mark = (/** @type {string} */ id) => {
+    if (!marked) return setMarked(id);
+    if (marked === id) return setMarked("");
+    go(link(marked, "diff", null, { other: id }));
+  };
+  return { marked, mark, begin: () => setMarked(marked === null ? "" : null), stop: () => setMarked(null) };
+}
+
+/** @param {{setWords: (words: string) => void}} given */
+export function SessionsView({ setWords }) {
+  const [filter, setFilter] = useState(/** @type {Filter} */ (NO_FILTER));
+  const [asTree, setTree] = useState(true);
+  const [round, setRound] = useState(0);
+  const { found, problem, left, isLoading, more } = useSessions(filter, round);
+  const { verified, verify } = useVerify();
+  const { marked, mark, begin, stop } = useCompared();
+  const search = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const isFiltered = Object.values(filter).some(Boolean);
+  const { days, state } = filter;
+  const fits = (/** @type {any} */ each) => (!days || Date.now() - Date.parse(each.updatedAt) < Number(days) * 86_400_000) && (!state || soundness(each, verified[each.id]) === state);
+  const rows = found ? ordered(found.sessions.filter(fits), asTree && !isFiltered) : [];
+  const { chosen, move, choose } = useChosen(rows, box);
+  const canWrite = Boolean(found && !found.isReadOnly && chosen && !chosen.isDamaged);
+  useEffect(() => {
+    if (found) setWords(`${found.place ? `${plain(found.place)}, ` : ""}${found.isReadOnly ? "read only" : "read and write"}`);
+  }, [found?.place, found?.isReadOnly]);
+  const fork = () => void (forking.value = { session: chosen.id, serial: chosen.entries - 1, newest: chosen.entries - 1 });
+  const erase = () => void (erasing.value = { session: chosen.id, onDone: () => setRound((value) => value + 1) });
   useLayoutEffect(() => {
     bindings.value = [
       { keys: ["j", "ArrowDown"], words: "next session", short: "move", run: () => move(1) },
@@ -196,26 +253,24 @@ export function SessionsView({ setWords }) {
       { keys: ["Enter"], words: "open", short: "open", run: () => chosen && go(link(chosen.id)) },
       { keys: ["/"], words: "search", short: "search", run: () => search.current?.focus() },
       { keys: ["x"], words: "mark to compare; the second opens both", short: "mark to compare", run: () => chosen && mark(chosen.id) },
-      ...(marked === null ? [] : [{ keys: ["Escape"], words: "compare nothing", run: () => setMarked(null) }]),
+      ...(marked === null ? [] : [{ keys: ["Escape"], words: "stop comparing", run: stop }]),
       { keys: ["v"], words: "check the record", short: "verify", run: () => chosen && verify([chosen]) },
-      ...(found && !found.isReadOnly ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }, { keys: ["Delete"], words: "erase", run: erase }] : []),
+      ...(canWrite ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }, { keys: ["Delete"], words: "erase", run: erase }] : []),
     ];
   });
-  if (problem) return html`<${Trouble} problem=${problem} />`;
+  if (problem && !found) return html`<${Trouble} problem=${problem} retry=${() => setRound(round + 1)} />`;
   if (!found) return html`<${Skeleton} />`;
+  const told = [isFiltered ? `${integer(rows.length)} of ${integer(found.total)}` : "", found.searched < found.total ? `${integer(found.searched)} searched` : "", isLoading ? "loading" : ""].filter(Boolean).join(", ");
   return html`<div class="sessions scroll" ref=${box} tabindex="0" role="region" aria-label="Sessions">
-    <div class="row head"><h1>Sessions</h1><span class="dim">${integer(found.total)} in <${Safe} text=${found.place || "this store"} /></span><span class="grow"></span>
-      <button aria-pressed=${marked !== null} onClick=${() => setMarked(marked === null ? "" : null)}>${marked === null ? "Compare two" : marked ? "Choose the second" : "Choose two"}</button>
-      <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button>${!found.isReadOnly && chosen && html`<button onClick=${erase}>Erase chosen</button>`}${found.hasAgent && html`<button class="primary" onClick=${() => (beginning.value = true)}>New session</button>`}</div>
-    <div class="row filters"><div class="search"><input ref=${search} type="search" aria-label="Search all sessions" placeholder="Text, tool, path, model or id" value=${words} onInput=${(/** @type {any} */ event) => (setSearch(event.target.value), setPlace(0))} /><span class="count"><kbd>/</kbd></span></div>
-      <select aria-label="Model" value=${model} onChange=${(/** @type {any} */ event) => (setModel(event.target.value), setPlace(0))}><option value="">Any model</option>${[...new Set([...seenModels.value, ...(model ? [model] : [])])].map((name) => html`<option value=${name}>${plain(name)}</option>`)}</select>
-      <select aria-label="Last used" value=${days} onChange=${(/** @type {any} */ event) => (setDays(event.target.value), setPlace(0))}>${[["", "Any time"], ["1", "Last day"], ["7", "Last week"], ["30", "Last month"]].map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select>
-      <select aria-label="Soundness" value=${state} onChange=${(/** @type {any} */ event) => (setState(event.target.value), setPlace(0))}>${[["", "Soundness"], ["sound", "Sound"], ["broken", "Broken"], ["unchecked", "Not checked"]].map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select>
-      <button aria-pressed=${asTree} onClick=${() => setTree(!asTree)}>${asTree ? "Forks as tree" : "Newest first"}</button><span class="grow"></span>
-      <span class="dim">${found.found > found.sessions.length ? `the newest ${integer(found.sessions.length)} of ${integer(found.found)}; ` : ""}${isFiltered ? `${rows.length} of ${found.total}${found.searched < found.total ? `, ${found.searched} searched` : ""}` : ""}</span></div>
+    ${problem && html`<${Trouble} problem=${problem} retry=${() => setRound(round + 1)} />`}
+    <div class="row head wrap"><h1>Sessions</h1><span class="dim">${integer(found.total)} in <${Safe} text=${found.place || "this store"} /></span><span class="grow"></span>
+      <button aria-pressed=${marked !== null} onClick=${begin}>${marked === null ? "Compare two" : marked ? "Choose the second" : "Choose two"}</button>
+      <button onClick=${() => verify(rows.map((each) => each.session))}>Verify all</button>${canWrite && html`<button onClick=${erase}>Erase chosen</button>`}${found.hasAgent && html`<button class="primary" onClick=${() => (beginning.value = true)}>New session</button>`}</div>
+    <${Filters} filter=${filter} set=${(/** @type {Partial<Filter>} */ change) => setFilter({ ...filter, ...change })} search=${search} asTree=${asTree} onTree=${() => setTree(!asTree)} words=${told} />
     ${rows.length === 0
-      ? html`<div class="note card"><p>${words ? "No session says that." : isFiltered ? "No session is like that." : "There is no session yet."}</p>${!isFiltered && html`<code>dragoman chat</code>`}</div>`
+      ? html`<div class="note card"><p>${isLoading ? "Loading…" : filter.words ? "No session contains this text." : isFiltered ? "No session matches the filters." : "There is no session yet."}</p>${!isFiltered && html`<code>dragoman chat</code>`}</div>`
       : html`<div class="card"><table class="list"><caption class="hidden">Sessions</caption><thead><tr><th>Session</th><th>Last used</th><th>Models</th><th class="wide">Context over time</th><th class="right">Entries</th><th class="right wide">Tokens</th><th class="right">Cost</th><th>Record</th></tr></thead>
-        <tbody>${rows.map(({ session, depth }, index) => html`<${Row} key=${session.id} session=${session} depth=${depth} isChosen=${index === place} verified=${verified[session.id]} isMarked=${marked === session.id} onMark=${marked === null ? null : () => mark(session.id)} onChoose=${() => setPlace(index)} />`)}</tbody></table></div>`}
+        <tbody>${rows.map(({ session, depth }) => html`<${Row} key=${session.id} session=${session} depth=${depth} isChosen=${session === chosen} verified=${verified[session.id]} isMarked=${marked === session.id} onMark=${marked === null ? null : () => mark(session.id)} onChoose=${() => choose(session.id)} />`)}</tbody></table>
+        ${left > 0 && !isLoading && html`<div class="pad"><button class="more" onClick=${more}>▾ ${integer(Math.min(left, PAGE))} more of ${integer(left)} older sessions</button></div>`}</div>`}
     <${NewSession} /></div>`;
 }
