@@ -1,15 +1,14 @@
 // @ts-check
 // Tokens sent at each call as bars, by level, with the epochs between them. A table behind it says the same.
-import { html, useState } from "./vendor/libraries.js";
+import { html } from "./vendor/libraries.js";
 import { plain, Safe } from "./safetext.js";
 import { modelName, provider, short, integer } from "./words.js";
 
 const WIDTH = 1000;
 const HEIGHT = 100;
 
-/** @param {{calls: any[], place: number, onChoose: (place: number) => void}} given */
-export function Epochs({ calls, place, onChoose }) {
-  const [asTable, setTable] = useState(false);
+/** @param {{calls: any[], place: number, onChoose: (place: number) => void, asTable: boolean, onTable: () => void}} given */
+export function Epochs({ calls, place, onChoose, asTable, onTable }) {
   const totals = calls.map((call) => call.sent.fixed + call.sent.ledger + call.sent.turns + call.sent.live);
   const most = Math.max(...totals, 1);
   const step = WIDTH / calls.length;
@@ -37,8 +36,8 @@ export function Epochs({ calls, place, onChoose }) {
   let lastLabel = -1000;
   return html`<div class="row"><h2>Epochs</h2><span class="dim small">tokens sent at ${calls.length === 1 ? "its one call" : `each of ${calls.length} calls`}, estimated</span><span class="grow"></span>
       <span class="legend inline"><span><span class="swatch s-fixed"></span>fixed</span><span><span class="swatch s-ledger"></span>ledger</span><span><span class="swatch s-turns"></span>shortened turns</span><span><span class="swatch s-live"></span>live</span></span>
-      <button aria-pressed=${asTable} onClick=${() => setTable(!asTable)}>Table</button></div>
-    ${asTable ? html`<div class="scroll tablebox" tabindex="0" role="region" aria-label="Tokens of each call"><table><thead><tr><th>Call</th><th>Model</th><th class="right">Fixed</th><th class="right">Ledger</th><th class="right">Turns</th><th class="right">Live</th><th>Epoch</th></tr></thead><tbody>${calls.slice(0, 2000).map((call, index) => html`<tr><td><button class="link mono" onClick=${() => onChoose(index)}>#${call.serial}</button></td><td><${Safe} text=${modelName(call.model)} /></td><td class="right">${integer(call.sent.fixed)}</td><td class="right">${integer(call.sent.ledger)}</td><td class="right">${integer(call.sent.turns)}</td><td class="right">${integer(call.sent.live)}</td><td><${Safe} text=${call.epoch?.reason ?? ""} /></td></tr>`)}</tbody></table></div>`
+      <button aria-pressed=${asTable} onClick=${onTable}>Table</button></div>
+    ${asTable ? html`<div class="scroll tablebox" tabindex="0" role="region" aria-label="Tokens of each call"><table><thead><tr><th>Call</th><th>Model</th><th class="right">Fixed</th><th class="right">Ledger</th><th class="right">Turns</th><th class="right">Live</th><th>Epoch</th></tr></thead><tbody>${calls.map((call, index) => html`<tr><td><button class="link mono" onClick=${() => onChoose(index)}>#${call.serial}</button></td><td><${Safe} text=${modelName(call.model)} /></td><td class="right">${integer(call.sent.fixed)}</td><td class="right">${integer(call.sent.ledger)}</td><td class="right">${integer(call.sent.turns)}</td><td class="right">${integer(call.sent.live)}</td><td><${Safe} text=${call.epoch?.reason ?? ""} /></td></tr>`)}</tbody></table></div>`
     : html`<div class="epochs"><div class="axis" aria-hidden="true"><span>${short(most)}</span><span>${short(most / 2)}</span><span>0</span></div>
       <div class="plotbox" onClick=${click}><div class="labels" aria-hidden="true">${epochs.map(({ call, index }) => {
         const at = (100 * index) / calls.length;

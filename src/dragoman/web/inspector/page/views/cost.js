@@ -3,7 +3,7 @@
 import { html, useLayoutEffect, useMemo, useState } from "../vendor/libraries.js";
 import { get } from "../api.js";
 import { bindings } from "../keys.js";
-import { Model, Skeleton, Tile, Trouble, useLoaded } from "../parts.js";
+import { Model, Skeleton, Tile, Trouble, useFirst, useLoaded } from "../parts.js";
 import { Plot } from "../plot.js";
 import { go, link, route } from "../router.js";
 import { Safe } from "../safetext.js";
@@ -24,8 +24,8 @@ const dollars = (value) => (value >= 1 ? `$${value.toFixed(1)}` : `$${Number(val
 /** @param {{record: import("../record.js").SessionRecord, theme: string}} given */
 export function CostView({ record, theme }) {
   void record.version.value;
-  const loaded = useLoaded(() => get(`${record.path}/calls`), [record, record.length]);
-  const causes = useLoaded(() => get(`${record.path}/cache`), [record, record.length]);
+  const loaded = useLoaded(() => get(`${record.path}/calls`), [record], [record.length]);
+  const causes = useLoaded(() => get(`${record.path}/cache`), [record], [record.length]);
   const calls = /** @type {any[]} */ (loaded.value?.calls ?? []);
   const total = loaded.value?.total;
   const wanted = route.value.serial;
@@ -57,6 +57,8 @@ export function CostView({ record, theme }) {
       { keys: ["T"], words: "the plots as a table", short: "table", run: () => setTable(!asTable) },
     ];
   });
+  const costliest = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => (b.found.missCost ?? 0) - (a.found.missCost ?? 0) || again(b.found) - again(a.found));
+  const [shownMisses, moreMisses] = useFirst(costliest, 60);
   if (loaded.problem) return html`<${Trouble} problem=${loaded.problem} retry=${loaded.reload} />`;
   if (!loaded.value) return html`<${Skeleton} />`;
   if (!calls.length) return html`<div class="note"><p>No model was called in this session yet.</p></div>`;
@@ -71,11 +73,10 @@ export function CostView({ record, theme }) {
     ["Without a cache", money(total.costWithoutCache), saved],
     ["Read from cache", percent(total.cacheReadTokens, total.inputTokens), `${short(total.cacheReadTokens)} of ${short(total.inputTokens)} input tokens`],
     ["Output", short(total.outputTokens), `tokens in ${count(total.calls, "answer")}`],
-    ["Misses", causes.value ? integer(misses.length) : "…", !causes.value ? "being looked for" : lostMoney ? `${money(lostMoney)} more than hits` : `${short(lost)} tokens sent again`],
+    ["Misses", causes.value ? integer(misses.length) : "…", !causes.value ? "loading" : lostMoney ? `${money(lostMoney)} more than hits` : `${short(lost)} tokens sent again`],
     ...(causes.value && causes.value.reviewed < causes.value.total ? [["Reviewed", integer(causes.value.reviewed), `newest of ${count(causes.value.total, "call")}`]] : []),
     timed ? ["First token", seconds(quantile(columns.first, 0.5)), `median; 90% under ${seconds(quantile(columns.first, 0.9))}`] : ["Answer", seconds(quantile(columns.time, 0.5)), `median; 90% under ${seconds(quantile(columns.time, 0.9))}`],
   ];
-  const costliest = misses.map((index) => ({ call: calls[index], index, found: missed.get(calls[index].serial) })).sort((a, b) => (b.found.missCost ?? 0) - (a.found.missCost ?? 0) || again(b.found) - again(a.found));
   return html`<div class="cost scroll" tabindex="0" role="region" aria-label="Cost, cache and time">
     <section class="card tiles" aria-label="Figures">${tiles.map(([name, value, words]) => html`<div><p class="label">${name}</p><p class="figure">${value}</p><p class="small dim">${words}</p></div>`)}</section>
     <div class="costgrid"><section class="card pad" aria-label="Plots">
@@ -94,11 +95,11 @@ export function CostView({ record, theme }) {
         <tbody>${total.byModel.map((/** @type {any} */ sums) => html`<tr><td><span class="row"><${Tile} model=${sums.model} /><span class="cut"><${Safe} text=${modelName(sums.model)} /></span></span></td><td class="right">${integer(sums.calls)}</td><td class="right">${short(sums.input)}</td><td class="right">${percent(sums.cached, sums.input)}</td><td class="right">${short(sums.output)}</td><td class="right">${money(sums.cost)}</td></tr>`)}
         <tr class="strong"><td>Together</td><td class="right">${integer(total.calls)}</td><td class="right">${short(total.inputTokens)}</td><td class="right">${percent(total.cacheReadTokens, total.inputTokens)}</td><td class="right">${short(total.outputTokens)}</td><td class="right">${money(total.cost)}</td></tr></tbody></table></section>
       <section class="card" aria-label="Calls that missed the cache"><div class="row pad"><h2>Cache misses</h2><span class="dim small">most expensive first; tokens sent again</span></div>
-        ${costliest.length ? html`<ul class="misses">${costliest.slice(0, 60).map(({ call, index, found: cause }) => {
+        ${costliest.length ? html`<ul class="misses">${shownMisses.map(({ call, index, found: cause }) => {
           return html`<li class=${index === place ? "chosen" : ""}><button class="plain" onClick=${() => choose(index)}><span class="mono dim">#${call.serial}</span><${Tile} model=${call.model} /><span class="grow"><strong><${Safe} text=${cause.cause} /></strong><br /><span class="dim"><${Safe} text=${cause.sentence} /></span></span><span class="right nowrap">${cause.missCost == null ? "" : html`<strong>+${money(cause.missCost)}</strong><br />`}<span class="dim">${short(again(cause))}</span></span></button></li>`;
-        })}</ul>` : causes.problem ? html`<${Trouble} problem=${causes.problem} />` : !causes.value ? html`<${Skeleton} lines=${3} />` : html`<p class="pad dim">No call missed the cache.</p>`}</section></div></div></div>`;
+        })}</ul>${moreMisses && html`<div class="pad">${moreMisses}</div>`}` : causes.problem ? html`<${Trouble} problem=${causes.problem} />` : !causes.value ? html`<${Skeleton} lines=${3} />` : html`<p class="pad dim">No call missed the cache.</p>`}</section></div></div></div>`;
 }
 
 /** @param {{calls: any[], record: any}} given */
 const CallTable = ({ calls, record }) => html`<div class="scroll tablebox" tabindex="0" role="region" aria-label="Calls"><table><thead><tr><th>Call</th><th>Model</th><th class="right">Input</th><th class="right">Cached</th><th class="right">Output</th><th class="right">Cost</th><th class="right">Seconds</th></tr></thead>
-  <tbody>${calls.slice(0, 3000).map((call) => html`<tr><td><a class="mono" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a></td><td><${Safe} text=${modelName(call.model)} /></td><td class="right">${integer(call.usage?.inputTokens)}</td><td class="right">${integer(call.usage?.cacheReadTokens)}</td><td class="right">${integer(call.usage?.outputTokens)}</td><td class="right">${money(call.cost)}</td><td class="right">${seconds(call.seconds)}</td></tr>`)}</tbody></table></div>`;
+  <tbody>${calls.map((call) => html`<tr><td><a class="mono" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a></td><td><${Safe} text=${modelName(call.model)} /></td><td class="right">${integer(call.usage?.inputTokens)}</td><td class="right">${integer(call.usage?.cacheReadTokens)}</td><td class="right">${integer(call.usage?.outputTokens)}</td><td class="right">${money(call.cost)}</td><td class="right">${seconds(call.seconds)}</td></tr>`)}</tbody></table></div>`;
