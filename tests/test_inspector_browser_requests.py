@@ -4,7 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from .inspector_browser import Reader, Server, asking, axe_source, chromium, readers, served, server_of, violations  # noqa: F401  # the fixtures
+from .inspector_browser import (  # noqa: F401  # the fixtures
+    Reader,
+    Server,
+    asking,
+    axe_source,
+    chromium,
+    readers,
+    record_talk,
+    served,
+    server_of,
+    violations,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -60,3 +71,12 @@ def test_a_model_can_be_chosen_where_a_side_cannot_be_written(reader: Callable[.
     page.fill('[aria-label="Model on the left"]', "anthropic:claude-opus-4-5")
     page.keyboard.press("Enter")
     page.wait_for_selector(".diffrow")
+
+
+def test_the_newest_rows_of_a_long_session_are_reached(reader: Callable[..., Reader], server: Server) -> None:
+    record_talk(server, "many-rows", 500)
+    page = reader().open("s/many-rows/diff")
+    page.click(".units button >> nth=-1")
+    page.wait_for_selector(".diffrow >> text=answer 499")
+    page.wait_for_selector(".units >> text=#999")
+    assert page.locator(".diffrow").count() < 100  # only those on screen are in the page
