@@ -253,5 +253,5 @@ def test_a_growing_answer_is_spoken_by_its_sentences(reader: Callable[..., Reade
     assert "Two" not in spoken.inner_text()
     server._loop.call_soon_threadsafe(release)
     run.result(SECONDS)
-    page.wait_for_selector(".entry.output >> text=Two is not yet over")
+    page.wait_for_selector(".liveview [aria-live=polite] p >> nth=1")
     assert spoken.locator("p").all_inner_texts() == ["One is said.", "Two is not yet over"]

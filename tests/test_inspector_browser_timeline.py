@@ -148,7 +148,7 @@ def test_a_decision_names_its_call_and_what_it_changed(reader: Callable[..., Rea
     assert page.inner_text(".entryrow:has-text('Denied pay') .icon") == "✕"
     exported = "".join(session_html("changed", entries))
     assert exported.count("half") == 1
-    assert "with other arguments: <code>{&quot;euros&quot;: 450}</code>" in exported
+    assert "with other arguments: <code>{\n  &quot;euros&quot;: 450\n}</code>" in exported
 
 
 def test_a_fork_is_made_only_after_a_question(reader: Callable[..., Reader], server: Server, axe: str) -> None:

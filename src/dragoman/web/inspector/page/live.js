@@ -77,15 +77,22 @@ export class Follower {
     clearTimeout(this.timer);
   }
 
-  /** @param {any} loaded */
-  take(loaded) {
-    // The last deltas of an answer may not have come: its entry has all of them.
-    const parts = loaded.entry.payload?.message?.parts ?? [];
-    const text = parts.map((/** @type {any} */ part) => (part.kind === "text" ? headOf(part.payload.text) : "")).join("");
-    if (this.heard && loaded.entry.kind === "model_output") this.speak(text.slice(this.heard));
-    if (["model_output", "interruption", "run_started", "run_finished", "takeover"].includes(loaded.entry.kind)) this.clear();
+  /** An entry has come, which ends what was under way. @param {{entry: {kind: string, serial: number}}} seen */
+  take({ entry: { kind, serial } }) {
+    if (kind === "model_output" && this.heard) void this.speakRest(serial).catch(() => {});
+    if (["model_output", "interruption", "run_started", "run_finished", "takeover"].includes(kind)) this.clear();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => void this.record.extend().catch(() => {}), 40);
+  }
+
+  /** Speak the end of an answer from its entry: the last deltas may not have come. @param {number} serial */
+  async speakRest(serial) {
+    const spoken = this.heard - this.unspoken.length;
+    this.unspoken = "";
+    const { entries } = await get(`${this.record.path}/entries`, { from: serial, count: 1 });
+    const parts = entries[0]?.entry.payload.message?.parts ?? [];
+    const text = parts.map((/** @type {any} */ part) => (part.kind === "text" ? headOf(part.payload.text) : "")).join("");
+    this.say(text.slice(spoken));
   }
 
   /** @param {Delta} delta */
@@ -104,14 +111,19 @@ export class Follower {
     this.heard = 0;
   }
 
-  /** @param {string} text */
+  /** Speak the sentences that a text ends. @param {string} text */
   speak(text) {
     this.unspoken += text;
     this.heard += text.length;
     const end = this.unspoken.length > PIECE ? this.unspoken : /^[^]*(?:[.!?:](?=\s)|\n)/.exec(this.unspoken)?.[0] ?? "";
     this.unspoken = this.unspoken.slice(end.length);
+    this.say(end);
+  }
+
+  /** @param {string} text */
+  say(text) {
     const number = (this.sentences.value.at(-1)?.number ?? 0) + 1;
-    if (end.trim()) this.sentences.value = [...this.sentences.value.slice(1 - MOST_SENTENCES), { number, text: end.trim() }];
+    if (text.trim()) this.sentences.value = [...this.sentences.value.slice(1 - MOST_SENTENCES), { number, text: text.trim() }];
   }
 
   /** @param {string} kind @param {string} text */

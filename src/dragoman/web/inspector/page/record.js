@@ -12,12 +12,6 @@ const FOLDED = new Set(["tool_started", "tool_finished"]);
 
 /** @typedef {{line: string, size: number, entry: any}} Loaded */
 
-/** @param {unknown} error */
-const isDamaged = (error) => error instanceof ApiError && error.status === 422;
-
-/** What is known of a session whose own record cannot be read: nothing can be written to it. @param {Error} error */
-const damaged = (error) => ({ isReadOnly: true, damage: error.message });
-
 export class SessionRecord {
   /** @param {string} id */
   constructor(id) {
@@ -46,16 +40,19 @@ export class SessionRecord {
     return this.kind.length;
   }
 
-  /** Read the outline. Of a damaged session it has all entries before the damage, though no more is known of it. */
   async load() {
-    const [info] = await Promise.all([get(this.path).catch((error) => (isDamaged(error) ? damaged(error) : Promise.reject(error))), this.extend()]);
+    const [info] = await Promise.all([get(this.path), this.extend()]);
     this.info = info;
   }
 
   /** What is wrong with the record itself. @returns {string} empty if nothing is */
   trouble() {
-    if (this.brokenAt === null) return this.info?.damage ? `The newest entries cannot be read: ${this.info.damage}. Everything before them is shown.` : "";
-    return `The record is broken at #${this.brokenAt}: ${this.problem}. Everything before it is shown.`;
+    return this.brokenAt === null ? "" : `The record is broken at #${this.brokenAt}: ${this.problem}. Everything before it is shown.`;
+  }
+
+  /** Whether the page can write to the session: nothing is appended to a damaged or an erased one. */
+  canWrite() {
+    return !this.info?.isReadOnly && this.brokenAt === null && !this.gone.value;
   }
 
   /** Ask what is new, so that no view goes stale; an erased session is told, and what was read of it stays. */

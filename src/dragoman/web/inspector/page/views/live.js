@@ -171,7 +171,7 @@ export function LiveView({ record }) {
   const listed = useMemo(() => record.listed(), [record, record.length]);
   const now = statusOf(record, follower);
   const { approvals, run } = now;
-  const canWrite = !record.info?.isReadOnly && !record.gone.value;
+  const canWrite = record.canWrite();
   const state = follower.state.value;
   const stop = () => void (run !== null && act(record, "stop", {}));
   const [first] = approvals.values();

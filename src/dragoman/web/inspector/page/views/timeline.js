@@ -184,7 +184,7 @@ export function TimelineView({ record, theme }) {
   const cards = useMemo(() => record.cards(), [record, record.length]);
   const isOpen = (/** @type {string} */ name) => drawer === name;
   const toggle = (/** @type {string} */ name) => setDrawer(isOpen(name) ? "" : name);
-  const canWrite = !record.info?.isReadOnly && !record.gone.value;
+  const canWrite = record.canWrite();
   const fork = canWrite ? () => void (forking.value = { session: record.id, serial: chosen, newest: record.length - 1 }) : undefined;
   useLayoutEffect(() => {
     bindings.value = keysOf({ record, chosen, choose, filter, words, hits, search, drawer, setDrawer, fork });
