@@ -40,7 +40,7 @@ PAGES = ("sessions.md", "testing.md", "local.md", "observability.md")
 # The name of each picture, the view, its theme and width, and keys to press first.
 PICTURES: tuple[tuple[str, str, Literal["light", "dark"], int, tuple[str, ...]], ...] = (
     ("sessions", "", "light", 1440, ()),
-    ("timeline", f"s/{TALK}/282", "light", 1440, ()),
+    ("timeline", f"s/{TALK}/283", "light", 1440, ()),
     ("context", f"s/{TALK}/110/context", "light", 1440, ("m",)),
     ("requests", f"s/{TALK}/diff", "light", 1440, ()),
     ("cost", f"s/{TALK}/cost", "dark", 1440, ("m", "m", "m")),
