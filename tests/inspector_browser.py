@@ -137,8 +137,9 @@ class Reader:
         self, browser: Any, server: Server, *, width: int = 1440, theme: str = "light", motion: str = "reduce"
     ) -> None:
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce"
+            viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion=motion
         )
+        self.context.set_default_timeout(SECONDS * 1000)
         self.page = self.context.new_page()
         self.server = server
         self.complaints: list[str] = []

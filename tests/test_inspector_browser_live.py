@@ -62,6 +62,7 @@ def test_a_run_is_followed_to_its_end_through_a_lost_connection(reader: Callable
 def test_a_call_is_approved_by_a_key_and_the_run_goes_on(reader: Callable[..., Reader], server: Server) -> None:
     asking(server, "approved")
     page = reader().open("s/approved/live", ".approval")
+    page.wait_for_selector(".approval button.primary:not([disabled])")
     assert '"euros": 7' in page.inner_text(".approval pre")
     assert page.evaluate("document.activeElement === document.body")  # focus did not jump
     page.keyboard.press("a")
@@ -157,7 +158,7 @@ def test_who_only_reads_sees_all_arguments_of_a_call_that_waits(browser: Any, se
     page = browser.new_page()
     page.goto(f"{address}/s/waiting/live?token={TOKEN}")
     page.wait_for_selector(".approval >> text=Waits for a decision")
-    assert '"euros": 7' in page.inner_text(".approval pre")
+    page.wait_for_selector('.approval pre >> text="euros": 7')
     assert page.locator(".approval button, .composer").count() == 0
     page.goto(f"{address}/?token={TOKEN}")
     page.wait_for_selector("table.list tbody tr")

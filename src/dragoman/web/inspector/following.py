@@ -10,6 +10,7 @@ from contextlib import aclosing
 import msgspec
 from aiohttp import web
 
+from ..._finishing import finish
 from ...errors import InvalidValue, StoreError
 from ...jsonform import to_json
 from ...store import Followed, FollowedEntry, Position, open_session
@@ -67,7 +68,7 @@ async def _write_events(followed: AsyncGenerator[Followed, None], response: web.
         finally:
             if coming is not None:
                 coming.cancel()
-                await asyncio.wait((coming,))
+                await finish(asyncio.wait((coming,)))  # a generator that still works cannot be closed
 
 
 def _begin(request: web.Request) -> Position:
