@@ -79,6 +79,11 @@ async def test_an_answer_with_an_event_that_cannot_be_read_tells_no_finish(api: 
     await require_no_finish(api, UNREADABLE + piece + closing)
 
 
+@on_a_loop
+async def test_an_answer_that_ends_without_its_reason_tells_no_end() -> None:
+    await require_no_finish("openai-chat", b"data: [DONE]\n\n")
+
+
 async def require_no_finish(api: str, rest: bytes) -> None:
     """Require that a stream which goes on so ends in an error without a finish, for the client and in the record."""
     store = MemoryStore()

@@ -26,6 +26,7 @@ from ...history.handoff import INTERRUPTED
 from ...interop.planning import plan_import
 from ...message import Message, MessageMeta, Part, Role, ToolCall, ToolResult
 from ...wire.drafts import ERROR_CODE_KEY, Imported
+from ...wire.written_ids import spellings_of
 from .conversations import FRAME, Frame, Prefix, answer_key, is_same_answer, whole_parts
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "is_own_turn",
     "last_request",
     "plan_turn",
+    "with_open_ids",
     "with_recorded",
 ]
 
@@ -125,7 +127,21 @@ def last_request(entries: Sequence[HistoryEntry]) -> ClientRequestEntry | None:
 def has_late_results(state: "AgentState", said: Sequence[Message]) -> bool:
     """Whether a client brings results of calls that the session has closed: another client spoke before they came."""
     open_ids = [call.tool_call_id for call in state.derived.open_calls]
-    return not _answered_ids(_with_open_ids(said, open_ids)) <= set(open_ids)
+    return not _answered_ids(with_open_ids(said, open_ids)) <= set(open_ids)
+
+
+def with_open_ids(messages: Sequence[Message], open_ids: Sequence[str]) -> tuple[Message, ...]:
+    """Return a client's messages with the record's ids of open calls in their results.
+
+    The client knows a call by the model's own id, without the number that makes a repeated one unique in the record,
+    and in the alphabet of the client's API.
+    """
+    named: dict[str, str] = {}
+    for open_id in open_ids:
+        for said in (open_id, open_id.rpartition("~")[0]):
+            named.update(dict.fromkeys(spellings_of(said) if said else (), open_id))
+    named.update({open_id: open_id for open_id in open_ids})
+    return _with_result_ids(messages, named)
 
 
 def plan_turn(state: "AgentState", system: str | None, said: Sequence[Message]) -> tuple[HistoryEntry, ...]:
@@ -134,7 +150,7 @@ def plan_turn(state: "AgentState", system: str | None, said: Sequence[Message]) 
     Calls that it leaves unanswered get an interrupted result: the client may have run them.
     """
     open_calls = state.derived.open_calls
-    said = _with_open_ids(said, [call.tool_call_id for call in open_calls])
+    said = with_open_ids(said, [call.tool_call_id for call in open_calls])
     answered = _answered_ids(said)
     missing = [call.request for call in open_calls if call.result is None and call.tool_call_id not in answered]
     said = (*(_interrupted(call) for call in missing), *said)
@@ -258,12 +274,6 @@ def _renamed(
     # From the end: some clients join two recorded answers to one.
     pairs = zip(reversed(theirs), reversed(ours), strict=False)
     return _with_result_ids(messages, {known: call.tool_call_id for known, call in pairs})
-
-
-def _with_open_ids(messages: Sequence[Message], open_ids: Sequence[str]) -> tuple[Message, ...]:
-    """The messages, with the ids of open calls in results that name them as the model did: without a number."""
-    named = {open_id.rpartition("~")[0]: open_id for open_id in open_ids if "~" in open_id}
-    return _with_result_ids(messages, {known: ours for known, ours in named.items() if known not in open_ids})
 
 
 def _with_result_ids(messages: Sequence[Message], ids: dict[str, str]) -> tuple[Message, ...]:

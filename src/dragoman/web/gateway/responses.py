@@ -16,6 +16,7 @@ from ...stream import SseParser
 from .asked import PASSED
 from .fronts import RESPONSES
 from .keys import OWNER
+from .placing import with_open_ids
 from .refusals import nothing_there
 
 if TYPE_CHECKING:
@@ -109,8 +110,10 @@ async def with_previous(store: "SessionStore", asked: "Asked") -> "Asked":
     answer = session.entries[found[-1].serial]
     if not isinstance(answer, ClientAnswerEntry):
         return asked  # it was deleted
-    said = conversation_of(session.state_at(found[-1].serial).entries)
-    request = replace(asked.read.request, messages=(*said, *asked.read.request.messages), cache_anchors=())
+    state = session.state_at(found[-1].serial)
+    open_ids = [call.tool_call_id for call in state.derived.open_calls]
+    messages = (*conversation_of(state.entries), *with_open_ids(asked.read.request.messages, open_ids))
+    request = replace(asked.read.request, messages=messages, cache_anchors=())
     keeper = answer.model.partition(":")[0] if answer.metadata.get(PASSED) is True else ""
     return replace(asked, read=replace(asked.read, request=request), knows_previous=True, keeper=keeper)
 

@@ -13,7 +13,7 @@ from ...stream import AnswerPart, AnswerWriter, ErrorAnswer
 from ...usage import TokenUsage
 from ..encoding import argument_object, given
 from ..error_answers import error_answer, error_message
-from ..written_ids import spell_call_id
+from ..written_ids import MESSAGES_PREFIX, spell_call_id
 from .dialects import SPECIFICATION
 
 __all__ = ["Writer", "write_error"]
@@ -164,7 +164,7 @@ def _block(part: AnswerPart) -> dict[str, Any]:
 
 
 def _call_head(part: AnswerPart) -> dict[str, Any]:
-    return {"type": "tool_use", "id": spell_call_id(part.call_id, _CALL_ID, "toolu_"), "name": part.name}
+    return {"type": "tool_use", "id": spell_call_id(part.call_id, _CALL_ID, MESSAGES_PREFIX), "name": part.name}
 
 
 def _write_usage(usage: TokenUsage) -> dict[str, Any]:

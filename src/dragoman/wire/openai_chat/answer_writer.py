@@ -15,7 +15,7 @@ from ...stream import AnswerForm, AnswerPart, AnswerWriter, ErrorAnswer
 from ...usage import TokenUsage
 from ..encoding import argument_text, data_url, given
 from ..error_answers import error_answer, error_message
-from ..written_ids import spell_call_id
+from ..written_ids import CHAT_PREFIX, spell_call_id
 from .answers import REFUSAL_PART
 from .dialects import SPECIFICATION
 
@@ -162,7 +162,10 @@ class Writer(AnswerWriter):
 
 
 def _call_head(part: AnswerPart) -> dict[str, Any]:
-    return {"id": spell_call_id(part.call_id, _CALL_ID, "call_"), "type": "custom" if _is_custom(part) else "function"}
+    return {
+        "id": spell_call_id(part.call_id, _CALL_ID, CHAT_PREFIX),
+        "type": "custom" if _is_custom(part) else "function",
+    }
 
 
 def _call_entry(part: AnswerPart) -> dict[str, Any]:

@@ -259,8 +259,10 @@ class Decoder:
 
     def _is_mark(self, data: bytes) -> bool:
         """Whether the event is the sentinel, which closes a finished answer, or empty."""
-        if data == b"[DONE]" and (self._reason or (self._dialect.finish_optional and self._writer.started)):
-            self._finish()
+        if data == b"[DONE]":
+            self._writer.has_finish = True  # without a reason before it, it is the end of an answer that was cut
+            if self._reason or (self._dialect.finish_optional and self._writer.started):
+                self._finish()
         return data in (b"[DONE]", b"")
 
     # ------------------------------------------------------------ what surrounds the answer

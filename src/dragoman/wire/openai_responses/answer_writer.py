@@ -17,7 +17,7 @@ from ...stream import AnswerForm, AnswerPart, AnswerWriter, ErrorAnswer
 from ...usage import TokenUsage
 from ..encoding import argument_text, base64_text, given
 from ..error_answers import error_answer, error_message
-from ..written_ids import spell_call_id
+from ..written_ids import CHAT_PREFIX, spell_call_id
 from .dialects import SPECIFICATION
 from .requests import own_items
 
@@ -174,7 +174,7 @@ class Writer(AnswerWriter):
             "id": self._item_id(_ITEM_IDS[kind], part.index),
             "type": kind,
             "status": "in_progress",
-            "call_id": spell_call_id(part.call_id, _CALL_ID, "call_"),
+            "call_id": spell_call_id(part.call_id, _CALL_ID, CHAT_PREFIX),
             "name": part.name,
             **given({"namespace": (part.data or {}).get("namespace")}),
             ("input" if kind == _CUSTOM else "arguments"): "",
