@@ -236,6 +236,10 @@ def test_a_session_whose_newest_entry_is_missing_says_what_is_sound(tmp_path: Pa
             assert (info["entries"], info["brokenAt"], bool(info["problem"])) == (19, 19, True)
             for name in ("outline", "entries", "calls", "cache", "summary", "search"):
                 await stage.get(f"/api/s/torn/{name}", q="say")
+            # A follower is told so by an event: browsers try again after an error that comes before.
+            async with stage.client.get(f"{stage.address}/api/s/torn/events", params={"token": TOKEN}) as answer:
+                assert answer.status == 200
+                assert b"event: failed" in await answer.read()
 
     asyncio.run(run())
 

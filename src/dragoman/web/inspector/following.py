@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from ..._finishing import finish
-from ...errors import InvalidValue, StoreError
+from ...errors import ErrorCode, InvalidValue, StoreError
 from ...jsonform import to_json
 from ...store import Followed, FollowedEntry, Position, open_session
 from .safety import SAFE_HEADERS
@@ -25,22 +25,23 @@ RETRY_MILLISECONDS = 1000
 
 async def follow(request: web.Request) -> web.StreamResponse:
     """Answer with the events of a session from a position on, until the reader goes."""
-    state = request.app[STATE]
-    session = await open_session(state.store, session_of(request))
-    position = _begin(request)
+    state, position = request.app[STATE], _begin(request)
+    try:
+        session = await open_session(state.store, session_of(request))
+    except StoreError as error:
+        if error.code is not ErrorCode.CORRUPT:
+            raise
+        response = await _begin_events(request)
+        await response.write(_failed(error))  # a browser does not read the body of an error, and would come again
+        return response
     if position.serial > session.state.next_serial:
         raise InvalidValue.of("from", position.serial, f"a position up to {session.state.next_serial}, the next serial")
-    response = web.StreamResponse(headers={**SAFE_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
-    response.headers["X-Accel-Buffering"] = "no"
-    await response.prepare(request)
-    await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
+    response = await _begin_events(request)
     state.followers[session.session_id] = state.followers.get(session.session_id, 0) + 1
     try:
         await _write_events(session.follow(position, deltas=True), response)
     except StoreError as error:
-        # The record is damaged, or the session was erased: a reader that comes again would hear the same.
-        said = msgspec.json.encode({"code": str(error.code), "message": str(error)})
-        await response.write(b"event: failed\ndata: " + said + b"\n\n")
+        await response.write(_failed(error))  # damaged, or erased: a reader that comes again would hear the same
     except ConnectionError:
         pass  # the reader has gone
     finally:
@@ -48,6 +49,19 @@ async def follow(request: web.Request) -> web.StreamResponse:
         if not state.followers[session.session_id]:
             del state.followers[session.session_id]
     return response
+
+
+async def _begin_events(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={**SAFE_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
+    response.headers["X-Accel-Buffering"] = "no"
+    await response.prepare(request)
+    await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
+    return response
+
+
+def _failed(error: StoreError) -> bytes:
+    said = msgspec.json.encode({"code": str(error.code), "message": str(error)})
+    return b"event: failed\ndata: " + said + b"\n\n"
 
 
 async def _write_events(followed: AsyncGenerator[Followed, None], response: web.StreamResponse) -> None:

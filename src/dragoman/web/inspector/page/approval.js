@@ -5,7 +5,7 @@ import { ApiError, post, wholeText } from "./api.js";
 import { useStored } from "./stored.js";
 import { headOf } from "./longtext.js";
 import { Trouble, useLoaded } from "./parts.js";
-import { plain, Safe, safe } from "./safetext.js";
+import { plain, Safe, safe, visibleJson } from "./safetext.js";
 import { tell } from "./keys.js";
 import { clock, moment } from "./words.js";
 
@@ -37,11 +37,12 @@ export const TooLate = ({ record }) => html`<div role="alert">${late.value.filte
 
 /**
  * The arguments of a call as the server will run them, in its own JSON: a browser rounds long numbers, and entries come cut.
+ * Characters that cannot be seen are written as JSON's escapes, also where the arguments are edited.
  * @param {SessionRecord} record @param {any} asked @param {number} place of the call among the parts of its answer
  */
 function useArguments(record, asked, place) {
   const found = useLoaded(() => (place < 0 ? Promise.resolve("") : wholeText(record.path, asked.answer, `/payload/message/parts/${place}/payload/arguments`)), [record, asked.answer, place]);
-  return { text: found.value ?? "", isWhole: Boolean(found.value), problem: found.problem, reload: found.reload };
+  return { text: visibleJson(found.value ?? ""), isWhole: Boolean(found.value), problem: found.problem, reload: found.reload };
 }
 
 /** Record a decision. @param {Given} given @param {boolean} approved @param {string} reason @param {string | undefined} edited the arguments that were edited, as JSON */
