@@ -84,6 +84,23 @@ async def test_an_answer_that_ends_without_its_reason_tells_no_end() -> None:
     await require_no_finish("openai-chat", b"data: [DONE]\n\n")
 
 
+@on_a_loop
+async def test_a_finish_inside_of_a_call_is_a_cut_and_one_for_length_is_the_vendor_s_own() -> None:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    half = {"type": "input_json_delta", "partial_json": '{"all": tr'}
+    events = [
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": call},
+        {"type": "content_block_delta", "index": 1, "delta": half},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    ]
+    rest = b"".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in events)
+    await require_no_finish("anthropic-messages", rest)
+    cut = await told_in_two_steps("anthropic-messages", MemoryStore(), rest.replace(b'"tool_use"}', b'"max_tokens"}'))
+    assert b"message_stop" in cut
+
+
 async def require_no_finish(api: str, rest: bytes) -> None:
     """Require that a stream which goes on so ends in an error without a finish, for the client and in the record."""
     store = MemoryStore()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...delta import ErrorDelta
+from ...delta import DoneDelta, ErrorDelta, ToolCallEndDelta
 from ...errors import DragomanError, ErrorCode, ModelError, Secrets
 from ...history.exchanges import MAX_ANSWER
 from ...message import Message
@@ -20,6 +20,7 @@ from ...models.streams import clean_assembly, close_quietly
 from ...request import ModelRequest, WireRequest
 from ...stream import AnswerForm, Assembler, Assembly, ResponseReader, frame_events
 from ...transport.protocol import is_header_value
+from ...wire.wholeness import WHOLE_FINISHES
 from .fronts import GEMINI
 from .renaming import rename_body, rename_events, rename_request
 from .upstream import HOLD_LIMIT, as_error, has_content
@@ -38,6 +39,7 @@ READ_OUT_SECONDS = 2.0
 FINISH_SECONDS = 10.0
 TOO_LARGE = "the answer is larger than the gateway takes"
 _TRUNCATED = "the model's answer broke off"
+_CUT_CALL = "the model's answer ended inside of a tool call"
 # Fields of a request that are about its connection, its credentials or this gateway.
 _OWN_HEADERS = frozenset(
     [
@@ -172,13 +174,18 @@ class PassedAnswer:
         self._rest = b""  # of an event that has not come whole
         self._first = b""
         self._has_content = False
+        self._has_cut_call = False
         self._refusal: bytes | None = None
         self._cause: DragomanError | None = None  # why the body broke off
 
     @property
     def assembly(self) -> Assembly:
         """What has come of the answer, read."""
-        return clean_assembly(self._assembler.result(), self._secrets)
+        arrived = clean_assembly(self._assembler.result(), self._secrets)
+        if self._has_cut_call and arrived.message is not None:
+            error = as_error(ModelError(_CUT_CALL, code=ErrorCode.STREAM_TRUNCATED))
+            return msgspec.structs.replace(arrived, message=None, partial=arrived.message, error=error)
+        return arrived
 
     def refusal(self) -> bytes | None:
         """Return the body by which the upstream refused."""
@@ -287,6 +294,8 @@ class PassedAnswer:
                 return self._failed(as_error(ModelError(TOO_LARGE, code=ErrorCode.PROTOCOL_VIOLATION)))
         if self._cause is None and _is_json(bytes(body)):
             self._read(self._reader.end(datetime.now(UTC)))
+            if self._has_cut_call:
+                return self.assembly.error
             self.is_whole = True  # what the vendor says, the client gets, whatever it means
             api = self._client.dialect.specification
             told = rename_body(bytes(body), api, self._name) if self._name else bytes(body)
@@ -314,8 +323,15 @@ class PassedAnswer:
         is_plain = rewrites.keys().isdisjoint(map(type, deltas))
         for delta in deltas:
             feed(delta if is_plain or type(delta) not in rewrites else rewrites[type(delta)](delta))
+            if type(delta) is ToolCallEndDelta and delta.parse_error is not None:
+                self._has_cut_call = True
+        if self._has_cut_call and deltas and isinstance(deltas[-1], DoneDelta):
+            self._has_cut_call = (
+                deltas[-1].finish_reason in WHOLE_FINISHES
+            )  # another finish says itself that it was cut
         if deltas and self._reader is not None and self._reader.finished:
-            self.is_whole = not isinstance(deltas[-1], ErrorDelta) or deltas[-1].error_code not in _BROKEN
+            is_broken = isinstance(deltas[-1], ErrorDelta) and deltas[-1].error_code in _BROKEN
+            self.is_whole = not is_broken and not self._has_cut_call
         if self._until is None and self._reader is not None and self._reader.has_finish:
             rest = READ_OUT_SECONDS if self.is_whole else FINISH_SECONDS
             self._until = asyncio.get_running_loop().time() + rest
