@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ async def test_an_answer_that_ends_without_its_reason_tells_no_end() -> None:
 async def test_a_finish_inside_of_a_call_is_a_cut_and_one_for_length_is_the_vendor_s_own() -> None:
     call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
     half = {"type": "input_json_delta", "partial_json": '{"all": tr'}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "content_block_stop", "index": 0},
         {"type": "content_block_start", "index": 1, "content_block": call},
         {"type": "content_block_delta", "index": 1, "delta": half},
