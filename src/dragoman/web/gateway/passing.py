@@ -326,9 +326,8 @@ class PassedAnswer:
             if type(delta) is ToolCallEndDelta and delta.parse_error is not None:
                 self._has_cut_call = True
         if self._has_cut_call and deltas and isinstance(deltas[-1], DoneDelta):
-            self._has_cut_call = (
-                deltas[-1].finish_reason in WHOLE_FINISHES
-            )  # another finish says itself that it was cut
+            # Any other finish says itself that the answer was cut.
+            self._has_cut_call = deltas[-1].finish_reason in WHOLE_FINISHES
         if deltas and self._reader is not None and self._reader.finished:
             is_broken = isinstance(deltas[-1], ErrorDelta) and deltas[-1].error_code in _BROKEN
             self.is_whole = not is_broken and not self._has_cut_call
