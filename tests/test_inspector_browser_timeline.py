@@ -70,6 +70,19 @@ def test_no_key_does_anything_while_somebody_types(reader: Callable[..., Reader]
     assert "/context" not in page.url
 
 
+@pytest.mark.parametrize("width", [1440, 1100, 999, 800, 400])
+@pytest.mark.parametrize(("view", "key"), [("s/talk/6", "/"), ("", "/"), ("s/talk/live", "i")])
+def test_a_key_that_leads_to_a_field_shows_the_field_and_what_is_typed_is_its_text(
+    reader: Callable[..., Reader], view: str, key: str, width: int
+) -> None:
+    page = reader(width=width).open(view)
+    page.keyboard.press(key)
+    page.keyboard.type("deny")
+    field = page.locator("input:focus, textarea:focus")
+    assert field.input_value() == "deny"
+    assert field.is_visible()
+
+
 def test_search_marks_hits_and_goes_from_one_to_the_next(reader: Callable[..., Reader]) -> None:
     page = reader().open("s/talk")
     page.keyboard.press("/")

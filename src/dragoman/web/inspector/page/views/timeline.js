@@ -98,7 +98,25 @@ function setQuery(name, value) {
   go(link(session, "timeline", serial, made), true);
 }
 
-/** @typedef {{record: SessionRecord, chosen: number, choose: (serial: number) => void, filter: string, words: string, hits: Set<number>, search: {current: HTMLInputElement | null}, drawer: string, setDrawer: (name: string) => void, fork?: () => void}} Held */
+/** The drawer that is open where the window is narrow, and what goes to the search field, which can be in one of them. */
+function useDrawers() {
+  const [drawer, setDrawer] = useState("");
+  const search = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const isWanted = useRef(false);
+  useLayoutEffect(() => {
+    if (isWanted.current) search.current?.focus();
+    isWanted.current = false;
+  }, [drawer]);
+  const toSearch = () => {
+    search.current?.focus(); // a field that is not displayed takes no focus
+    if (document.activeElement === search.current) return;
+    isWanted.current = true;
+    setDrawer("list");
+  };
+  return { drawer, setDrawer, search, toSearch };
+}
+
+/** @typedef {{record: SessionRecord, chosen: number, choose: (serial: number) => void, filter: string, words: string, hits: Set<number>, search: () => void, drawer: string, setDrawer: (name: string) => void, fork?: () => void}} Held */
 
 /** What the keys of the view do. @param {Held} held @returns {import("../keys.js").Binding[]} */
 function keysOf({ record, chosen, choose, filter, words, hits, search, drawer, setDrawer, fork }) {
@@ -130,7 +148,7 @@ function keysOf({ record, chosen, choose, filter, words, hits, search, drawer, s
     { keys: ["["], words: "model call before", run: () => step(-1, kindIs("model_output")) },
     { keys: ["}"], words: "next epoch", run: () => step(1, kindIs("epoch")) },
     { keys: ["{"], words: "epoch before", run: () => step(-1, kindIs("epoch")) },
-    { keys: ["/"], words: "search", short: "search", run: () => search.current?.focus() },
+    { keys: ["/"], words: "search", short: "search", run: search },
     { keys: ["n"], words: "next hit", short: "hit", run: () => step(1, isHit) },
     { keys: ["N"], words: "hit before", run: () => step(-1, isHit) },
     { keys: ["g"], words: "go to a serial", short: "go to #", run: ask },
@@ -171,7 +189,7 @@ export function TimelineView({ record, theme }) {
   const words = query.get("q") ?? "";
   const filter = query.get("kind") ?? "all";
   const reading = useRef(/** @type {any} */ (null));
-  const search = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const { drawer, setDrawer, search, toSearch } = useDrawers();
   const { serial, chosen, select, choose } = useChosen(record, reading);
   const found = useHits(record, words);
   useJumpToHit(found, words, serial, chosen, choose);
@@ -179,7 +197,6 @@ export function TimelineView({ record, theme }) {
   const calls = useBySerial(record, () => loadCalls(record));
   const levels = useBySerial(record, () => loadLevels(record));
   const range = useMemo(() => signal(/** @type {[number, number]} */ ([0, 0])), []);
-  const [drawer, setDrawer] = useState("");
   const listed = useMemo(() => record.listed(filterOf(filter)), [record, record.length, filter]);
   const cards = useMemo(() => record.cards(), [record, record.length]);
   const isOpen = (/** @type {string} */ name) => drawer === name;
@@ -187,7 +204,7 @@ export function TimelineView({ record, theme }) {
   const canWrite = record.canWrite();
   const fork = canWrite ? () => void (forking.value = { session: record.id, serial: chosen, newest: record.length - 1 }) : undefined;
   useLayoutEffect(() => {
-    bindings.value = keysOf({ record, chosen, choose, filter, words, hits, search, drawer, setDrawer, fork });
+    bindings.value = keysOf({ record, chosen, choose, filter, words, hits, search: toSearch, drawer, setDrawer, fork });
   });
   const card = useCallback((/** @type {number} */ key) => {
     const isChosen = record.owner[chosen] === key;
