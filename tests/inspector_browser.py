@@ -58,7 +58,7 @@ class Server:
     """An inspector in a thread of its own, which can be stopped and started again on its port."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path) -> None:
-        self._loop, self._path = loop, path
+        self._loop, self.path = loop, path
         self.script: list[ScriptedModel] = []
         self.address = ""
         self._stack = AsyncExitStack()
@@ -75,7 +75,7 @@ class Server:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _open(self) -> None:
-        self.store = SQLiteStore(self._path)
+        self.store = SQLiteStore(self.path)
         if CONVERSATIONS.is_dir():
             talk = next(each for each in recorded("claude_code") if 120 < len(each["messages"]) < 200)
             models = ("anthropic:claude-opus-4-5", "openai:gpt-5.1")

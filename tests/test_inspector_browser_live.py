@@ -1,6 +1,8 @@
 """Runs in a browser: followed, decided, spoken to, stopped."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -261,3 +263,50 @@ def test_a_growing_answer_is_spoken_by_its_sentences(reader: Callable[..., Reade
     run.result(SECONDS)
     page.wait_for_selector(".liveview [aria-live=polite] p >> nth=1")
     assert spoken.locator("p").all_inner_texts() == ["One is said.", "Two is not yet over"]
+
+
+HALF_SAID = """
+import asyncio, sys
+from dragoman import Agent, SQLiteStore, start_session
+from dragoman.request import AgentConfig, LoopConfig
+from dragoman.testing import ScriptedModel
+
+async def wait(number):
+    if number == 3:
+        print("begun", flush=True)
+        await asyncio.Event().wait()
+
+async def main():
+    session = await start_session(SQLiteStore(sys.argv[1]), "killed", live=True)
+    model = ScriptedModel("alpha bravo charlie delta echo foxtrot", between=wait)
+    await Agent(model, session=session, config=AgentConfig(loop=LoopConfig(lease_seconds=1))).run("go")
+
+asyncio.run(main())
+"""
+
+
+def test_a_run_whose_process_was_killed_is_left_open_and_goes_on_with_a_prompt(
+    reader: Callable[..., Reader], server: Server
+) -> None:
+    command = [sys.executable, "-c", HALF_SAID, str(server.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"begun\n"
+        page = reader().open("s/killed/live", ".underway >> text=alpha")
+        assert page.inner_text(".now .chip") == "running"
+        running.kill()
+    page.wait_for_selector(".leftopen >> text=Left open: its process is gone. Say something to go on from here")
+    assert page.inner_text(".now .chip") == "left open"
+    assert "broken off" in page.inner_text(".underway header")
+    server.script = [ScriptedModel("It is carried on.")]
+    page.fill(".composer textarea", "go on")
+    page.click("text=Send")
+    page.wait_for_selector(".entry.output >> text=It is carried on.")
+    page.wait_for_selector(".leftopen", state="detached")
+
+
+def test_a_decided_call_waits_for_the_process_that_has_its_tool(reader: Callable[..., Reader], server: Server) -> None:
+    send_asked(server, "decided-elsewhere")
+    page = reader().open("s/decided-elsewhere/live", ".approval")
+    page.click(".approval button.primary:not([disabled])")
+    page.wait_for_selector(".leftopen >> text=The process that has the run's tools carries it on.")

@@ -301,10 +301,7 @@ async def _is_running(state: InspectorState, session: Session) -> bool:
 
 async def _is_left(state: InspectorState, session: Session) -> bool:
     """Whether the run is left to this server: no process has it, and no worker will, because it was not requested."""
-    if await _is_running(state, session):
-        return False
-    found = await state.store.list_requests(session_id=session.session_id, open_only=True, limit=1)
-    return not found.requests
+    return not await _is_running(state, session) and not await state.is_requested(session.session_id)
 
 
 def _text(body: dict[str, Any], name: str) -> str:

@@ -76,12 +76,14 @@ async def _info(request: web.Request) -> web.Response:
             "brokenAt": None,
             "problem": "",
         }
+    is_running = lease is not None or session_id in state.runs
     return answer(
         {
             "id": session_id,
             **known,
             "owner": None if lease is None else str(lease.owner),
-            "isRunning": lease is not None or session_id in state.runs,
+            "isRunning": is_running,
+            "isRequested": not is_running and await state.is_requested(session_id),
             "followers": state.followers.get(session_id, 0),
             "isReadOnly": state.is_read_only,
             "hasAgent": state.make_agent is not None and not state.is_read_only,

@@ -76,6 +76,11 @@ class InspectorState:
         known, found = self.verified.get(session_id, ("", {}))
         return found if found and known == checksum else None
 
+    async def is_requested(self, session_id: str) -> bool:
+        """Whether a worker will carry a run of the session on: it was requested, and has not ended."""
+        found = await self.store.list_requests(session_id=session_id, open_only=True, limit=1)
+        return bool(found.requests)
+
 
 STATE: web.AppKey[InspectorState] = web.AppKey("inspector state", InspectorState)
 

@@ -98,7 +98,7 @@ export class Follower {
   /** @param {Delta} delta */
   hear(delta) {
     const { kind, payload } = delta;
-    if (kind === "start") this.clear();
+    if (kind === "start") this.clear(), void this.record.refresh(); // who answers can be another process
     else if (kind === "text" || kind === "thinking") this.add(kind, payload.textDelta ?? "");
     else if (kind === "tool_call_start") this.parts.value = [...this.parts.value, { kind: "call", name: payload.toolName, done: [], text: "" }];
     else if (kind === "tool_call_args") this.add("call", payload.argsTextDelta ?? "");

@@ -62,24 +62,37 @@ function GrowingPart({ part }) {
   return html`<div class="toolcard"><div class="toolhead"><strong><${Safe} text=${part.name} /></strong></div><pre class="pad">${part.done.length > 1 ? "… " : ""}${safe(end)}</pre></div>`;
 }
 
-/** @param {{follower: Follower, model: string | null}} given */
-function UnderWay({ follower, model }) {
+/** @param {{follower: Follower, model: string | null, isLeft: boolean}} given */
+function UnderWay({ follower, model, isLeft }) {
   const parts = follower.parts.value;
   if (!parts.length) return null;
-  return html`<div class="line underway"><span class="serial mono">…</span><article class="entry output"><header><${Tile} model=${model} /><strong><${Safe} text=${modelName(model)} /></strong><span class="dim small">answers now</span></header>
+  return html`<div class="line underway"><span class="serial mono">…</span><article class="entry output"><header><${Tile} model=${model} /><strong><${Safe} text=${modelName(model)} /></strong><span class=${`small ${isLeft ? "warn" : "dim"}`}>${isLeft ? "broken off: the rest of this answer was not recorded" : "answers now"}</span></header>
     ${parts.map((part, index) => html`<${GrowingPart} key=${index} part=${part} />`)}</article></div>`;
 }
 
 /** What a screen reader is told of a growing answer. @param {{follower: Follower}} given */
 const Spoken = ({ follower }) => html`<div class="hidden" aria-live="polite">${follower.sentences.value.map(({ number, text }) => html`<p key=${number}>${plain(text)}</p>`)}</div>`;
 
-/** What happens in a session now. @param {SessionRecord} record @param {Follower} follower */
-function statusOf(record, follower) {
+const TONES = /** @type {Record<string, string>} */ ({ running: "ok", "waits for approval": "warn", "left open": "warn" });
+
+/** What happens in a session now. @param {SessionRecord} record */
+function statusOf(record) {
   const run = openRun(record);
   const approvals = openApprovals(record);
-  const isRunning = record.info?.isRunning || follower.parts.value.length > 0;
-  const status = run === null ? "no run" : approvals.size ? "waits for approval" : isRunning ? "running" : "not finished";
-  return { run, approvals, status, tone: approvals.size ? "warn" : status === "running" ? "ok" : "plain" };
+  const { info } = record;
+  const isSeen = run !== null && info?.entries > run; // by the server, when it said whether a process has the run
+  const without = info?.isRequested ? "waits for a worker" : "left open";
+  const status = run === null ? "no run" : approvals.size ? "waits for approval" : isSeen && !info.isRunning ? without : "running";
+  return { run, approvals, status, isLeft: status === "left open", tone: TONES[status] ?? "plain" };
+}
+
+/** Why nothing happens in a run that no process has, and what a person can do. @param {{record: SessionRecord}} given */
+function LeftOpen({ record }) {
+  const canAsk = record.canWrite() && record.info?.hasAgent;
+  const isDecided = record.kindOf(record.length - 1) === "approval_answered";
+  const said = isDecided ? "Left open: the decision is recorded. The process that has the run's tools carries it on." : "Left open: its process is gone.";
+  const next = canAsk ? "Say something to go on from here, or start its own process again." : "It goes on when its own process is started again.";
+  return html`<div class="leftopen" role="status">${said}${isDecided ? "" : ` ${next}`}</div>`;
 }
 
 /** @typedef {ReturnType<typeof statusOf>} Status */
@@ -114,8 +127,8 @@ function Now({ record, follower, now, chosen, canWrite }) {
     <div class="section"><p class="label">Also following</p><p>${others === 0 ? "no other browser" : count(others, "other browser")}</p></div></aside>`;
 }
 
-/** @param {{record: SessionRecord, run: number | null, prompt: any, model: string, setModel: (model: string) => void, onSent: () => void, onStop: () => void}} given */
-function Composer({ record, run, prompt, model, setModel, onSent, onStop }) {
+/** @param {{record: SessionRecord, now: Status, prompt: any, model: string, setModel: (model: string) => void, onSent: () => void, onStop: () => void}} given */
+function Composer({ record, now: { run, isLeft }, prompt, model, setModel, onSent, onStop }) {
   const [text, setText] = useState("");
   const models = useLoaded(() => get("api/models"), []).value?.models ?? [];
   const send = async () => {
@@ -124,7 +137,7 @@ function Composer({ record, run, prompt, model, setModel, onSent, onStop }) {
     onSent();
   };
   const typed = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && !event.shiftKey && (event.preventDefault(), send());
-  return html`<div class="composer"><textarea ref=${prompt} rows="2" aria-label="Say something" placeholder=${run === null ? "Say something; a run begins" : "Say something to the run; it is read before its next call"} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} onKeyDown=${typed}></textarea>
+  return html`<div class="composer"><textarea ref=${prompt} rows="2" aria-label="Say something" placeholder=${run === null ? "Say something; a run begins" : isLeft ? "Say something; the run goes on" : "Say something to the run; it is read before its next call"} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} onKeyDown=${typed}></textarea>
     <div class="row wrap"><input list="models" class="modelchoice" aria-label="Model" placeholder="provider:model" value=${model} onInput=${(/** @type {any} */ event) => setModel(event.target.value)} /><datalist id="models">${models.map((/** @type {string} */ name) => html`<option value=${name}></option>`)}</datalist><span class="grow"></span>
       ${run !== null && html`<button class="danger" onClick=${onStop}>■ Stop <kbd>esc</kbd></button>`}<button class="primary" disabled=${!text.trim()} onClick=${send}>Send <kbd>↵</kbd></button></div></div>`;
 }
@@ -169,7 +182,7 @@ export function LiveView({ record }) {
   useEffect(() => void record.refresh(), [record.length]);
   const cards = useMemo(() => record.cards(), [record, record.length]);
   const listed = useMemo(() => record.listed(), [record, record.length]);
-  const now = statusOf(record, follower);
+  const now = statusOf(record);
   const { approvals, run } = now;
   const canWrite = record.canWrite();
   const state = follower.state.value;
@@ -207,11 +220,12 @@ export function LiveView({ record }) {
       <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${NO_HITS} onChoose=${choose} /></div>
     <div class="middle"><div class="livebar row"><${Following} follower=${follower} /><span class=${`chip ${now.tone}`}>${now.status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
       <${VirtualList} keys=${cards} label="Entries, as they come" class="reading" handle=${reading} sticky estimate=${(/** @type {number} */ key) => estimate(record, key)} item=${item} />
-      <div class="growing"><${UnderWay} follower=${follower} model=${record.lastModel()} /></div><${Spoken} follower=${follower} />
+      <div class="growing"><${UnderWay} follower=${follower} model=${record.lastModel()} isLeft=${now.isLeft} /></div><${Spoken} follower=${follower} />
       ${approvals.size > 0 && html`<div class="hidden" role="alert">A call waits for a decision: ${[...approvals.values()].map((asked) => plain(asked.toolName)).join(", ")}</div>`}
       <${TooLate} record=${record} />
+      ${now.isLeft && html`<${LeftOpen} record=${record} />`}
       <div class="hidden" role="status">${inWords(state)}</div>
-      ${canWrite && html`<${Composer} record=${record} run=${run} prompt=${prompt} model=${model} setModel=${setModel} onSent=${() => reading.current?.toEnd()} onStop=${stop} />`}</div>
+      ${canWrite && html`<${Composer} record=${record} now=${now} prompt=${prompt} model=${model} setModel=${setModel} onSent=${() => reading.current?.toEnd()} onStop=${stop} />`}</div>
     <${Now} record=${record} follower=${follower} now=${now} chosen=${chosen} canWrite=${canWrite} /></div>`;
 }
 const NO_HITS = new Set();
