@@ -61,3 +61,12 @@ def test_the_plots_are_a_table_by_a_key(reader: Callable[..., Reader], view: str
     page.wait_for_selector(".tablebox tbody tr")
     page.keyboard.press("T")
     page.wait_for_selector(".tablebox", state="detached")
+
+
+def test_the_first_call_of_a_model_is_compared_with_none(reader: Callable[..., Reader], server: Server) -> None:
+    record_talk(server, "first-call", 2)
+    page = reader().open("s/first-call/1/context")
+    page.wait_for_selector(".thecall >> text=Call 1 of 2")
+    assert page.locator("text=Compare with").count() == 0
+    page.click("[aria-label='Next call']")
+    page.wait_for_selector("text=Compare with #1")

@@ -33,17 +33,20 @@ export function EntryPanel({ record, serial, call, level, onFork, onClose }) {
       ${tab === "As sent" && html`<${AsSent} record=${record} serial=${serial} />`}
     </div>
     <div class="actions">${onFork && html`<button onClick=${onFork}>Fork from here</button>`}
-      ${entry.kind === "model_output" && html`<a class="button" href=${link(record.id, "diff", null, { a: previous(record, serial), b: String(serial) })}>Request</a><a class="button" href=${link(record.id, "context", serial)}>Context</a>`}
+      ${entry.kind === "model_output" && html`<a class="button" href=${besides(record, serial)}>Request</a><a class="button" href=${link(record.id, "context", serial)}>Context</a>`}
       <span class="grow"></span><button onClick=${() => copy(new URL(link(record.id, "timeline", serial), location.href).href, "The link is copied.")}>Link</button></div>
   </aside>`;
 }
 
-/** @param {SessionRecord} record @param {number} serial */
+/** The call before to the same model. @param {SessionRecord} record @param {number} serial @returns {string | null} */
 export function previous(record, serial) {
   const own = record.modelOf(serial);
   for (let before = serial - 1; before >= 0; before -= 1) if (record.kindOf(before) === "model_output" && record.modelOf(before) === own) return String(before);
-  return String(serial);
+  return null;
 }
+
+/** The address of a request beside the one before; the first of a model stands beside itself. @param {SessionRecord} record @param {number} serial */
+export const besides = (record, serial) => link(record.id, "diff", null, { a: previous(record, serial) ?? String(serial), b: String(serial) });
 
 /** @param {any} entry @returns {[string, any][]} */
 function providerData(entry) {

@@ -2,7 +2,7 @@
 // What one model call was sent: by category in the order of the request, by level, with the epochs around it.
 import { html, useEffect, useLayoutEffect, useState } from "../vendor/libraries.js";
 import { get } from "../api.js";
-import { Kept, previous } from "../entrypanel.js";
+import { besides, Kept, previous } from "../entrypanel.js";
 import { bindings } from "../keys.js";
 import { Level, Skeleton, Tile, Trouble, useFirst, useLoaded } from "../parts.js";
 import { go, link, route } from "../router.js";
@@ -90,6 +90,7 @@ export function ContextView({ record }) {
   const at = wanted === null ? -1 : calls.findIndex((/** @type {any} */ call) => call.serial >= wanted);
   const place = at < 0 ? calls.length - 1 : at;
   const call = calls[place];
+  const before = call ? previous(record, call.serial) : null;
   // Of very many calls the server gives some, and all that are near one.
   const isNear = !listed.value?.leftOut || [place, place + 1].every((each) => !calls[each] || each === 0 || calls[each].number === calls[each - 1].number + 1);
   useEffect(() => {
@@ -114,7 +115,7 @@ export function ContextView({ record }) {
       { keys: ["m"], words: "next call that missed the cache", short: "next miss", run: () => step(1, isMiss) },
       { keys: ["o", "Enter"], words: "open the call in the timeline", short: "open", run: () => call && go(link(record.id, "timeline", call.serial)) },
       { keys: ["T"], words: "the epochs as a table", short: "table", run: () => setTable(!asTable) },
-      { keys: ["d"], words: "compare with the request before", short: "compare requests", run: () => call && go(link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })) },
+      ...(before === null ? [] : [{ keys: ["d"], words: "compare with the request before", short: "compare requests", run: () => go(besides(record, call.serial)) }]),
     ];
   });
   if (listed.problem) return html`<${Trouble} problem=${listed.problem} retry=${listed.reload} />`;
@@ -128,7 +129,7 @@ export function ContextView({ record }) {
       <div class="row wrap"><button aria-label="Call before" disabled=${place === 0} onClick=${() => choose(place - 1)}>‹</button><button aria-label="Next call" disabled=${place === calls.length - 1} onClick=${() => choose(place + 1)}>›</button>
         <h2>Call ${integer(call.number)} of ${integer(listed.value.total.calls)}</h2><a class="mono small" href=${link(record.id, "timeline", call.serial)}>#${call.serial}</a><${Tile} model=${call.model} /><span class="cut"><${Safe} text=${modelName(call.model)} /></span><time class="dim">${moment(call.time)}</time><span class="grow"></span>
         ${sent && html`<span class="dim small">${counts.live} live, ${counts.summary} summary, ${counts.gist} gist, ${counts.folded} folded; counted by ${sent.counter}${sent.correction !== 1 ? `, corrected × ${sent.correction.toFixed(2)}` : ""}</span>`}
-        <a class="button" href=${link(record.id, "diff", null, { a: previous(record, call.serial), b: String(call.serial) })}>Compare with #${previous(record, call.serial)}</a></div>
+        ${before !== null && html`<a class="button" href=${besides(record, call.serial)}>Compare with #${before}</a>`}</div>
       ${found.problem && html`<${Trouble} problem=${found.problem} />`}${sent ? html`<${SentBar} found=${{ ...sent, highest: highestBefore(calls, place, sent.correction), budget: budgetOf(sent, calls) }} />` : html`<${Skeleton} lines=${3} />`}
     </section>
     <section class="card pad" aria-label="Epochs"><${Epochs} calls=${calls} place=${place} onChoose=${choose} asTable=${asTable} onTable=${() => setTable(!asTable)} /></section>

@@ -3,7 +3,7 @@
 import { diffLines, html, useCallback, useLayoutEffect, useMemo, useRef, useState } from "../vendor/libraries.js";
 import { get, sessionPath } from "../api.js";
 import { BodyDiff } from "../bodydiff.js";
-import { previous } from "../entrypanel.js";
+import { besides } from "../entrypanel.js";
 import { bindings, tell } from "../keys.js";
 import { beginning } from "../longtext.js";
 import { Skeleton, Tile, Trouble, useFirst, useLoaded } from "../parts.js";
@@ -89,12 +89,12 @@ function movesOf(record, { own, another, beside, a, b, atB, isTurns }) {
   const open = (/** @type {string} */ left, /** @type {string} */ right, other = "") => go(link(record.id, "diff", null, { a: left, b: right, other }), true);
   const newest = record.find("model_output", record.length - 1, -1);
   return {
-    turns: () => newest !== null && open(previous(record, newest), String(newest)),
+    turns: () => newest !== null && go(besides(record, newest), true),
     providers: () => open(`@${own}`, `@${another}`),
     swap: () => (beside ? go(link(beside, "diff", null, { a: b, b: a, other: record.id }), true) : open(b, a)),
     shift: (/** @type {1 | -1} */ by) => {
       const next = isTurns ? record.find("model_output", Number(atB) + by, by) : null;
-      if (next !== null) open(previous(record, next), String(next));
+      if (next !== null) go(besides(record, next), true);
     },
     pick: (/** @type {boolean} */ isRight, /** @type {string} */ model) => {
       const made = `${(isRight ? b : a).split("@")[0]}@${model}`;

@@ -4,7 +4,7 @@ import { html, signal, useCallback, useEffect, useLayoutEffect, useMemo, useRef,
 import { get } from "../api.js";
 import { forking, goingTo } from "../dialogs.js";
 import { DayBand, EntryCard, estimate } from "../entrycard.js";
-import { EntryPanel, previous } from "../entrypanel.js";
+import { besides, EntryPanel } from "../entrypanel.js";
 import { bindings, tell } from "../keys.js";
 import { EntryList, FILTERS } from "../entrylist.js";
 import { Minimap } from "../minimap.js";
@@ -157,7 +157,7 @@ function keysOf({ record, chosen, choose, filter, words, hits, search, drawer, s
     { keys: ["."], words: "next filter", short: "filter", run: nextFilter },
     { keys: ["e"], words: "fold or unfold", short: "fold", run: fold },
     { keys: ["c"], words: "context of the call", short: "context", run: () => go(link(record.id, "context", call)) },
-    { keys: ["d"], words: "request beside the one before", short: "diff", run: () => call !== null && go(link(record.id, "diff", null, { a: previous(record, call), b: String(call) })) },
+    { keys: ["d"], words: "request beside the one before", short: "diff", run: () => call !== null && go(besides(record, call)) },
     { keys: ["y"], words: "copy the link", run: () => void navigator.clipboard?.writeText(location.href).then(() => tell("The link is copied."), () => {}) },
     { keys: ["i"], words: "entry in detail", run: toggle("panel") },
     { keys: ["l"], words: "list", run: toggle("list") },
