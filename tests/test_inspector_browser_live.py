@@ -310,3 +310,11 @@ def test_a_decided_call_waits_for_the_process_that_has_its_tool(reader: Callable
     page = reader().open("s/decided-elsewhere/live", ".approval")
     page.click(".approval button.primary:not([disabled])")
     page.wait_for_selector(".leftopen >> text=The process that has the run's tools carries it on.")
+
+
+def test_an_empty_session_says_how_it_begins_and_offers_no_fork(reader: Callable[..., Reader], server: Server) -> None:
+    server.do(_begin(server, "nothing-yet"))
+    page = reader().open("s/nothing-yet/live", ".composer textarea")
+    page.wait_for_selector(".liveview .note >> text=The session has no entry yet. What you say here begins it.")
+    assert page.locator("text=Fork from").count() == 0
+    assert "#-1" not in page.inner_text(".liveview")

@@ -121,9 +121,9 @@ function Now({ record, follower, now, chosen, canWrite }) {
     forking.value = { session: record.id, serial: chosen, newest: record.length - 1, view: "live" };
   };
   return html`<aside class="panel now" aria-label="Now"><div class="section row"><h2 class="grow">Now</h2><span class=${`chip ${tone}`}>${status}</span></div>
-    <dl class="section facts"><dt>Run</dt><dd class="mono">${run === null ? "none open" : html`began at #${run}`}</dd><dt>Owner</dt><dd><${Safe} text=${info?.owner ?? (info?.isRunning ? "this server" : "no process")} /></dd><dt>Waits for</dt><dd>${approvals.size ? [...approvals.values()].map((asked) => html`<code><${Safe} text=${asked.toolName} /></code> `) : "nothing"}</dd><dt>Newest</dt><dd class="mono">#${record.length - 1}</dd><dt>Reader</dt><dd><${Safe} text=${WHO} />; the run continues without you</dd></dl>
+    <dl class="section facts"><dt>Run</dt><dd class="mono">${run === null ? "none open" : html`began at #${run}`}</dd><dt>Owner</dt><dd><${Safe} text=${info?.owner ?? (info?.isRunning ? "this server" : "no process")} /></dd><dt>Waits for</dt><dd>${approvals.size ? [...approvals.values()].map((asked) => html`<code><${Safe} text=${asked.toolName} /></code> `) : "nothing"}</dd><dt>Newest</dt><dd class="mono">${record.length ? `#${record.length - 1}` : "none"}</dd><dt>Reader</dt><dd><${Safe} text=${WHO} />; the run continues without you</dd></dl>
     <${Notebook} record=${record} />
-    ${canWrite && html`<div class="section"><p class="small dim">A fork ends at the chosen entry. This session is left as it is.</p><button onClick=${fork}>Fork from #${chosen}</button></div>`}
+    ${canWrite && record.length > 0 && html`<div class="section"><p class="small dim">A fork ends at the chosen entry. This session is left as it is.</p><button onClick=${fork}>Fork from #${chosen}</button></div>`}
     <div class="section"><p class="label">Also following</p><p>${others === 0 ? "no other browser" : count(others, "other browser")}</p></div></aside>`;
 }
 
@@ -219,6 +219,7 @@ export function LiveView({ record }) {
     <div class="side"><div class="tools row"><${Following} follower=${follower} />${state === "paused" ? html`<button onClick=${() => follower.start()}>Follow</button>` : state === "following" ? html`<button onClick=${() => follower.pause()}>Pause</button>` : ""}</div>
       <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${NO_HITS} onChoose=${choose} /></div>
     <div class="middle"><div class="livebar row"><${Following} follower=${follower} /><span class=${`chip ${now.tone}`}>${now.status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
+      ${record.length === 0 && html`<div class="note"><p>The session has no entry yet. ${canWrite ? "What you say here begins it." : "Its entries will stand here as they come."}</p></div>`}
       <${VirtualList} keys=${cards} label="Entries, as they come" class="reading" handle=${reading} sticky estimate=${(/** @type {number} */ key) => estimate(record, key)} item=${item} />
       <div class="growing"><${UnderWay} follower=${follower} model=${record.lastModel()} isLeft=${now.isLeft} /></div><${Spoken} follower=${follower} />
       ${approvals.size > 0 && html`<div class="hidden" role="alert">A call waits for a decision: ${[...approvals.values()].map((asked) => plain(asked.toolName)).join(", ")}</div>`}

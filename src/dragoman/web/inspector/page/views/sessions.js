@@ -255,7 +255,8 @@ export function SessionsView({ setWords }) {
       { keys: ["x"], words: "mark to compare; the second opens both", short: "mark to compare", run: () => chosen && mark(chosen.id) },
       ...(marked === null ? [] : [{ keys: ["Escape"], words: "stop comparing", run: stop }]),
       { keys: ["v"], words: "check the record", short: "verify", run: () => chosen && verify([chosen]) },
-      ...(canWrite ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }, { keys: ["Delete"], words: "erase", run: erase }] : []),
+      ...(canWrite && chosen.entries > 0 ? [{ keys: ["f"], words: "fork at its end", short: "fork", run: fork }] : []),
+      ...(canWrite ? [{ keys: ["Delete"], words: "erase", run: erase }] : []),
     ];
   });
   if (problem && !found) return html`<${Trouble} problem=${problem} retry=${() => setRound(round + 1)} />`;
