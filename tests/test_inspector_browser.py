@@ -29,6 +29,27 @@ def test_every_view_is_drawn_without_a_complaint_and_passes_axe(
     assert each.strangers() == []
 
 
+CONTROLS = {
+    "s/talk/live": ("text=Fork from #", "dt:text-is('Owner')", "text=Also following", "button:text-is('Pause')"),
+    "s/talk/diff": ("button:text-is('Providers')", "button:text-is('Turns')", "text=only changes"),
+    "s/talk/diff?a=2&b=4": ("[aria-label='Call before']", "[aria-label='Next call']"),
+}
+
+
+@pytest.mark.parametrize("width", [1440, 1100, 800])
+@pytest.mark.parametrize("view", CONTROLS)
+def test_a_narrow_window_hides_no_control(reader: Callable[..., Reader], view: str, width: int) -> None:
+    page = reader(width=width).open(view, "button:visible >> text=Fork from" if "live" in view else ".sides")
+    page.wait_for_selector("[data-follow=following], .sides")
+    for each in CONTROLS[view]:
+        control = page.locator(f"{each} >> visible=true").first
+        control.scroll_into_view_if_needed()
+        box = control.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= 900
+
+
 def test_the_token_leaves_the_address_and_a_reload_still_reads(reader: Callable[..., Reader]) -> None:
     page = reader().open("s/talk/6")
     assert "token" not in page.url

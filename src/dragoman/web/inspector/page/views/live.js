@@ -109,7 +109,8 @@ function Following({ follower }) {
     return () => clearInterval(timer);
   }, [follower]);
   const isLost = state === "lost";
-  return html`<span class=${`grow ${["lost", "stopped", "paused"].includes(state) ? "warn" : "ok"}`}><span aria-hidden="true">● </span>${inWords(state)}${isLost && html`<span aria-hidden="true">, ${behind} s behind</span>`}</span>`;
+  return html`<span class=${`grow ${["lost", "stopped", "paused"].includes(state) ? "warn" : "ok"}`}><span aria-hidden="true">● </span>${inWords(state)}${isLost && html`<span aria-hidden="true">, ${behind} s behind</span>`}</span>
+    ${state === "paused" ? html`<button onClick=${() => follower.start()}>Follow</button>` : state === "following" ? html`<button onClick=${() => follower.pause()}>Pause</button>` : ""}`;
 }
 
 /** @param {{record: SessionRecord, follower: Follower, now: Status, chosen: number, canWrite: boolean}} given */
@@ -216,9 +217,9 @@ export function LiveView({ record }) {
   const choose = (/** @type {number} */ serial) => (setChosen(serial), reading.current?.scrollTo(record.owner[serial], "middle"));
   const item = (/** @type {number} */ key) => html`<${DayBand} record=${record} serial=${key} /><div class="line"><span class="serial mono">#${key}</span><${EntryCard} record=${record} serial=${key} below=${below} /></div>`;
   return html`<div class="liveview" data-follow=${state}>
-    <div class="side"><div class="tools row"><${Following} follower=${follower} />${state === "paused" ? html`<button onClick=${() => follower.start()}>Follow</button>` : state === "following" ? html`<button onClick=${() => follower.pause()}>Pause</button>` : ""}</div>
+    <div class="side"><div class="tools row"><${Following} follower=${follower} /></div>
       <${EntryList} record=${record} serials=${listed} chosen=${chosen} hits=${NO_HITS} onChoose=${choose} /></div>
-    <div class="middle"><div class="livebar row"><${Following} follower=${follower} /><span class=${`chip ${now.tone}`}>${now.status}</span></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
+    <div class="middle"><div class="livebar row"><${Following} follower=${follower} /></div>${follower.problem.value && html`<div class="trouble" role="alert"><${Safe} text=${follower.problem.value} /></div>`}
       ${record.length === 0 && html`<div class="note"><p>The session has no entry yet. ${canWrite ? "What you say here begins it." : "Its entries will stand here as they come."}</p></div>`}
       <${VirtualList} keys=${cards} label="Entries, as they come" class="reading" handle=${reading} sticky estimate=${(/** @type {number} */ key) => estimate(record, key)} item=${item} />
       <div class="growing"><${UnderWay} follower=${follower} model=${record.lastModel()} isLeft=${now.isLeft} /></div><${Spoken} follower=${follower} />
