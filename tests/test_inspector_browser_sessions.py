@@ -164,3 +164,24 @@ def test_the_names_of_sessions_can_be_read_on_a_telephone(reader: Callable[..., 
     wide = page.evaluate("document.querySelector('table.list td').getBoundingClientRect().width")
     assert wide > 150
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_back_from_a_session_brings_the_search_and_the_chosen_row_again(
+    reader: Callable[..., Reader], server: Server
+) -> None:
+    for name in ("back-a", "back-b", "back-c"):
+        record_talk(server, name, 1)
+    page = reader().open("?q=back-")
+    page.wait_for_function("() => document.querySelectorAll('table.list tbody tr').length === 3")
+    page.select_option("[aria-label=Soundness]", "unchecked")
+    page.keyboard.press("Escape")  # out of the field
+    page.keyboard.press("j")
+    chosen = page.inner_text("tr.chosen a.strong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".timeline")
+    page.go_back()
+    page.wait_for_selector("table.list tbody tr")
+    page.wait_for_function("() => document.querySelectorAll('table.list tbody tr').length === 3")
+    assert page.input_value("input[type=search]") == "back-"
+    assert page.input_value("[aria-label=Soundness]") == "unchecked"
+    assert page.inner_text("tr.chosen a.strong") == chosen

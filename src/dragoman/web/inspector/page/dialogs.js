@@ -4,7 +4,7 @@ import { html, signal, useLayoutEffect, useState } from "./vendor/libraries.js";
 import { allSessions, ApiError, post, sessionPath } from "./api.js";
 import { tell } from "./keys.js";
 import { Dialog, Trouble } from "./parts.js";
-import { base, go, link } from "./router.js";
+import { base, go, link, route } from "./router.js";
 import { Safe } from "./safetext.js";
 import { integer } from "./words.js";
 
@@ -106,7 +106,7 @@ function Erase() {
       await post(`${sessionPath(given.session)}/erase`, { confirm: text, forks: withForks ? forks : [] });
       erasing.value = null;
       tell("The session is erased.");
-      go(base);
+      if (route.peek().session) go(base); // the list stays as it was searched
       given.onDone();
     } catch (error) {
       setProblem(error);

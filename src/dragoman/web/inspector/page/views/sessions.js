@@ -5,7 +5,7 @@ import { ApiError, get, post, sessionPath } from "../api.js";
 import { erasing, forking } from "../dialogs.js";
 import { bindings, tell } from "../keys.js";
 import { Dialog, scrollBox, Skeleton, Tile, Trouble } from "../parts.js";
-import { go, link } from "../router.js";
+import { base, go, link, route } from "../router.js";
 import { plain, Safe } from "../safetext.js";
 import { count, modelName, money, short, since, integer } from "../words.js";
 
@@ -201,9 +201,16 @@ function Filters({ filter, set, search, asTree, onTree, words }) {
     <button aria-pressed=${asTree} onClick=${onTree}>${asTree ? "Forks as tree" : "Newest first"}</button><span class="grow"></span><span class="dim">${words}</span></div>`;
 }
 
+let lastChosen = ""; // where Back returns to
+
 /** The chosen row, by the id of its session: rows come and go. @param {{session: any}[]} rows @param {{current: HTMLElement | null}} box */
 function useChosen(rows, box) {
-  const [id, setId] = useState("");
+  const [id, setId] = useState(lastChosen);
+  lastChosen = id;
+  const hasRows = rows.length > 0;
+  useEffect(() => {
+    if (hasRows && id) scrollBox(box.current, document.getElementById(`row-${id}`));
+  }, [hasRows]);
   const place = Math.max(rows.findIndex(({ session }) => session.id === id), 0);
   const chosen = rows[place]?.session;
   const move = (/** @type {number} */ by) => {
@@ -225,9 +232,23 @@ function useCompared() {
   return { marked, mark, begin: () => setMarked(marked === null ? "" : null), stop: () => setMarked(null) };
 }
 
+const NAMES = /** @type {[keyof Filter, string][]} */ ([["words", "q"], ["model", "model"], ["days", "days"], ["state", "state"]]); // in the address
+
+/** The filter, which the address holds: Back brings it again. @returns {[Filter, (filter: Filter) => void]} */
+function useFilter() {
+  const { query } = route.value;
+  const filter = { ...NO_FILTER };
+  for (const [name, key] of NAMES) filter[name] = query.get(key) ?? "";
+  const set = (/** @type {Filter} */ next) => {
+    const made = new URLSearchParams(NAMES.filter(([name]) => next[name]).map(([name, key]) => [key, next[name]])).toString();
+    go(base + (made ? `?${made}` : ""), true);
+  };
+  return [filter, set];
+}
+
 /** @param {{setWords: (words: string) => void}} given */
 export function SessionsView({ setWords }) {
-  const [filter, setFilter] = useState(/** @type {Filter} */ (NO_FILTER));
+  const [filter, setFilter] = useFilter();
   const [asTree, setTree] = useState(true);
   const [round, setRound] = useState(0);
   const { found, problem, left, isLoading, more } = useSessions(filter, round);
