@@ -1,30 +1,25 @@
 """Runs that are requested: what `submit` records, what `carry_on` does, and what a caller sees of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dragoman import Agent, InvalidValue, MemoryStore, Session, SQLiteStore, Text, open_session, start_session, tool
+from dragoman import InvalidValue, MemoryStore, Text, open_session, start_session
 from dragoman.durable import (
-    Agents,
     EngineError,
     LocalEngine,
     Order,
     Progress,
-    Retries,
     RunHandle,
-    Worker,
     carry_on,
     find_run,
     submit,
     sweep,
 )
-from dragoman.durable.carrying import Performer
-from dragoman.errors import ErrorCode, StoreError
+from dragoman.errors import StoreError
 from dragoman.history import (
     AgentStatus,
     ModelInputEntry,
@@ -36,67 +31,13 @@ from dragoman.history import (
     ToolStartedEntry,
 )
 from dragoman.store import SessionStore
-from dragoman.testing import Call, ScriptedModel, Turn
-
-QUICK = Retries(attempts=3, seconds=0.001, longest_seconds=0.002)
-Use = Callable[[SessionStore, LocalEngine], Awaitable[None]]
-
-
-@tool(requires_approval=True)
-def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
-
-
-def make_echo(session: Session) -> Agent[Any, Any]:
-    said = [message.text for message in session.messages if message.role == "user"]
-    requests = session.state.derived.requests
-    waiting = [part.text for request in requests[:1] for part in request.parts if hasattr(part, "text")]
-    return Agent(ScriptedModel(f"You said: {[*said, *waiting][-1]}"), session=session)
-
-
-def make_payer(session: Session) -> Agent[Any, Any]:
-    has_called = any(message.tool_calls for message in session.messages)
-    turns = ["Done."] if has_called else [Turn(calls=(Call("pay", {"amount": 5}),)), "Done."]
-    return Agent(ScriptedModel(*turns, "More."), tools=[pay], session=session)
-
-
-async def make_late(session: Session) -> Agent[Any, Any]:
-    return Agent(ScriptedModel("Late."), session=session)
-
-
-def make_nothing(_session: Session) -> Agent[Any, Any]:
-    raise RuntimeError("this agent cannot be made")
-
-
-AGENTS = Agents({"echo": make_echo, "payer": make_payer, "late": make_late, "broken": make_nothing})
-
-
-@asynccontextmanager
-async def working(store: SessionStore, engine: LocalEngine, agents: Agents = AGENTS) -> AsyncIterator[Worker]:
-    """A worker for the time of a block; it stops in time."""
-    worker = Worker(store, engine, agents, retries=QUICK)
-    task = asyncio.ensure_future(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        assert await task
+from tests.durable_cases import AGENTS, Use, runner, working
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def use(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Use], None]:
     """Run a test with a store of each kind and an engine."""
-
-    async def with_store(test: Use) -> None:
-        store: MemoryStore | SQLiteStore
-        store = MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "sessions.db")
-        async with store:
-            await test(store, LocalEngine())
-            for info in (await store.list()).sessions:
-                assert (await store.verify(info.session_id)).is_sound
-
-    return lambda test: asyncio.run(with_store(test))
+    return runner(request.param, tmp_path)
 
 
 # ---------------------------------------------------------------- submitting
@@ -226,194 +167,6 @@ def test_a_run_that_could_not_be_scheduled_is_recorded_and_found_by_a_sweep(use:
     use(test)
 
 
-# ---------------------------------------------------------------- carrying on
-
-
-def test_an_order_that_comes_twice_or_late_does_the_work_once(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
-        await asyncio.gather(*(carry_on(store, AGENTS, run.order) for _ in range(4)))
-        entries = await store.load("s")
-        late = await carry_on(store, AGENTS, run.order)
-        assert late == Progress("completed", len(entries) - 1)
-        assert await store.load("s") == entries
-        assert sum(isinstance(entry, RunStartedEntry) for entry in entries) == 1
-
-    use(test)
-
-
-def test_an_order_for_a_session_that_was_erased_comes_to_nothing(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
-        await store.erase("s")
-        assert (await carry_on(store, AGENTS, run.order)).next is None
-        assert (await store.list_requests()).requests == ()
-
-    use(test)
-
-
-@pytest.mark.parametrize(("agent", "words"), [("broken", "RuntimeError"), ("unknown", "no agent is called 'unknown'")])
-def test_a_run_that_never_begins_is_given_up_in_the_record(
-    use: Callable[[Use], None], agent: str, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent=agent, session="s", prompt="Hello")
-        async with working(store, engine):
-            result = await run.result()
-            assert result.status is AgentStatus.FAILED
-            assert result.error is not None
-            assert result.error.code is ErrorCode.GIVEN_UP
-            assert words in result.error.message
-            assert "after 3 attempts" in result.error.message
-        entries = await store.load("s")
-        assert [type(entry) for entry in entries] == [
-            RunRequestedEntry,
-            RunStartedEntry,
-            ModelInputEntry,
-            RunFinishedEntry,
-        ]
-        assert "Hello" not in caplog.text
-
-    use(test)
-
-
-@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
-def test_whatever_the_function_of_an_agent_raises_ends_its_run_alone(
-    use: Callable[[Use], None], raised: type[BaseException]
-) -> None:
-    def make(_session: Session) -> Agent[Any, Any]:
-        raise raised
-
-    async def make_later(session: Session) -> Agent[Any, Any]:
-        return make(session)
-
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        agents = Agents({"now": make, "later": make_later, "echo": make_echo})
-        poison = [await submit(store, engine, agent=name, prompt="Hi") for name in ("now", "later")]
-        sound = await submit(store, engine, agent="echo", prompt="Hello")
-        async with working(store, engine, agents):
-            assert (await sound.result()).output == "You said: Hello"
-            for run in poison:
-                error = (await run.result()).error
-                assert error is not None
-                assert error.code is ErrorCode.GIVEN_UP
-
-    use(test)
-
-
-def test_what_others_say_to_a_session_does_not_keep_a_run_from_being_given_up(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent="broken", session="s", prompt="Hello")
-        order: Order | None = run.order
-        for number in range(3):
-            assert order is not None
-            progress = await Performer(store, AGENTS, retries=QUICK).perform(order)
-            order = progress.next
-            await submit(store, engine, agent="echo", session="s", prompt=f"And {number}?")
-        assert order is None
-        assert await run.status() == "failed"
-
-    use(test)
-
-
-def test_an_order_of_another_store_is_left_to_other_workers(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, _engine: LocalEngine) -> None:
-        progress = await carry_on(store, AGENTS, Order("elsewhere", "echo", 0))
-        assert (progress.status, progress.next) == ("queued", Order("elsewhere", "echo", 0, failures=1))
-        last = await Performer(store, AGENTS, retries=QUICK).perform(Order("elsewhere", "echo", 0, failures=3))
-        assert last.next is None
-
-    use(test)
-
-
-def test_a_damaged_session_keeps_no_other_run_back(tmp_path: Path) -> None:
-    path = tmp_path / "sessions.db"
-
-    async def before() -> None:
-        async with SQLiteStore(path) as store:
-            for name, prompt in (("good", "Hello"), ("bad", "flip me"), ("fine", "Hi")):
-                await submit(store, LocalEngine(), agent="echo", session=name, prompt=prompt)
-
-    async def after() -> None:
-        async with SQLiteStore(path) as store:
-            engine = LocalEngine()
-            async with working(store, engine):
-                for name in ("good", "fine"):
-                    assert (await (await find_run(store, engine, name)).result()).status is AgentStatus.COMPLETED
-
-    asyncio.run(before())
-    path.write_bytes(path.read_bytes().replace(b"flip me", b"flap me"))
-    asyncio.run(after())
-
-
-@pytest.mark.slow
-def test_many_submits_on_one_session_at_once_are_all_recorded(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        async with working(store, engine):
-            runs = await asyncio.gather(
-                *(submit(store, engine, agent="echo", session="s", prompt=f"Number {n}") for n in range(60))
-            )
-            results = [await run.result() for run in runs]
-        assert [result.output for result in results] == [f"You said: Number {n}" for n in range(60)]
-
-    use(test)
-
-
-def test_a_worker_that_does_not_know_the_agent_leaves_the_order_to_one_that_does(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
-        older = await carry_on(store, Agents({}), run.order)
-        assert older.next is not None
-        assert (older.status, older.next.failures, older.seconds) == ("queued", 1, 1.0)
-        assert len(await store.load("s")) == 1  # nothing was recorded
-        assert (await carry_on(store, AGENTS, older.next)).status == "completed"
-
-    use(test)
-
-
-def test_a_run_that_failed_can_be_tried_again_where_it_stopped(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent="broken", session="s", prompt="Hello")
-        async with working(store, engine):
-            assert (await run.result()).status is AgentStatus.FAILED
-        mended = Agents({"broken": make_echo})
-        async with working(store, engine, mended):
-            again = await run.retry()
-            assert (await again.result()).output == "You said: Hello"
-            with pytest.raises(InvalidValue, match="only a run that failed or was aborted"):
-                await again.retry()
-        assert sum(isinstance(entry, ModelInputEntry) for entry in await store.load("s")) == 1
-
-    use(test)
-
-
-def test_an_agent_that_ignores_its_session_is_refused() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        asked = await submit(store, LocalEngine(), agent="a", session="s", prompt="Hello")
-        progress = await carry_on(store, Agents({"a": lambda _: Agent(ScriptedModel("x"))}), asked.order)
-        assert "has another session" in progress.problem
-        progress = await carry_on(store, Agents({"a": lambda _: None}), asked.order)  # type: ignore[dict-item,return-value]
-        assert "must be a function that returns an Agent" in progress.problem
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("makers", [{"": make_echo}, {1: make_echo}, {"a\ud800": make_echo}, {"a": "not a function"}])
-def test_a_registry_is_checked_where_it_is_made(makers: dict[Any, Any]) -> None:
-    with pytest.raises(InvalidValue):
-        Agents(makers)
-
-
-def test_an_agent_may_be_made_by_a_coroutine(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent="late", prompt="Hello")
-        async with working(store, engine):
-            assert (await run.result()).output == "Late."
-
-    use(test)
-
-
 # ---------------------------------------------------------------- what is said to a run
 
 
@@ -516,85 +269,6 @@ def test_a_waiting_run_that_is_aborted_ends_and_its_call_has_a_result(use: Calla
         assert session.state.pending_tool_calls == ()
 
     use(test)
-
-
-# ---------------------------------------------------------------- stopping
-
-
-def test_a_worker_that_is_told_to_stop_reaches_the_next_entry_and_gives_the_lease_back(
-    use: Callable[[Use], None],
-) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        begun, may_end = asyncio.Event(), asyncio.Event()
-
-        @tool
-        async def wait() -> str:
-            """Wait."""
-            begun.set()
-            await may_end.wait()
-            return "waited"
-
-        def make(session: Session) -> Agent[Any, Any]:
-            has_called = any(message.tool_calls for message in session.messages)
-            turns = ["Done."] if has_called else [Turn(calls=(Call("wait", {}),)), "Done."]
-            return Agent(ScriptedModel(*turns), tools=[wait], session=session)
-
-        run = await submit(store, engine, agent="waiter", session="s", prompt="Wait")
-        worker = Worker(store, engine, Agents({"waiter": make}))
-        task = asyncio.ensure_future(worker.run())
-        await begun.wait()
-        worker.stop()
-        may_end.set()
-        assert await task
-        assert await store.find_lease("s") is None
-        assert await run.status() == "preparing"  # the result of the tool is recorded, the model was not asked again
-        (finished,) = [entry for entry in await store.load("s") if isinstance(entry, ToolFinishedEntry)]
-        assert finished.result.text() == "waited"
-        async with working(store, engine, Agents({"waiter": make})):
-            assert (await run.result()).output == "Done."
-        starts = [entry for entry in await store.load("s") if isinstance(entry, ToolStartedEntry)]
-        assert len(starts) == 1
-
-    use(test)
-
-
-def test_a_run_that_does_not_stop_in_time_gives_its_lease_back(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        begun, may_end = asyncio.Event(), asyncio.Event()
-
-        @tool
-        async def wait() -> str:
-            """Wait."""
-            begun.set()
-            await may_end.wait()
-            return "waited"
-
-        def make(session: Session) -> Agent[Any, Any]:
-            return Agent(ScriptedModel(Turn(calls=(Call("wait", {}),)), "Done."), tools=[wait], session=session)
-
-        await submit(store, engine, agent="waiter", session="s", prompt="Wait")
-        worker = Worker(store, engine, Agents({"waiter": make}), stop_seconds=0.01)
-        task = asyncio.ensure_future(worker.run())
-        await begun.wait()
-        worker.stop()
-        assert not await task
-        assert await store.find_lease("s") is None
-        may_end.set()
-
-    use(test)
-
-
-def test_a_caller_that_waits_for_a_result_is_told_that_the_store_was_closed() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        asked = await submit(store, LocalEngine(), agent="echo", session="s", prompt="Hello")
-        waiting = asyncio.ensure_future(asked.result())
-        await asyncio.wait((waiting,), timeout=0.01)
-        await store.close()
-        with pytest.raises(StoreError, match="the store is closed"):
-            await waiting
-
-    asyncio.run(run())
 
 
 # ---------------------------------------------------------------- finding runs

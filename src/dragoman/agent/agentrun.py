@@ -289,7 +289,9 @@ def agent_busy(session: Session | None) -> SessionBusy:
     if lease is None:
         session_id = session.session_id if session is not None else ""
         lease = Lease(session_id=session_id, token="", owner=this_process(), acquired_at=datetime.now(UTC), seconds=0.0)
-    return SessionBusy("this agent has a run under way: await it first, or pass wait_seconds=", lease=lease)
+    return SessionBusy(
+        "this agent has a run under way: await it first, or pass wait_seconds=", lease=lease, seconds_left=lease.seconds
+    )
 
 
 def next_run_id(session: Session | None, *, has_prompt: bool) -> str:

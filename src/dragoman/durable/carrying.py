@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from .._finishing import finish
 from ..agent import Agent, RunError
 from ..agent.loop import end_run
-from ..errors import DragomanError, ErrorCode, StoreError, report_raised, type_name
+from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError, report_raised, type_name
 from ..history import AgentStatus, DerivedState, HistoryEntry, RunRequestedEntry, RunStartedEntry, RunStatus
 from ..store import LeaseLost, RunRequest, Session, SessionBusy, SessionStore, open_session
 from ..store.leases import give_back_lease, is_said_to_a_run
+from ..store.refusals import require_serial, require_session_id
 from ..tools.containing import current_task, must_pass
 from .agents import Agents
 from .orders import Order, Progress
@@ -29,6 +30,8 @@ LOGGER = logging.getLogger("dragoman.durable")
 PASSING = frozenset({ErrorCode.CONNECTION, ErrorCode.TIMEOUT, ErrorCode.CONFLICT, ErrorCode.OVERLOADED})
 ENDED = frozenset(status.value for status in RunStatus)
 LOST_SECONDS = 1.0  # before another look at a session that another owner has, or a store that is gone
+# For the lease of an owner that no longer renews it: an engine notices dead workers sooner than their leases end.
+LEASE_SECONDS = 5.0
 MAKE_SECONDS = 60.0  # for the function that makes an agent
 
 
@@ -77,16 +80,21 @@ class Performer:
         self._retries = retries or Retries()
         self._working: dict[Agent[Any, Any], Session] = {}
         self._pausing: set[asyncio.Future[Any]] = set()
-        self.is_stopping = False
+        self._stopping = asyncio.Event()
 
     @property
     def count(self) -> int:
         """How many runs are under way."""
         return len(self._working)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it begins no more runs."""
+        return self._stopping.is_set()
+
     def stop(self) -> None:
         """Let every run stop at its next entry, and begin none."""
-        self.is_stopping = True
+        self._stopping.set()
         for agent in self._working:
             self._pause(agent)
 
@@ -100,15 +108,36 @@ class Performer:
     async def perform(self, order: Order) -> Progress:
         """Carry the session on, and return what came of it. Raises nothing but CancelledError."""
         try:
-            if await find_request(self._store, order.session, order.serial) is None:
-                return await self._leave(order)
-            return await self._carry_on(order, await open_session(self._store, order.session, live=True))
-        except SessionBusy as busy:
-            return Progress("queued", order.head, order, min(LOST_SECONDS, busy.lease.seconds / 4), str(busy))
-        except StoreError as error:  # this says nothing against the order; a damaged session is not mended soon
-            LOGGER.warning("order %s: %s", order, error)
-            seconds = LOST_SECONDS if error.code in PASSING else self._retries.longest_seconds
-            return Progress("queued", order.head, order, seconds, str(error))
+            require_session_id(order.session)
+            require_serial(order.serial, "serial")
+        except InvalidValue as error:  # somebody else than `submit` has put it into the engine
+            return Progress("aborted", -1, problem=f"nothing can be requested there: {error}")
+        while True:
+            try:
+                if await find_request(self._store, order.session, order.serial) is None:
+                    return await self._leave(order)
+                return await self._carry_on(order, await open_session(self._store, order.session, live=True))
+            except SessionBusy as busy:
+                if not await self._outlasts(busy):
+                    seconds = min(LOST_SECONDS, busy.lease.seconds / 4)
+                    return Progress("queued", order.head, order, seconds, str(busy))
+            except StoreError as error:  # this says nothing against the order; a damaged session is not mended soon
+                LOGGER.warning("order %s: %s", order, error)
+                seconds = LOST_SECONDS if error.code in PASSING else self._retries.longest_seconds
+                return Progress("queued", order.head, order, seconds, str(error))
+
+    async def _outlasts(self, busy: SessionBusy) -> bool:
+        """Wait for the end of a lease that is no longer renewed, unless that takes long; return whether it did.
+
+        An engine would come back later, by the second, and may give the order to a worker that stands still.
+        """
+        if not busy.is_overdue or busy.seconds_left > LEASE_SECONDS or self.is_stopping:
+            return False
+        try:
+            await asyncio.wait_for(self._stopping.wait(), max(0.0, busy.seconds_left))
+        except TimeoutError:
+            return True
+        return False
 
     async def _leave(self, order: Order) -> Progress:
         """Leave an order to other workers whose session is not in this store: another store may have it."""

@@ -1,5 +1,7 @@
 """What an engine schedules: orders, and what came of an attempt to perform one. Values alone, never content."""
 
+from typing import Annotated
+
 import msgspec
 
 __all__ = ["Order", "Progress"]
@@ -16,7 +18,7 @@ class Order(msgspec.Struct, frozen=True):
     session: str
     agent: str
     serial: int
-    failures: int = 0
+    failures: Annotated[int, msgspec.Meta(ge=0)] = 0
     head: int = -1
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from ..agent import Budget, RunError, RunResult
 from ..agent.agentrun import Prompt, as_input, new_run_id
 from ..agent.answers import last_message
 from ..delta import KnownDelta, StartDelta, TextDelta
-from ..errors import IllegalAppend, InvalidValue, StoreError
+from ..errors import DragomanError, IllegalAppend, InvalidValue
 from ..history import (
     AbortRequestedEntry,
     AgentStatus,
@@ -153,7 +153,7 @@ async def _is_waiting(store: SessionStore, order: Order) -> bool:
     """Whether the order's run waits for a worker. A damaged session, or one that was erased, keeps no other back."""
     try:
         session = await open_session(store, order.session)
-    except StoreError as error:
+    except DragomanError as error:
         if error.code in PASSING:
             raise
         LOGGER.warning("order %s is left out: %s", order, error)

@@ -63,6 +63,10 @@ class StoreTime(NamedTuple):
             return self.uptime < other.uptime
         return self.wall < other.wall
 
+    def seconds_until(self, other: "StoreTime") -> float:
+        """Return how many seconds lie between this and a later moment."""
+        return other.uptime - self.uptime if self.boot and self.boot == other.boot else other.wall - self.wall
+
 
 class HeldLease(NamedTuple):
     """A lease as a store keeps it."""
@@ -105,7 +109,7 @@ def new_lease(
 ) -> HeldLease:
     """Return the lease that the caller gets; raise SessionBusy if another owner still has one."""
     if held is not None and not held.is_free(now):
-        raise session_busy(held.lease)
+        raise session_busy(held, now)
     lease = Lease(
         session_id=session_id,
         token=token,
@@ -127,7 +131,7 @@ def require_lease(session_id: str, held: HeldLease | None, lease: Lease) -> None
 def require_not_leased(held: HeldLease | None, now: StoreTime) -> None:
     """Raise SessionBusy if an owner has the session."""
     if held is not None and not held.is_free(now):
-        raise session_busy(held.lease)
+        raise session_busy(held, now)
 
 
 def is_said_to_a_run(entries: Iterable[HistoryEntry]) -> bool:
@@ -135,12 +139,14 @@ def is_said_to_a_run(entries: Iterable[HistoryEntry]) -> bool:
     return all(isinstance(entry, SAID_KINDS) for entry in entries)
 
 
-def session_busy(lease: Lease) -> SessionBusy:
+def session_busy(held: HeldLease, now: StoreTime) -> SessionBusy:
     """Return the error for a session that another run has."""
+    lease = held.lease
     since = f"{lease.acquired_at:%Y-%m-%d %H:%M:%S} UTC"
     return SessionBusy(
         f"session {lease.session_id!r} is in use: {lease.owner} has run it since {since}",
         lease=lease,
+        seconds_left=now.seconds_until(held.expires),
     )
 
 

@@ -194,13 +194,23 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class SessionBusy(StoreError):
-    """A run has the session; `lease` says whose it is and since when."""
+    """A run has the session; `lease` says whose it is and since when.
+
+    The lease expires in `seconds_left`, unless its owner renews it: an owner that works does so five times in
+    `lease.seconds`.
+    """
 
     default_code = ErrorCode.BUSY
 
-    def __init__(self, message: str, *, lease: Lease) -> None:
+    def __init__(self, message: str, *, lease: Lease, seconds_left: float) -> None:
         super().__init__(message)
         self.lease = lease
+        self.seconds_left = seconds_left
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the owner has missed renewals: it has died or stands still, or the machine is slow."""
+        return self.seconds_left < self.lease.seconds / 2
 
 
 class LeaseLost(StoreError):

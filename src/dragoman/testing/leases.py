@@ -34,6 +34,7 @@ async def check_a_session_has_one_owner(store: SessionStore) -> None:
     assert (lease.session_id, lease.previous) == ("owned", None)
     busy = await raised(SessionBusy, store.acquire_lease("owned"))
     assert (busy.code, busy.lease.token, busy.lease.owner) == (ErrorCode.BUSY, lease.token, lease.owner)
+    assert 0.0 < busy.seconds_left <= lease.seconds
     assert str(lease.owner) in str(busy)
     assert f"{lease.acquired_at:%H:%M:%S}" in str(busy)
     found = await store.find_lease("owned")
