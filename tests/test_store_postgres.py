@@ -96,9 +96,12 @@ def test_a_client_that_stands_still_inside_of_an_append_does_not_keep_its_locks(
 
     async def use(store: PostgresStore) -> None:
         await store.create("a")
-        with pytest.raises(StoreError) as caught:
+        try:
             await store._write(stand_still)
-        assert caught.value.code is ErrorCode.CONNECTION
+        except StoreError as error:
+            assert error.code is ErrorCode.CONNECTION
+        else:
+            assert not is_between_batches  # the other was first at the lock, when this one was repeated
         assert set(went_on) == {0}  # repeated on a new connection, and recognised
         assert (await store.append("a", [said("a", 1, Text("again"))], 1)).serial == 1
 

@@ -305,7 +305,7 @@ class LoopConfig(_Settings, frozen=True, rename="camel", omit_defaults=True, kw_
     backoff_seconds: float = 0.5
     backoff_limit_seconds: float = 30.0
     continue_cut: int = 0
-    lease_seconds: float = 10.0
+    lease_seconds: float = 6.0
 
     def __post_init__(self) -> None:
         _require_count("loop.max_sampling_calls", self.max_sampling_calls, least=0)

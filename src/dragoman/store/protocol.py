@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 START = bytes(32)  # the checksum before the first entry
-LEASE_SECONDS = 10.0  # others wait so long after a crash on another machine; on this one they see it at once
+LEASE_SECONDS = 6.0  # others wait so long after a crash on another machine; on this one they see it at once
 
 
 class Head(msgspec.Struct, frozen=True):
