@@ -31,11 +31,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
 from dragoman import AgentStatus, ErrorCode, open_session, start_session
-from dragoman.durable import Engine, RunHandle, submit
+from dragoman.durable import Engine, EngineError, RunHandle, submit
 from dragoman.durable.carrying import is_due
 from dragoman.history import ToolFinishedEntry
 from dragoman.store import Head, LeaseOwner
@@ -95,6 +96,7 @@ class Campaign:
         self.lost: list[Lost] = []
         self.waits: list[float] = []
         self.not_due = 0
+        self.refused = 0  # what the engine could not be told when it was said
         self.stopped: set[int] = set()
         self._overlaps = overlaps
         self._at_once = at_once
@@ -123,7 +125,7 @@ class Campaign:
     async def _see_through(self) -> None:
         """Submit a run, decide what it asks, and count how it ended."""
         agent, session = self.chance.choice(("clerk", "asker")), f"s{self.chance.randrange(SESSIONS)}"
-        run = await submit(self.store, self.engine, agent=agent, session=session, prompt=PLANTED)
+        run = await self._submit(agent, session, key=uuid4().hex)
         while (result := await run.result()).status is AgentStatus.AWAITING_HUMAN:
             await asyncio.sleep(self.chance.uniform(0, 0.3))
             for call in result.approvals:
@@ -132,11 +134,27 @@ class Campaign:
         if result.error is not None:
             print(f"{run.session_id}:{run.serial}: {result.error.code}: {result.error.message}", file=sys.stderr)
 
+    async def _submit(self, agent: str, session: str, key: str) -> RunHandle:
+        """Submit a run, once more if the engine could not be told of it: the key keeps it one run."""
+        while True:
+            try:
+                return await submit(self.store, self.engine, agent=agent, session=session, prompt=PLANTED, key=key)
+            except EngineError as error:
+                self._note_refused(error)
+                await asyncio.sleep(LOOK_SECONDS)
+
     async def _decide(self, run: RunHandle, call: str) -> None:
-        if self.chance.random() < 0.8:
-            await run.approve(call)
-        else:
-            await run.deny(call, reason=PLANTED)
+        try:
+            if self.chance.random() < 0.8:
+                await run.approve(call)
+            else:
+                await run.deny(call, reason=PLANTED)
+        except EngineError as error:  # the decision is recorded, and a sweep of the workers finds it
+            self._note_refused(error)
+
+    def _note_refused(self, error: EngineError) -> None:
+        self.refused += 1
+        print(f"the engine could not be told: {error.code}: {error}", file=sys.stderr)
 
     # ------------------------------------------------------------ what happens to workers
 
@@ -277,7 +295,8 @@ class Campaign:
         print(
             f"{sum(self.ends.values())} runs {dict(self.ends)} in {len(acknowledged)} sessions, {entries} entries;"
             f" {sum(map(len, acknowledged.values()))} acknowledged heads, {lost} lost; {sum(executed.values())} tools"
-            f" ran: {len(twice)} twice that may not, {repeated} again that may, {interrupted} interrupted"
+            f" ran: {len(twice)} twice that may not, {repeated} again that may, {interrupted} interrupted;"
+            f" {self.refused} calls of the engine failed"
         )
         return wrong
 
