@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from dragoman import InvalidValue, MemoryStore, Text, open_session, start_session
+from dragoman import Agent, InvalidValue, MemoryStore, Session, Text, ToolContext, open_session, start_session, tool
+from dragoman.delta import UsageDelta
 from dragoman.durable import (
+    Agents,
     EngineError,
     LocalEngine,
     Order,
@@ -23,6 +25,7 @@ from dragoman.errors import StoreError
 from dragoman.history import (
     AgentStatus,
     ModelInputEntry,
+    QuestionAskedEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
@@ -31,6 +34,8 @@ from dragoman.history import (
     ToolStartedEntry,
 )
 from dragoman.store import SessionStore
+from dragoman.testing import Call, ScriptedModel, Turn
+from dragoman.tools import Question
 from tests.durable_cases import AGENTS, Use, runner, working
 
 
@@ -347,3 +352,88 @@ def test_a_run_that_was_aborted_before_it_began_has_no_text(use: Callable[[Use],
 
 async def _text_of(run: RunHandle) -> str:
     return "".join([text async for text in run.text()])
+
+
+@pytest.mark.parametrize("what", ["steering", "another request"])
+def test_following_a_waiting_run_ends_whatever_was_said_after_its_question(
+    use: Callable[[Use], None], what: str
+) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
+        async with working(store, engine):
+            assert (await run.result()).status is AgentStatus.AWAITING_HUMAN
+            if what == "steering":
+                await run.steer("Or less.")
+            else:
+                await submit(store, engine, agent="echo", session="s", prompt="And then?")
+            assert [delta async for delta in run.follow()]
+
+    use(test)
+
+
+def test_a_reader_that_comes_back_to_a_run_gets_the_rest_and_the_end(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        async with working(store, engine):
+            await (await submit(store, engine, agent="echo", session="s", prompt="Before")).result()
+            run = await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
+            (call,) = (await run.result()).approvals
+            await run.approve(call.tool_call_id)
+            await run.result()
+            await (await submit(store, engine, agent="echo", session="s", prompt="After")).result()
+        # How much was used may come twice.
+        whole = [each async for each in run.follow_from() if not isinstance(each.delta, UsageDelta)]
+        assert [each.delta.kind for each in whole] == [each.kind async for each in run.follow() if each.kind != "usage"]
+        for index, each in enumerate(whole):
+            rest = [later.delta async for later in run.follow_from(str(each.position))]
+            left = [delta for delta in rest if not isinstance(delta, UsageDelta)]
+            assert left == [later.delta for later in whole[index + 1 :]]
+
+    use(test)
+
+
+# ---------------------------------------------------------------- questions
+
+
+@tool
+async def book(context: ToolContext) -> str:
+    """Book a table."""
+    assert context.asking is not None
+    schema = {"type": "object", "properties": {"seats": {"type": "integer"}}}
+    answer = await context.asking.ask_person(Question(text="How many?", schema=schema))
+    return f"booked for {answer.content}"
+
+
+def make_waiter(session: Session) -> Agent[Any, Any]:
+    turns = (Turn(calls=(Call("book", {}),)), "Booked.")
+    return Agent(ScriptedModel(*turns), tools=[book], session=session)
+
+
+def test_a_question_of_a_tool_is_seen_and_answered_through_the_run(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="waiter", session="s", prompt="A table, please")
+        assert await run.questions() == ()
+        async with working(store, engine, Agents({"waiter": make_waiter})):
+            async for entry in store.follow("s"):
+                if isinstance(entry, QuestionAskedEntry):
+                    break
+            (asked,) = await run.questions()
+            assert asked.text == "How many?"
+            with pytest.raises(InvalidValue, match="no question"):
+                await run.answer("another", {"seats": 4})
+            with pytest.raises(InvalidValue, match="does not fit"):
+                await run.answer(asked.question_id, {"seats": "four"})
+            await run.answer(asked.question_id, {"seats": 4})
+            assert (await run.result()).output == "Booked."
+        assert await run.questions() == ()
+
+    use(test)
+
+
+def test_a_decision_about_no_call_is_refused_in_words(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
+        for decide in (run.approve, run.deny):
+            with pytest.raises(InvalidValue, match="no call 'other' waits for a decision"):
+                await decide("other")
+
+    use(test)

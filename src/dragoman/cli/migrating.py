@@ -6,6 +6,7 @@ import sys
 
 from ..errors import InvalidValue
 from .arguments import Tasks, add_task
+from .config import configured, is_address
 
 __all__ = ["add_migrate"]
 
@@ -16,9 +17,9 @@ def add_migrate(tasks: Tasks) -> None:
     """Add the command to the group `sessions`."""
     words = "create the tables of a PostgreSQL store, or bring them up to date"
     parser = add_task(tasks, "migrate", words, migrate_sessions)
-    address = f"connection string or URI; without it that of the variable {VARIABLE}, which is safer for a password"
+    address = f"connection string or URI; without it that of the variable {VARIABLE}, or the store of the settings"
     parser.add_argument("conninfo", nargs="?", help=address)
-    parser.add_argument("--schema", default="dragoman", help="the name of the schema (%(default)s)")
+    parser.add_argument("--schema", help="the name of the schema (dragoman)")
 
 
 def migrate_sessions(chosen: argparse.Namespace) -> None:
@@ -29,19 +30,22 @@ def migrate_sessions(chosen: argparse.Namespace) -> None:
     from ..durable import PostgresEngine
     from ..store import PostgresStore
 
-    conninfo = os.environ.get(VARIABLE) if chosen.conninfo is None else chosen.conninfo
+    conninfo, schema = chosen.conninfo or os.environ.get(VARIABLE), ""
+    if conninfo is None and is_address(store := configured(chosen).store):
+        conninfo, _, schema = store.partition("#")
     if conninfo is None:
         raise InvalidValue(f"where is the database? Give its address, or set {VARIABLE}")
+    schema = chosen.schema or schema or "dragoman"
 
     async def migrate() -> int:
-        async with PostgresStore(conninfo, schema=chosen.schema) as store:
+        async with PostgresStore(conninfo, schema=schema) as store:
             number = await store.migrate()
         if importlib.util.find_spec("procrastinate") is not None:  # the extra `durable`
-            engine = PostgresEngine(conninfo, schema=chosen.schema)
+            engine = PostgresEngine(conninfo, schema=schema)
             try:
                 await engine.prepare()
             finally:
                 await engine.close()
         return number
 
-    sys.stdout.write(f"schema {chosen.schema} has number {asyncio.run(migrate())}\n")
+    sys.stdout.write(f"schema {schema} has number {asyncio.run(migrate())}\n")

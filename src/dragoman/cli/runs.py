@@ -197,13 +197,11 @@ def _with_run(chosen: argparse.Namespace, use: "Callable[[RunHandle], Awaitable[
 async def _waiting_call(chosen: argparse.Namespace, run: "RunHandle") -> str:
     """The call that is meant: the one that is named, or the only one that waits."""
     waiting = [call.tool_call_id for call in await run.waiting_calls()]
-    if chosen.call is not None:
-        return str(chosen.call)
     if not waiting:
         raise InvalidValue(f"no call of session {run.session_id!r} waits for a decision")
-    if len(waiting) > 1:
-        raise InvalidValue(f"name the call with --call; waiting are: {', '.join(waiting)}")
-    return waiting[0]
+    if chosen.call in waiting or (chosen.call is None and len(waiting) == 1):
+        return chosen.call or waiting[0]
+    raise InvalidValue(f"name the call with --call; waiting are: {', '.join(waiting)}")
 
 
 async def _listed(store: "SessionStore", engine: "Engine", request: "RunRequest") -> dict[str, Any]:
@@ -229,6 +227,8 @@ async def _described(run: "RunHandle") -> dict[str, Any]:
     waiting = await run.waiting_calls() if described["status"] == "awaiting_human" else ()
     if waiting:
         described["waiting"] = [{"id": call.tool_call_id, "tool": call.tool_name} for call in waiting]
+    if described["status"] == "failed" and (error := (await run.result()).error) is not None:
+        described["error"] = {"code": error.code.value, "message": error.message}
     return described
 
 
@@ -241,3 +241,5 @@ async def _write_run(chosen: argparse.Namespace, run: "RunHandle") -> None:
     output.line(f"{run.session_id} {run.serial}: {described['status']}, agent {run.agent}, run {run.run_id}")
     for call in described.get("waiting", ()):
         output.line(f"  waits for a decision: {call['tool']}  [{call['id']}]", "yellow")
+    if "error" in described:
+        output.line(f"  {described['error']['code']}: {described['error']['message']}", "red")

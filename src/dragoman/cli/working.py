@@ -20,6 +20,8 @@ __all__ = ["add_arguments"]
 
 LOCAL_SWEEP_SECONDS = 1.0  # without a server that tells, a worker looks for requests as often as this
 SWEEP_SECONDS = 60.0
+END_SECONDS = 2.0  # to give leases back and close connections, after runs that did not stop in time
+LEFT = "runs that did not reach their next entry in time were left to other workers"
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -54,9 +56,8 @@ def work(chosen: argparse.Namespace) -> int:
     )
     in_time = asyncio.run(_work(chosen, settings.store, agents))
     if not in_time:
-        warn("runs that did not reach their next entry in time were left to other workers")
         sys.stdout.flush()
-        os._exit(0)  # their tools may still run in threads, and must not go on without a lease
+        _end_process()  # their tools may still run in threads, and must not go on without a lease
     return 0
 
 
@@ -92,7 +93,6 @@ def load_agents(named: str) -> "Agents":
 
 async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> bool:
     import asyncio
-    import signal
 
     from ..durable import LocalEngine, Worker
     from .stores import open_store
@@ -112,8 +112,7 @@ async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> 
         runner, address = await _serve_health(worker, chosen.health_port)
         try:
             working = asyncio.ensure_future(worker.run())
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, worker.stop)
+            _stop_at_signals(worker, chosen.stop_seconds)
             await asyncio.wait((working, asyncio.ensure_future(worker.ready())), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 names = ", ".join(agents.names) or "no agents"
@@ -123,6 +122,30 @@ async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> 
         finally:
             await runner.cleanup()
             await engine.close()
+
+
+def _stop_at_signals(worker: "Worker", stop_seconds: float) -> None:
+    """Stop the worker at SIGTERM and SIGINT; end the process some time later, whatever blocks it or does not end."""
+    import asyncio
+    import signal
+    import threading
+
+    loop = asyncio.get_running_loop()
+    ending = threading.Timer(stop_seconds + END_SECONDS, _end_process)
+    ending.daemon = True
+
+    def stop(_number: int, _frame: object) -> None:  # called also while a tool blocks the event loop
+        loop.call_soon_threadsafe(worker.stop)
+        if ending.ident is None:
+            ending.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _end_process() -> None:
+    warn(LEFT)
+    os._exit(0)
 
 
 async def _serve_health(worker: "Worker", port: int) -> "tuple[web.AppRunner, str]":

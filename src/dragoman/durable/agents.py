@@ -50,7 +50,7 @@ class Agents:
         made = make(session)
         agent = await made if inspect.isawaitable(made) else made
         if not isinstance(agent, Agent):
-            raise InvalidValue.of(f"what makes the agent {name!r}", agent, "a function that returns an Agent")
+            raise InvalidValue.of_content(f"what makes the agent {name!r}", agent, "a function that returns an Agent")
         if agent.session is not session:
             raise InvalidValue(f"agent {name!r} has another session: give it the one that its function got")
         return agent

@@ -20,7 +20,7 @@ from ..store import LeaseLost, RunRequest, Session, SessionBusy, SessionStore, o
 from ..store.leases import give_back_lease, is_said_to_a_run
 from ..store.refusals import require_serial, require_session_id
 from ..tools.containing import current_task, must_pass
-from .agents import Agents
+from .agents import Agents, UnknownAgent
 from .orders import Order, Progress
 
 __all__ = ["Performer", "Retries", "carry_on", "find_request", "is_due"]
@@ -33,12 +33,14 @@ LOST_SECONDS = 1.0  # before another look at a session that another owner has, o
 # For the lease of an owner that no longer renews it: an engine notices dead workers sooner than their leases end.
 LEASE_SECONDS = 5.0
 MAKE_SECONDS = 60.0  # for the function that makes an agent
+UNKNOWN = 10  # attempts where no worker knows the agent, for each one that fails otherwise
 
 
 class Retries(msgspec.Struct, frozen=True):
     """How often an order is tried again whose attempts add no entry, and the seconds between: twice as long each time.
 
-    After the last attempt the run fails, with the code `given_up`. An agent that no worker knows counts so too.
+    After the last attempt the run fails, with the code `given_up`. A worker that does not know the agent leaves the
+    order to others sooner, and more often: a tenth of the pauses, ten times the attempts.
     """
 
     attempts: int = 20
@@ -48,6 +50,10 @@ class Retries(msgspec.Struct, frozen=True):
     def pause_after(self, failures: int) -> float:
         """Return the seconds to wait after that many failures."""
         return min(self.longest_seconds, self.seconds * 2.0 ** min(failures - 1, 30))
+
+    def for_unknown(self) -> "Retries":
+        """Return how often, and how soon, an order is tried again by workers that do not know its agent."""
+        return Retries(self.attempts * UNKNOWN, self.seconds / UNKNOWN, self.longest_seconds / UNKNOWN)
 
 
 async def carry_on(store: SessionStore, agents: Agents, order: Order) -> Progress:
@@ -151,7 +157,10 @@ class Performer:
     async def _carry_on(self, order: Order, session: Session) -> Progress:
         """Carry on what is due in the session, run after run: the order of a later run may have come too early."""
         while is_due(session.state.derived) and not self.is_stopping:
-            failure = await self._run_once(session, order)
+            try:
+                failure = await self._run_once(session, order)
+            except UnknownAgent as error:
+                return await self._leave_to_others(session, order, str(error))
             if failure is not None:
                 return await self._retry(session, order, failure)
         later = order if is_due(session.state.derived) else None
@@ -163,6 +172,8 @@ class Performer:
         try:
             async with asyncio.timeout(MAKE_SECONDS):
                 agent = await self._agents.make(_agent_due(session, order), session)
+        except UnknownAgent:
+            raise
         except DragomanError as error:
             return str(error)
         except BaseException as error:  # of the user's own code: the order is tried again, then given up
@@ -197,16 +208,27 @@ class Performer:
         head = _newest_of_runs(session)
         failures = order.failures + 1 if head == order.head else 1
         if failures >= self._retries.attempts:
-            await self._give_up(session, order, problem)
-            return Progress(status_of(session, order), session.state.next_serial - 1, problem=problem)
+            return await self._give_up(session, order, failures, problem)
         LOGGER.warning("order %s: attempt %d came to nothing: %s", order, failures, problem)
         later = replace(order, failures=failures, head=head)
         return Progress(status_of(session, order), head, later, self._retries.pause_after(failures), problem)
 
-    async def _give_up(self, session: Session, order: Order, problem: str) -> None:
+    async def _leave_to_others(self, session: Session, order: Order, problem: str) -> Progress:
+        """Leave the run that is due to a worker that knows its agent; give it up where no worker does."""
+        head, status = session.state.next_serial - 1, status_of(session, order)
+        if _request_due(session) not in (None, order.serial):  # the run has an order of its own, and this one ended,
+            later = None if status in ENDED else order  # or waits for it
+            return Progress(status, head, later, LOST_SECONDS, problem)
+        unknown, retries = order.unknown + 1, self._retries.for_unknown()
+        if unknown >= retries.attempts:
+            return await self._give_up(session, order, unknown, problem)
+        LOGGER.info("order %s is left to others: %s", order, problem)
+        return Progress(status, head, replace(order, unknown=unknown), retries.pause_after(unknown), problem)
+
+    async def _give_up(self, session: Session, order: Order, attempts: int, problem: str) -> Progress:
         """Record that the run which is due has failed. What was said to it is recorded too: it can be tried again."""
-        LOGGER.error("order %s: given up after %d attempts: %s", order, self._retries.attempts, problem)
-        words = f"given up after {self._retries.attempts} attempts that recorded nothing: {problem}"
+        LOGGER.error("order %s: given up after %d attempts: %s", order, attempts, problem)
+        words = f"given up after {attempts} attempts that recorded nothing: {problem}"
         async with session.hold():
             state = session.state.derived
             entries: list[HistoryEntry] = []
@@ -218,6 +240,7 @@ class Performer:
             if run_id:
                 error = RunError(ErrorCode.GIVEN_UP, words)
                 await session.append(*entries, *end_run(state, run_id, RunStatus.FAILED, error))
+        return Progress(status_of(session, order), session.state.next_serial - 1, problem=problem)
 
     def _pause(self, agent: Agent[Any, Any]) -> None:
         pausing = asyncio.ensure_future(agent.pause())
@@ -235,11 +258,17 @@ def _newest_of_runs(session: Session) -> int:
 
 
 def status_of(session: Session, order: Order) -> str:
-    """Return the status of the run that was requested at the order's serial, as the record tells it."""
+    """Return the status of the run that was requested at the order's serial, as the record tells it.
+
+    Raises StoreError where the record has no request there.
+    """
     state = session.state.derived
     if any(request.serial == order.serial for request in state.requests):
         return "queued"
-    request = session.entries[order.serial]
+    request = session.entries[order.serial] if 0 <= order.serial < session.state.next_serial else None
+    if not isinstance(request, RunRequestedEntry):
+        words = "the store lists a request there, and the record has none"
+        raise StoreError(f"session {order.session!r}, serial {order.serial}: {words}", code=ErrorCode.CORRUPT)
     if request.run_id == state.current_run_id:
         return state.status.value
     return _end_of(session, request.run_id, order.serial)
@@ -255,13 +284,20 @@ def _end_of(session: Session, run_id: str, serial: int) -> str:
     return RunStatus.ABORTED.value
 
 
-def _agent_due(session: Session, order: Order) -> str:
-    """The name of the agent whose run is due: that of the open run's request, or of the first that waits."""
+def _request_due(session: Session) -> int | None:
+    """Return the serial of the request that is due: of the open run's, or the first that waits; None without one."""
     state, entries = session.state.derived, session.entries
     if not state.current_run_id:
-        return state.requests[0].agent
+        return state.requests[0].serial
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if isinstance(entry, RunRequestedEntry) and entry.run_id == state.current_run_id:
-            return entry.agent
-    return order.agent  # the open run was not requested: a program that ran the session has died
+            return index
+    return None  # the open run was not requested: a program that ran the session has died
+
+
+def _agent_due(session: Session, order: Order) -> str:
+    """Return the name of the agent whose run is due."""
+    serial = _request_due(session)
+    request = None if serial is None else session.entries[serial]
+    return request.agent if isinstance(request, RunRequestedEntry) else order.agent

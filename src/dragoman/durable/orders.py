@@ -12,7 +12,8 @@ class Order(msgspec.Struct, frozen=True):
 
     It can be delivered twice, late, or after the run has ended: the record says what is left to do. `failures` counts
     the attempts in a row that added no entry, and `head` is the serial of the newest entry at the last of them. An
-    attempt whose process was killed is not counted.
+    attempt whose process was killed is not counted. `unknown` counts the attempts of workers that do not know the
+    agent.
     """
 
     session: str
@@ -20,6 +21,7 @@ class Order(msgspec.Struct, frozen=True):
     serial: int
     failures: Annotated[int, msgspec.Meta(ge=0)] = 0
     head: int = -1
+    unknown: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __str__(self) -> str:
         return f"{self.session}:{self.serial}"

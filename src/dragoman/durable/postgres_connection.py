@@ -59,11 +59,14 @@ _AGAIN = f"""
 _COUNT = f"UPDATE procrastinate_jobs SET args = {_COUNTED} WHERE id = %(job)s AND status IN ('todo', 'doing')"  # noqa: S608
 _FAIL = "UPDATE procrastinate_jobs SET status = 'failed' WHERE id = %s AND worker_id = %s"
 _BEAT = "UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = %s"
-_LOCK = "SELECT pg_advisory_lock(hashtextextended(%s || %s::bigint, 0))"
+_LOCK = "SELECT pg_advisory_lock(hashtextextended(%s || ' ' || %s::bigint, 0))"
 # The lock of a worker is free when its connection is gone. Deleting a worker takes its orders from it.
 _DELETE_DEAD = """
     DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => %s)
-    OR (last_heartbeat < now() - make_interval(secs => %s) AND pg_try_advisory_xact_lock(hashtextextended(%s || id, 0)))
+    OR (
+        last_heartbeat < now() - make_interval(secs => %s)
+        AND pg_try_advisory_xact_lock(hashtextextended(%s || ' ' || id, 0))
+    )
     RETURNING id
 """
 _TAKE_BACK = """

@@ -114,7 +114,7 @@ class Worker:
         if not is_ours:
             _logger.warning("order %s had been given to another worker meanwhile", job.order)
         elif following is not None and seconds > 0:
-            is_due = self._offer if following.failures else self._awake.set
+            is_due = self._offer if following.failures or following.unknown else self._awake.set
             asyncio.get_running_loop().call_later(seconds, is_due)
 
     def _offer(self) -> None:

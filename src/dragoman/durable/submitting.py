@@ -6,32 +6,35 @@ Everything that is said to a run is an entry first. The engine is only woken by 
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from ..agent import Budget, RunError, RunResult
 from ..agent.agentrun import Prompt, as_input, new_run_id
 from ..agent.answers import last_message
+from ..agent.deciding import decide_question
 from ..delta import KnownDelta, StartDelta, TextDelta
 from ..errors import DragomanError, IllegalAppend, InvalidValue
 from ..history import (
     AbortRequestedEntry,
     AgentStatus,
     ApprovalAnsweredEntry,
-    ApprovalAskedEntry,
     HistoryEntry,
+    QuestionAction,
+    QuestionAskedEntry,
     RunFinishedEntry,
     RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
     SteeringEntry,
-    ToolFinishedEntry,
 )
 from ..history.metadata import NO_METADATA
 from ..message import ToolCall
 from ..request import LoopConfig
 from ..store import (
     AnswerDeltas,
+    FollowedDelta,
     FollowedEntry,
+    Position,
     RequestKeyTaken,
     RunRequest,
     Session,
@@ -40,6 +43,7 @@ from ..store import (
     start_session,
 )
 from ..store.refusals import store_closed
+from ..tools import QuestionAnswer
 from .carrying import ENDED, LOGGER, PASSING, find_request, is_due, status_of
 from .engine import REFUSALS, Engine, EngineError
 from .orders import Order
@@ -153,12 +157,12 @@ async def _is_waiting(store: SessionStore, order: Order) -> bool:
     """Whether the order's run waits for a worker. A damaged session, or one that was erased, keeps no other back."""
     try:
         session = await open_session(store, order.session)
+        return is_due(session.state.derived) and status_of(session, order) not in ENDED
     except DragomanError as error:
         if error.code in PASSING:
             raise
         LOGGER.warning("order %s is left out: %s", order, error)
         return False
-    return is_due(session.state.derived) and status_of(session, order) not in ENDED
 
 
 class RunHandle:
@@ -225,20 +229,30 @@ class RunHandle:
     async def follow(self) -> AsyncGenerator[KnownDelta, None]:
         """Yield the deltas of all answers of the run: those that came, then each new one, whichever process works.
 
-        Each comes once, in order. It ends when the run has ended, or waits for a person. `Session.follow(deltas=True)`
-        also has positions, by which a reader comes back to where it was.
+        Each comes once, in order. It ends when the run has ended, or waits for a person's decision about a call.
         """
-        session, deltas = await open_session(self._store, self.session_id), AnswerDeltas(self.serial + 1)
-        has_begun = False
-        async with aclosing(session.follow(self.serial + 1, deltas=True)) as followed:
-            if self._is_over(session):
-                return
-            async for item in followed:
+        async with aclosing(self.follow_from()) as followed:
+            async for each in followed:
+                yield each.delta
+
+    async def follow_from(self, position: Position | str | int = 0) -> AsyncGenerator[FollowedDelta, None]:
+        """Yield what `follow` yields, each delta with the position after it, from a position on.
+
+        A reader that has lost its connection comes back with the position of the last delta that it got.
+        """
+        session = await open_session(self._store, self.session_id)
+        start = max(Position.of(position), Position(self.serial + 1), key=lambda each: each.serial)
+        if self._is_over(session) or (start.serial >= session.state.next_serial and self._is_settled(session)):
+            return
+        deltas = AnswerDeltas(start)
+        has_begun = any(entry.serial < start.serial for entry in self._entries_in(session)[:1])
+        async with aclosing(session.follow(start, deltas=True)) as items:
+            async for item in items:
                 entry = item.entry if isinstance(item, FollowedEntry) else None
                 has_begun = has_begun or (isinstance(entry, RunStartedEntry) and entry.run_id == self.run_id)
                 for each in deltas.feed(item):
                     if has_begun:
-                        yield each.delta
+                        yield each
                 if entry is not None and await self._ends_with(entry, session):
                     return
 
@@ -268,13 +282,34 @@ class RunHandle:
             return ()
         return tuple(call.request for call in session.state.derived.open_calls if call.awaits_answer)
 
+    async def questions(self) -> tuple[QuestionAskedEntry, ...]:
+        """Return what tools of the run ask a person and have no answer to. A tool waits only while its worker lives."""
+        session = await open_session(self._store, self.session_id)
+        is_open = session.state.derived.current_run_id == self.run_id
+        return session.state.derived.questions if is_open else ()
+
+    async def answer(
+        self,
+        question_id: str,
+        content: dict[str, Any] | None = None,
+        *,
+        action: QuestionAction | Literal["accept", "decline", "cancel"] = QuestionAction.ACCEPT,
+    ) -> None:
+        """Answer what a tool of the run asks a person; the worker that performs the run takes it up.
+
+        Raises InvalidValue for a question that waits for no answer, and for content that does not fit it.
+        """
+        session = await open_session(self._store, self.session_id)
+        answer = QuestionAnswer(action, content)  # type: ignore[arg-type]  # a word is converted
+        await decide_question(session, question_id, answer)
+
     async def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Let a call run, with other arguments if they are given; the run goes on by itself."""
-        await self._say(ApprovalAnsweredEntry(tool_call_id, True, reason, arguments))
+        await self._decide(ApprovalAnsweredEntry(tool_call_id, True, reason, arguments))
 
     async def deny(self, tool_call_id: str, *, reason: str = "") -> None:
         """Do not let a call run; the model is told why, and the run goes on by itself."""
-        await self._say(ApprovalAnsweredEntry(tool_call_id, False, reason))
+        await self._decide(ApprovalAnsweredEntry(tool_call_id, False, reason))
 
     async def steer(self, prompt: Prompt) -> None:
         """Say something to the run; it is taken up before the next model call.
@@ -313,8 +348,16 @@ class RunHandle:
         again = RunRequestedEntry(self.agent, parts, asked.sections if parts else None, run_id=new_run_id())
         return await _request(self._store, self._engine, session, again)
 
-    async def _say(self, entry: HistoryEntry) -> None:
+    async def _decide(self, entry: ApprovalAnsweredEntry) -> None:
         session = await open_session(self._store, self.session_id)
+        if session.state.derived.open_call(entry.tool_call_id) is None:
+            raise InvalidValue(
+                f"no call {entry.tool_call_id!r} waits for a decision: there is none, or it was answered"
+            )
+        await self._say(entry, session)
+
+    async def _say(self, entry: HistoryEntry, session: Session | None = None) -> None:
+        session = session or await open_session(self._store, self.session_id)
         await session.append(entry)
         await self._wake(session)
 
@@ -332,13 +375,12 @@ class RunHandle:
 
     async def _ends_with(self, entry: HistoryEntry, session: Session) -> bool:
         """Whether nothing more comes of the run after this entry, unless a person decides something."""
-        if isinstance(entry, RunFinishedEntry):
-            return entry.run_id == self.run_id
-        if isinstance(entry, AbortRequestedEntry | ApprovalAskedEntry | ToolFinishedEntry):
+        if isinstance(entry, RunFinishedEntry) and entry.run_id == self.run_id:
+            return True
+        if entry.serial >= session.state.next_serial - 1:
             await session.refresh()
-            is_newest = entry.serial == session.state.next_serial - 1
-            return self._is_over(session) or (is_newest and self._is_settled(session))
-        return False
+        is_newest = entry.serial == session.state.next_serial - 1
+        return self._is_over(session) or (is_newest and self._is_settled(session))
 
     def _entries_in(self, session: Session) -> list[HistoryEntry]:
         """The entries from the run's start to its end, as far as they are there; none if it never began."""

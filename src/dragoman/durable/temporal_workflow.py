@@ -22,6 +22,7 @@ AGENT = "DragomanAgent"
 STATUS = "DragomanStatus"
 
 LONGEST_ATTEMPT_DAYS = 30  # Temporal demands a limit; the heartbeat tells it of dead workers long before
+LONGEST_PAUSE_SECONDS = 86_400.0
 RETRY_SECONDS = 0.2  # before a lost order is given to another worker
 
 
@@ -58,11 +59,14 @@ class OrderWorkflow:
         await self._carry_on(ABORT, order, silent_seconds)
         raise asyncio.CancelledError  # Temporal then shows the workflow as cancelled
 
-    def wake(self, seconds: float) -> None:
-        """Perform the order `seconds` from now, or earlier if it is due earlier; again, if an attempt is under way."""
+    def wake(self, *given: object) -> None:
+        """Perform the order so many seconds from now, or earlier if it is due earlier; again, if one is under way.
+
+        A signal that anybody has sent with other arguments counts as one without a pause.
+        """
         from temporalio import workflow
 
-        due = workflow.time() + seconds
+        due = workflow.time() + _as_seconds(given[0] if given else None)
         self._due = due if self._due is None else min(due, self._due)
 
     async def _carry_on(self, activity: str, order: dict[str, Any], silent_seconds: float) -> dict[str, Any]:
@@ -84,7 +88,7 @@ class OrderWorkflow:
             activity = PERFORM
             if "next" in progress:
                 order = {**order, **progress["next"]}
-                self.wake(progress["seconds"])
+                self.wake(progress.get("seconds"))
         return progress
 
     async def _sleep_until_due(self) -> None:
@@ -111,10 +115,9 @@ async def _perform(activity: str, order: dict[str, Any], silent_seconds: float) 
     from temporalio import workflow
     from temporalio.common import RetryPolicy
 
-    progress: dict[str, Any] = await workflow.execute_activity(
+    progress: Any = await workflow.execute_activity(
         activity,
         order,
-        result_type=dict[str, Any],
         start_to_close_timeout=timedelta(days=LONGEST_ATTEMPT_DAYS),
         heartbeat_timeout=timedelta(seconds=silent_seconds),
         # Only lost workers lead to another attempt: what `perform` raises is not retryable.
@@ -122,7 +125,24 @@ async def _perform(activity: str, order: dict[str, Any], silent_seconds: float) 
         # A cancelled attempt stops at its next entry; the abort that the workflow records meanwhile ends it sooner.
         cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
     )
-    return progress
+    return _as_progress(progress)
+
+
+def _as_progress(given: Any) -> dict[str, Any]:
+    """Return the progress; what somebody has completed the activity with by hand asks for another attempt."""
+    is_progress = (
+        isinstance(given, dict)
+        and isinstance(given.get("status"), str)
+        and isinstance(given.get("serial"), int)
+        and isinstance(given.get("next", {}), dict)
+    )
+    return given if is_progress else {"status": "queued", "serial": -1, "next": {}, "seconds": 1.0}
+
+
+def _as_seconds(given: object) -> float:
+    """Return a pause that a timer can have; 0.0 for what is none."""
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    return float(given) if is_number and 0 <= given <= LONGEST_PAUSE_SECONDS else 0.0  # type: ignore[operator,arg-type]
 
 
 @cache

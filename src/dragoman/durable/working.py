@@ -3,8 +3,9 @@
 import asyncio
 import logging
 
-from ..errors import DragomanError
+from ..errors import DragomanError, InvalidValue
 from ..store import SessionStore
+from ..store.refusals import require_seconds
 from .agents import Agents
 from .carrying import Performer, Retries
 from .engine import Engine
@@ -31,6 +32,10 @@ class Worker:
         sweep_seconds: float = 60.0,
         stop_seconds: float = 20.0,
     ) -> None:
+        if type(slots) is not int or slots < 1:
+            raise InvalidValue.of("slots", slots, "a whole number from 1 up")
+        require_seconds(sweep_seconds, "sweep_seconds", 0.001)
+        require_seconds(stop_seconds, "stop_seconds", 0.0)
         self._store = store
         self._engine = engine
         self._performer = Performer(store, agents, retries=retries)

@@ -170,22 +170,24 @@ class PostgresStore(SQLStore[PostgresDatabase]):
         was_idle = database is not None
         tries, deadline = TRIES, time.monotonic() + self._lock_seconds
         while True:
-            database = database or PostgresDatabase(self._connect())
+            if database is None or database.connection.closed:
+                database = PostgresDatabase(self._connect())
             tries -= 1
             try:
                 result = work(database)
             except psycopg.Error as error:
                 is_open_question = database.is_committing
-                is_usable = database.roll_back()
-                if is_usable and is_locked_out(error) and time.monotonic() < deadline:
+                is_undone = database.roll_back()
+                if is_undone and is_locked_out(error) and time.monotonic() < deadline:
+                    database = PostgresDatabase(self._connect())
                     database.end_stalled()
                     tries += 1
                     continue
-                may_repeat = is_contention(error) if is_usable else was_idle and not is_open_question
+                may_repeat = is_contention(error) if is_undone else was_idle and not is_open_question
                 if not (may_repeat and tries):
                     self._put_back(database, is_open=not database.connection.closed)
-                    raise (lost_answer() if is_open_question and not is_usable else store_error(error)) from None
-                database, was_idle = database if is_usable else None, False
+                    raise (lost_answer() if is_open_question and not is_undone else store_error(error)) from None
+                was_idle = False
             except BaseException:
                 database.roll_back()
                 self._put_back(database, is_open=not database.connection.closed)

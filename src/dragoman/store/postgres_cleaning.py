@@ -53,7 +53,7 @@ def erase_and_clean(
             database.execute("DELETE FROM cleanings WHERE key <= ?", (newest,))
         return result
     finally:
-        if database.roll_back():
+        if database.roll_back() and not database.connection.closed:
             database.execute("SELECT pg_advisory_unlock(hashtextextended(?, 0))", (lock,))
 
 

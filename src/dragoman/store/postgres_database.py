@@ -79,6 +79,7 @@ _SETTINGS = """
     SELECT set_config('search_path', %s, false),
         set_config('lock_timeout', %s, false),
         set_config('default_transaction_isolation', 'read committed', false),
+        set_config('standard_conforming_strings', 'on', false),
         CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
             THEN set_config('synchronous_commit', 'on', false) END
 """
@@ -159,18 +160,25 @@ class PostgresDatabase:
             raise StoreError("PostgreSQL did not commit, nothing was kept", code=ErrorCode.INTERNAL)
 
     def roll_back(self) -> bool:
-        """Undo what was begun, and return whether the connection can be used any further."""
+        """Undo what was begun, and return whether the server says that it is undone.
+
+        After an error of the server the connection is closed: psycopg may take statements for prepared that were sent
+        after the failed one, and that the server skipped.
+        """
         import psycopg
 
         self._pipeline = None
         if self.connection.closed:
             return False
+        status = self.connection.info.transaction_status
         try:
-            if self.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            if status != psycopg.pq.TransactionStatus.IDLE:
                 self.connection.execute("ROLLBACK")
         except psycopg.Error:
             self.connection.close()
             return False
+        if status == psycopg.pq.TransactionStatus.INERROR:
+            self.connection.close()
         self.is_committing = False
         return True
 
@@ -407,6 +415,7 @@ _MEANINGS: dict[str, tuple[ErrorCode, str]] = {
     "42": (ErrorCode.CORRUPT, "the schema is not as it was made"),
     "42P01": (ErrorCode.CORRUPT, f"a table is missing, or our search path is gone; {_POOLER}"),
     "42P05": (ErrorCode.UNSUPPORTED, f"others have prepared statements on our connection; {_POOLER}"),
+    "42883": (ErrorCode.CORRUPT, f"a function is missing, or our search path is gone; {_POOLER}"),
     "42501": (ErrorCode.PERMISSION, "this role may not do that, nothing was kept"),
     "53": (ErrorCode.OVERLOADED, "the server has no room for more"),
     "53100": (ErrorCode.QUOTA_EXCEEDED, "the disk is full, nothing was kept"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["MIGRATIONS", "channel_of", "migrate", "require_current", "require_schema_name", "tail_channel_of"]
 
 OLDEST_SERVER = 140_000
+ENCODINGS = ("UTF8", "SQL_ASCII")  # of a database; the latter keeps the bytes that it gets
 MARK = "dragoman: sessions, from number 1"  # the comment on the table of migrations, by which it is known as ours
 EARLIER_MARK = "dragoman: sessions"  # of schemas that were made before the numbers began again at 1
 
@@ -294,6 +295,10 @@ def migrate(connection: "Connection", schema: str, migrations: Sequence[Sequence
     """Apply the migrations that are missing, each in its transaction; one process at a time."""
     if connection.info.server_version < OLDEST_SERVER:
         raise StoreError(f"PostgreSQL {OLDEST_SERVER // 10_000} or later is needed", code=ErrorCode.UNSUPPORTED)
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding not in ENCODINGS:
+        words = "that cannot hold every text: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        raise StoreError(f"the database has the encoding {encoding}, {words}", code=ErrorCode.UNSUPPORTED)
     for number, statements in enumerate(migrations, 1):
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (channel_of(schema),))

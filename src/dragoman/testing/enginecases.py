@@ -221,12 +221,12 @@ class Stage:
         while not await self.engine.find_unscheduled([order]):  # noqa: ASYNC110  # no engine tells of it
             await asyncio.sleep(0.01)
 
-    async def attempted(self, order: Order, failures: int) -> Progress:
-        """Return what the attempt came to that failed for the `failures`th time in a row."""
+    async def attempted(self, order: Order, unknown: int) -> Progress:
+        """Return what the attempt came to that was the `unknown`th of a worker that does not know the agent."""
         while True:
             for given in tuple(self.given):
                 later = given.next if isinstance(given, Progress) else None
-                if later is not None and (str(later), later.failures) == (str(order), failures):
+                if later is not None and (str(later), later.unknown) == (str(order), unknown):
                     assert isinstance(given, Progress)
                     return given
             await asyncio.sleep(0.01)

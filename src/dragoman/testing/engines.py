@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from ..agent import Agent
 from ..durable import Agents, EngineError, Order, Progress, Retries, find_run, submit, sweep
 from ..errors import ErrorCode
@@ -387,15 +389,15 @@ async def check_a_run_can_be_aborted(stage: Stage) -> None:
 # ---------------------------------------------------------------- orders that fail
 
 
-async def _check_poison(stage: Stage, session: str, agent: str, words: str) -> None:
+async def _check_poison(stage: Stage, session: str, agent: str, words: str, *, retries: Retries, attempts: int) -> None:
     run = await stage.submit(agent, session)
-    async with stage.working():
+    async with stage.working(retries=retries):
         result = await run.result()
         assert result.status is AgentStatus.FAILED
         assert result.error is not None
         assert result.error.code is ErrorCode.GIVEN_UP
         assert words in result.error.message
-        assert f"after {QUICK.attempts} attempts" in result.error.message
+        assert f"after {attempts} attempts" in result.error.message
         await stage.forgotten(run.order)
         after = await stage.submit("echo", session, "still there?")
         assert (await after.result()).output == f"You said: {MARK} still there?"
@@ -406,13 +408,21 @@ async def _check_poison(stage: Stage, session: str, agent: str, words: str) -> N
 @_on_stage("unknown-agent")
 async def check_an_agent_that_nobody_knows_is_given_up(stage: Stage) -> None:
     """A run of an unknown agent ends after some attempts, with an entry that says so; its session goes on."""
-    await _check_poison(stage, "unknown-agent", "nobody", "no agent is called 'nobody'")
+    retries = replace(QUICK, attempts=1)
+    await _check_poison(
+        stage,
+        "unknown-agent",
+        "nobody",
+        "no agent is called 'nobody'",
+        retries=retries,
+        attempts=retries.for_unknown().attempts,
+    )
 
 
 @_on_stage("broken-agent")
 async def check_an_agent_that_cannot_be_made_is_given_up(stage: Stage) -> None:
     """A run whose agent always raises ends after some attempts, with an entry that says so; its session goes on."""
-    await _check_poison(stage, "broken-agent", "broken", "RuntimeError")
+    await _check_poison(stage, "broken-agent", "broken", "RuntimeError", retries=QUICK, attempts=QUICK.attempts)
 
 
 @_on_stage("older")
