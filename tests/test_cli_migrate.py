@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,23 @@ def test_without_an_address_the_error_says_where_to_put_one() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "DRAGOMAN_POSTGRES" in done.stderr
+
+
+def test_without_an_address_the_store_of_the_settings_is_taken(empty_postgres: Place) -> None:
+    command = [sys.executable, "-m", "dragoman", "sessions", "migrate"]
+    environment = {name: value for name, value in os.environ.items() if name != "DRAGOMAN_POSTGRES"}
+    environment["DRAGOMAN_STORE"] = empty_postgres.address
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"schema {empty_postgres.schema} {DONE}"
+
+
+@pytest.mark.parametrize("task", [("runs", "list"), ("sessions", "list")])
+def test_a_connection_string_is_no_file_of_that_name(task: tuple[str, ...], tmp_path: Path) -> None:
+    environment = {**os.environ, "DRAGOMAN_STORE": f"host=127.0.0.1 password={PASSWORD} dbname=x"}
+    command = [sys.executable, "-m", "dragoman", *task]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "postgresql://" in done.stderr
+    assert PASSWORD not in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -208,6 +208,21 @@ def test_an_order_that_is_scheduled_during_an_attempt_is_performed_once_more(ser
     assert run(orders()) == 2
 
 
+@pytest.mark.parametrize("given", [[], [0.0, 1.0], ["soon"], [None], [-1], [1e300], [{"a": 1}], [True]], ids=str)
+def test_a_signal_with_whatever_arguments_wakes_the_workflow(server: TemporalServer, given: list[Any]) -> None:
+    async def orders() -> int:
+        name = new_name()
+        engine, performer = server.engine(name), Performer()
+        await engine.schedule(ORDER, seconds=HOURS)
+        handle = (await engine._connect()).get_workflow_handle(f"{name}-{ORDER.session}-{ORDER.serial}")
+        await handle.signal("wake", args=given)
+        async with working(engine, performer):
+            await ended(engine, ORDER)
+        return len(performer.orders)
+
+    assert run(orders()) == 1
+
+
 def test_an_order_whose_workflow_has_ended_starts_it_again(server: TemporalServer) -> None:
     async def orders() -> int:
         engine, performer = server.engine(new_name()), Performer(lambda order: Progress("awaiting_human", 4))

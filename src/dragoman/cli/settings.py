@@ -34,6 +34,8 @@ LEAST_BUDGET = 2_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The beginning of a connection string of libpq. A file of that name would show the password in it.
+_CONNECTION_STRING = re.compile(r"\s*(?:host|hostaddr|port|user|password|passfile|dbname|service|sslmode)\s*=")
 
 
 class WrongValue(Exception):
@@ -102,7 +104,7 @@ def _text(value: object) -> str:
 
 def _store(value: object) -> str:
     text = _text(value)
-    if _SCHEME.match(text) and not is_address(text):
+    if (_SCHEME.match(text) and not is_address(text)) or _CONNECTION_STRING.match(text):
         raise WrongValue("the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address")
     return text
 

@@ -31,9 +31,6 @@ SHORTEST_ID = 8
 # Part of an id that the library made up, as lists show it: of 32 hexadecimal digits, of a UUID, of a chat's id.
 _PART_OF_ID = re.compile(r"(?=.*\d)(?:…|chat-)?[0-9a-f-]{4,}")
 
-# The beginning of a connection string of libpq. A file of that name would show the password in it.
-_KEYWORD = re.compile(r"\s*(?:host|hostaddr|port|user|password|passfile|dbname|service|sslmode)\s*=")
-
 _Result = TypeVar("_Result")
 
 
@@ -47,8 +44,6 @@ def open_store(location: str, *, creates: bool = False) -> "SQLiteStore | Postgr
 
         address, mark, schema = location.partition("#")
         return PostgresStore(address, schema=schema if mark else "dragoman", lock_seconds=BUSY_SECONDS)
-    if _KEYWORD.match(location):
-        raise InvalidValue("the store looks like a connection string: name a database by its URI, postgresql://…")
     from ..store import SQLiteStore
 
     path = Path(location)
