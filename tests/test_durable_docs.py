@@ -1,4 +1,4 @@
-"""The commands of docs/durable.md run as they stand there, with real workers on a real PostgreSQL."""
+"""The commands of docs/durable.md run as they stand there, with real workers on a real PostgreSQL; and its example."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.testing.engineworkers import WORKER_CHECKS
 from tests.postgres_server import Place
 
 ROOT = Path(__file__).parents[1]
@@ -90,3 +91,13 @@ def test_the_commands_of_the_page_print_what_it_says(
             timeout=60,
         )
         assert re.fullmatch(pattern_of(printed), done.stdout), f"$ {command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+def test_the_example_holds_the_local_engine_to_its_promises() -> None:
+    # A worker that is stopped while it writes to an SQLite file keeps all others from writing: that check is left out.
+    names = [name for name in WORKER_CHECKS if name != "a_stopped_worker_does_no_harm"]
+    command = [sys.executable, "-W", "error", "engine_promises.py", *names]
+    folder = ROOT / "examples" / "durable"
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [f"holds: {name}" for name in names], done.stderr

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragoman import Agent, AgentConfig, LoopConfig, PostgresStore, Session, ToolContext, tool
-from dragoman.durable import Agents, Engine, PostgresEngine, Retries, Worker
+from dragoman.durable import Agents, Engine, PostgresEngine, Worker
 from dragoman.history import HistoryEntry, ModelInputEntry, ModelOutputEntry
 from dragoman.store import Head, Lease
 from dragoman.testing import Call, ScriptedModel, ScriptedRequest, Turn
@@ -34,7 +34,6 @@ SCRIPTS = {
     "asker": ("look", "ask", "send"),
     "short": ("look",),
     "long": ("read",) * 400,
-    "waiter": ("wait",),
 }
 STEPS_LIMIT = 1000
 PR_SET_PDEATHSIG = 1
@@ -52,7 +51,6 @@ class Setting(NamedTuple):
     dead: float = 2.0
     lease: float = 2.0
     pace: float = 0.15
-    attempts: int = 20
 
     def open_store(self) -> "NotingStore":
         """Return the store, which notes what it acknowledged."""
@@ -129,14 +127,6 @@ def make_agents(setting: Setting) -> Agents:
         """Read a page of some 1,250 tokens."""
         return f"{PLANTED} {context.tool_call_id} " + "A line of a page, of no great interest. " * 125
 
-    @tool(idempotent=True)
-    async def wait(context: ToolContext, words: str) -> str:
-        """Wait until the file `go` is there."""
-        said = await execute(context)
-        while not Path(f"{setting.folder}/go").exists():  # noqa: ASYNC110, ASYNC240  # files do not tell
-            await asyncio.sleep(0.02)
-        return said
-
     async def pause(number: int) -> None:
         if not number and setting.pace:
             await asyncio.sleep(random.uniform(0, setting.pace))
@@ -144,7 +134,7 @@ def make_agents(setting: Setting) -> Agents:
     def make(script: tuple[str, ...], session: Session) -> Agent[Any, Any]:
         model = ScriptedModel(partial(play, script, session), repeats=True, between=pause if setting.pace else None)
         loop = LoopConfig(lease_seconds=setting.lease, max_iterations=STEPS_LIMIT)
-        return Agent(model, tools=[look, send, ask, read, wait], session=session, config=AgentConfig(loop=loop))
+        return Agent(model, tools=[look, send, ask, read], session=session, config=AgentConfig(loop=loop))
 
     return Agents({name: partial(make, script) for name, script in SCRIPTS.items()})
 
@@ -171,7 +161,6 @@ async def work(setting: Setting) -> None:
             engine,
             make_agents(setting),
             slots=setting.slots,
-            retries=Retries(attempts=setting.attempts),
             sweep_seconds=2.0,
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)

@@ -21,12 +21,14 @@ __all__ = [
     "conformance",
     "decode_recorded",
     "engines",
+    "engineworkers",
     "forbid_network",
     "histories",
     "require_conformance",
     "require_engine_conformance",
     "require_store_conformance",
     "require_valid_request",
+    "require_worker_conformance",
     "scripted",
     "stores",
     "strategies",
@@ -36,9 +38,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import conformance, engines, histories, scripted, stores, strategies, transports, validators
+    from . import conformance, engines, engineworkers, histories, scripted, stores, strategies, transports, validators
     from .conformance import WireSample, require_conformance
     from .engines import require_engine_conformance
+    from .engineworkers import require_worker_conformance
     from .network import forbid_network
     from .recorded import decode_recorded
     from .scripted import Call, ScriptedModel, ScriptedRequest, Turn
@@ -61,12 +64,14 @@ else:
             "conformance": "conformance",
             "decode_recorded": "recorded",
             "engines": "engines",
+            "engineworkers": "engineworkers",
             "forbid_network": "network",
             "histories": "histories",
             "require_conformance": "conformance",
             "require_engine_conformance": "engines",
             "require_store_conformance": "stores",
             "require_valid_request": "validators",
+            "require_worker_conformance": "engineworkers",
             "scripted": "scripted",
             "stores": "stores",
             "strategies": "strategies",

@@ -11,6 +11,7 @@ from ..agent import Agent
 from ..durable import Agents, Engine, EngineError, Order, Perform, Progress, Retries, RunHandle, Worker, submit
 from ..errors import ErrorCode
 from ..history import HistoryEntry
+from ..request import AgentConfig
 from ..store import Session, SessionStore
 from ..tools import tool
 from .scripted import Call, ScriptedModel, ScriptedRequest, Turn
@@ -58,7 +59,9 @@ def make_payer(session: Session) -> Agent[Any, Any]:
     return make_caller(session, pay, {"amount": 5, "to": MARK})
 
 
-def make_caller(session: Session, function: Any, arguments: dict[str, Any]) -> Agent[Any, Any]:
+def make_caller(
+    session: Session, function: Any, arguments: dict[str, Any], config: AgentConfig | None = None
+) -> Agent[Any, Any]:
     """Make an agent that calls a tool once after each prompt, then says the result."""
 
     def answer(request: ScriptedRequest) -> str | Turn:
@@ -67,7 +70,7 @@ def make_caller(session: Session, function: Any, arguments: dict[str, Any]) -> A
             return f"It says: {results[0].content}"
         return Turn(text=MARK, calls=(Call(function.name, arguments),))
 
-    return Agent(ScriptedModel(answer, repeats=True), tools=[function], session=session)
+    return Agent(ScriptedModel(answer, repeats=True), tools=[function], session=session, config=config)
 
 
 def make_nothing(_session: Session) -> Agent[Any, Any]:

@@ -4,7 +4,7 @@
 each worker, as several processes would; one that always returns the same engine is fine. `submit`, `carry_on` and
 `Worker` are the real ones. `require_engine_conformance` runs all checks. In pytest: one test, parametrised by their
 names. Every check also fails if the engine was given a word of the conversation, or if a session is damaged at its end.
-Whether an engine notices workers that were killed needs processes, and is no part of this.
+Whether an engine notices workers that were killed needs processes: `dragoman.testing.engineworkers` has those rules.
 """
 
 import asyncio
