@@ -78,6 +78,24 @@ def test_without_an_address_the_store_of_the_settings_is_taken(empty_postgres: P
     assert done.stdout == f"schema {empty_postgres.schema} {DONE}"
 
 
+def test_the_address_of_a_store_may_name_its_schema(empty_postgres: Place) -> None:
+    status, printed, said = run("sessions", "migrate", empty_postgres.address)
+    assert (status, said) == (0, "")
+    assert printed == f"schema {empty_postgres.schema} {DONE}"
+
+
+def test_the_first_submit_makes_all_tables_though_several_processes_come_at_once(empty_postgres: Place) -> None:
+    command = [sys.executable, "-m", "dragoman", "runs", "submit", "--store", empty_postgres.address, "--agent", "a"]
+    started = [
+        subprocess.Popen([*command, "--session", f"s{number}", "Hello"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for number in range(3)
+    ]
+    said = [process.communicate() for process in started]
+    assert [(process.returncode, errors) for process, (_, errors) in zip(started, said, strict=True)] == [(0, b"")] * 3
+    jobs = empty_postgres.scalar(f"SELECT count(*) FROM {empty_postgres.schema}_engine.procrastinate_jobs")
+    assert jobs == 3
+
+
 @pytest.mark.parametrize("task", [("runs", "list"), ("sessions", "list")])
 def test_a_connection_string_is_no_file_of_that_name(task: tuple[str, ...], tmp_path: Path) -> None:
     environment = {**os.environ, "DRAGOMAN_STORE": f"host=127.0.0.1 password={PASSWORD} dbname=x"}

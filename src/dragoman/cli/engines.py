@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidValue
 from .arguments import add_store
 from .config import is_address
+from .settings import split_address
 
 if TYPE_CHECKING:
     from ..durable import Engine
     from ..store import SessionStore
 
-__all__ = ["add_engine", "open_engine"]
+__all__ = ["add_engine", "open_engine", "prepare"]
 
 ENGINES = ("postgres", "temporal", "local")
 
@@ -53,5 +54,13 @@ def open_engine(chosen: argparse.Namespace, store: str, opened: "SessionStore") 
         raise InvalidValue("--engine postgres needs a store in PostgreSQL: --store postgresql://…")
     from ..durable import PostgresEngine
 
-    address, mark, schema = store.partition("#")
-    return PostgresEngine(address, schema=schema if mark else "dragoman")
+    conninfo, schema = split_address(store)
+    return PostgresEngine(conninfo, schema=schema)
+
+
+async def prepare(location: str, store: "SessionStore", engine: "Engine") -> None:
+    """Make the tables of a store in PostgreSQL, and of an engine beside them, unless they are there."""
+    if is_address(location):
+        await store.migrate()  # type: ignore[attr-defined]  # a PostgresStore, as its address says
+    if engine.follows_record:  # its trigger must be there before the first request is
+        await engine.prepare()

@@ -7,6 +7,7 @@ import sys
 from ..errors import InvalidValue
 from .arguments import Tasks, add_task
 from .config import configured, is_address
+from .settings import DEFAULT_SCHEMA, split_address
 
 __all__ = ["add_migrate"]
 
@@ -19,7 +20,7 @@ def add_migrate(tasks: Tasks) -> None:
     parser = add_task(tasks, "migrate", words, migrate_sessions)
     address = f"connection string or URI; without it that of the variable {VARIABLE}, or the store of the settings"
     parser.add_argument("conninfo", nargs="?", help=address)
-    parser.add_argument("--schema", help="the name of the schema (dragoman)")
+    parser.add_argument("--schema", help=f"the name of the schema ({DEFAULT_SCHEMA})")
 
 
 def migrate_sessions(chosen: argparse.Namespace) -> None:
@@ -30,12 +31,14 @@ def migrate_sessions(chosen: argparse.Namespace) -> None:
     from ..durable import PostgresEngine
     from ..store import PostgresStore
 
-    conninfo, schema = chosen.conninfo or os.environ.get(VARIABLE), ""
+    conninfo, schema = chosen.conninfo or os.environ.get(VARIABLE), DEFAULT_SCHEMA
     if conninfo is None and is_address(store := configured(chosen).store):
-        conninfo, _, schema = store.partition("#")
+        conninfo = store
     if conninfo is None:
         raise InvalidValue(f"where is the database? Give its address, or set {VARIABLE}")
-    schema = chosen.schema or schema or "dragoman"
+    if is_address(conninfo):  # in a string of keywords a `#` is part of a value
+        conninfo, schema = split_address(conninfo)
+    schema = chosen.schema or schema
 
     async def migrate() -> int:
         async with PostgresStore(conninfo, schema=schema) as store:

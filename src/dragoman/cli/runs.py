@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidValue, StoreError
 from .arguments import SESSION_HELP, Tasks, add_task, add_tasks, natural
 from .config import configured
-from .engines import add_engine, open_engine
+from .engines import add_engine, open_engine, prepare
 from .output import Output, write_table
 
 if TYPE_CHECKING:
@@ -61,8 +61,6 @@ def submit_run(chosen: argparse.Namespace) -> None:
     async def submit(store: "SessionStore", engine: "Engine") -> None:
         from ..durable import submit as submit_to
 
-        if engine.follows_record:  # its trigger must be there before the request is
-            await engine.prepare()
         run = await submit_to(
             store, engine, agent=chosen.agent, session=chosen.session, prompt=chosen.prompt, key=chosen.key
         )
@@ -177,6 +175,8 @@ def _with_engine(
     async def run(store: "SessionStore") -> Any:
         engine = open_engine(chosen, location, store)
         try:
+            if creates:
+                await prepare(location, store, engine)
             return await use(store, engine)
         finally:
             await engine.close()

@@ -24,9 +24,11 @@ __all__ = [
     "is_address",
     "is_guarded",
     "make_settings",
+    "split_address",
     "variable_of",
 ]
 
+DEFAULT_SCHEMA = "dragoman"
 COLORS = ("auto", "always", "never")
 THEMES = ("auto", "dark", "light")
 POLICIES = ("epochs", "simple")
@@ -240,6 +242,12 @@ BY_KEY: dict[str, Setting] = {setting.key: setting for setting in SETTINGS}
 def is_address(store: str) -> bool:
     """Whether a store is named by an address of a database, and not by a path."""
     return store.startswith(("postgresql://", "postgres://"))
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Return the address that a database knows, and the schema that a store's address may name after a `#`."""
+    conninfo, _, schema = address.partition("#")
+    return conninfo, schema or DEFAULT_SCHEMA
 
 
 def variable_of(setting: Setting) -> str:

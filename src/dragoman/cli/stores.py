@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError
 from .config import is_address
+from .settings import split_address
 
 if TYPE_CHECKING:
     from ..store import PostgresStore, SessionInfo, SessionStore, SQLiteStore
@@ -42,8 +43,8 @@ def open_store(location: str, *, creates: bool = False) -> "SQLiteStore | Postgr
     if is_address(location):
         from ..store import PostgresStore
 
-        address, mark, schema = location.partition("#")
-        return PostgresStore(address, schema=schema if mark else "dragoman", lock_seconds=BUSY_SECONDS)
+        conninfo, schema = split_address(location)
+        return PostgresStore(conninfo, schema=schema, lock_seconds=BUSY_SECONDS)
     from ..store import SQLiteStore
 
     path = Path(location)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import DragomanError, ErrorCode, InvalidValue
 from .arguments import add_common, natural, real
-from .config import configured, is_address
-from .engines import add_engine, open_engine
+from .config import configured
+from .engines import add_engine, open_engine, prepare
 from .output import Output, warn
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> 
             stop_seconds=chosen.stop_seconds,
             sweep_seconds=LOCAL_SWEEP_SECONDS if isinstance(engine, LocalEngine) else SWEEP_SECONDS,
         )
-        if is_address(location):
-            await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says
+        await prepare(location, store, engine)
         runner, address = await _serve_health(worker, chosen.health_port)
         try:
             working = asyncio.ensure_future(worker.run())
