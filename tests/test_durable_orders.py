@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import Agent, InvalidValue, MemoryStore, Session, SQLiteStore, tool
 from dragoman.durable import (
@@ -428,5 +429,27 @@ def test_a_caller_that_waits_for_a_result_is_told_that_the_store_was_closed() ->
         await store.close()
         with pytest.raises(StoreError, match="the store is closed"):
             await waiting
+
+    asyncio.run(run())
+
+
+def test_a_local_engine_keeps_nothing_of_orders_that_have_ended() -> None:
+    async def run() -> None:
+        engine, stop, ended = LocalEngine(), asyncio.Event(), asyncio.Semaphore(0)
+
+        async def perform(order: Order) -> Progress:
+            if not order.failures:
+                return Progress("queued", 0, replace(order, failures=1), 0.001)
+            ended.release()
+            return Progress("completed", 0)
+
+        working_on = asyncio.ensure_future(engine.work(perform, slots=4, stop=stop))
+        for number in range(50):
+            await engine.schedule(Order(f"s{number}", "echo", 0))
+        for _ in range(50):
+            await ended.acquire()
+        stop.set()
+        await working_on
+        assert (repr(engine), engine._timers) == ("<LocalEngine, 0 orders>", set())
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ Nothing survives the process but the record. A worker that starts again finds wh
 
 import asyncio
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
 from .engine import Perform
 from .orders import Order
@@ -16,7 +17,7 @@ class LocalEngine:
     """Gives orders to the worker of this process."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], Order] = {}  # orders that wait, or are under way
+        self._known: set[tuple[str, int]] = set()  # orders that wait, or are under way
         self._queue: asyncio.Queue[Order] = asyncio.Queue()
         self._timers: set[asyncio.TimerHandle] = set()
 
@@ -33,11 +34,17 @@ class LocalEngine:
 
     async def schedule(self, order: Order, *, seconds: float = 0.0) -> None:
         """Let the worker perform the order."""
-        self._known[order.session, order.serial] = order
+        self._known.add((order.session, order.serial))
         if seconds <= 0:
             self._queue.put_nowait(order)
-        else:
-            self._timers.add(asyncio.get_running_loop().call_later(seconds, self._queue.put_nowait, order))
+            return
+
+        def come() -> None:
+            self._timers.discard(timer)
+            self._queue.put_nowait(order)
+
+        timer = asyncio.get_running_loop().call_later(seconds, come)
+        self._timers.add(timer)
 
     async def find_unscheduled(self, orders: Iterable[Order]) -> list[Order]:
         """Return those that neither wait nor are under way."""
@@ -45,14 +52,14 @@ class LocalEngine:
 
     async def work(self, perform: Perform, *, slots: int, stop: asyncio.Event) -> None:
         """Give orders to `perform` until `stop` is set."""
-        free, sessions = asyncio.Semaphore(slots), dict[str, asyncio.Lock]()
+        free, sessions = asyncio.Semaphore(slots), WeakValueDictionary[str, asyncio.Lock]()
         stopped = asyncio.ensure_future(stop.wait())
         tasks: set[asyncio.Task[None]] = set()
 
         async def carry_out(order: Order) -> None:
             async with sessions.setdefault(order.session, asyncio.Lock()), free:
                 progress = await perform(order)
-            self._known.pop((order.session, order.serial), None)
+            self._known.discard((order.session, order.serial))
             if progress.next is not None:
                 await self.schedule(progress.next, seconds=progress.seconds)
 
