@@ -41,8 +41,8 @@ _Result = TypeVar("_Result")
 class TemporalEngine:
     """Schedules orders as workflows of the Temporal server at `address` (`host:port`). It connects when first used.
 
-    Another worker has the order of a worker that died within `dead_seconds`, as a rule. If the worker only stands
-    still, it can take some seconds longer: docs/temporal.md has figures. `abort` is called in a worker when somebody
+    Another worker has the order of a worker that died or stands still within about `dead_seconds`: docs/temporal.md has
+    figures. `abort` is called in a worker when somebody
     cancels the workflow of an order: it must record that the run shall end. Without it the run stays open, and a sweep
     schedules it again. Further arguments (`api_key`, `tls`, `data_converter`, …) are those of
     `temporalio.client.Client.connect`.
