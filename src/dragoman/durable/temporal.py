@@ -42,10 +42,9 @@ class TemporalEngine:
     """Schedules orders as workflows of the Temporal server at `address` (`host:port`). It connects when first used.
 
     Another worker has the order of a worker that died or stands still within about `dead_seconds`: docs/temporal.md has
-    figures. `abort` is called in a worker when somebody
-    cancels the workflow of an order: it must record that the run shall end. Without it the run stays open, and a sweep
-    schedules it again. Further arguments (`api_key`, `tls`, `data_converter`, …) are those of
-    `temporalio.client.Client.connect`.
+    figures. `abort` is called in a worker when somebody cancels the workflow of an order: it must record that the run
+    shall end. Without it the run stays open, and a sweep schedules it again. Further arguments (`api_key`, `tls`,
+    `data_converter`, …) are those of `temporalio.client.Client.connect`.
     """
 
     def __init__(
