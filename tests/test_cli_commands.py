@@ -400,6 +400,29 @@ def test_a_worker_has_one_slot_or_more(user: User, slots: str) -> None:
     assert f"expected a whole number from 1 up, got '{slots}'" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("shop", "--agents must be a module and a name in it"),
+        ("nowhere:agents", "there is no module 'nowhere' here: start the worker in its folder"),
+        ("half:agents", "half needs the module 'nowhere': install it"),
+        ("json:agents", "the module has no such name"),
+        ("json:dumps", "the module has a function of that name"),
+    ],
+)
+def test_a_registry_that_is_not_there_is_one_line(user: User, named: str, words: str) -> None:
+    user.write("half.py", "import nowhere\n")
+    require_words(user.process("worker", "--agents", named), words)
+
+
+def test_the_port_of_another_program_is_one_line(user: User) -> None:
+    user.write("empty.py", "from dragoman.durable import Agents\nagents = Agents({})\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = user.process("worker", "--agents", "empty:agents", "--health-port", port)
+    require_words(ended, f"port {port} cannot be used", "name another with --health-port")
+
+
 def test_a_file_that_is_no_model_is_one_line(user: User) -> None:
     pytest.importorskip("xllamacpp")
     ended = user.process("local", "serve", user.write("broken.gguf", "this is no model"))

@@ -28,6 +28,14 @@ def test_sessions_migrate_creates_the_tables_and_may_be_repeated(empty_postgres:
     assert empty_postgres.run(lambda store: store.create("a")).session_id == "a"
 
 
+@pytest.mark.parametrize(("engine", "makes"), [("postgres", True), ("temporal", False), ("local", False)])
+def test_only_the_engine_that_needs_tables_gets_them(empty_postgres: Place, engine: str, makes: bool) -> None:
+    place = "--schema", empty_postgres.schema, "--engine", engine
+    assert run("sessions", "migrate", empty_postgres.conninfo(), *place)[0] == 0
+    tables = f"SELECT count(*) > 0 FROM pg_tables WHERE schemaname = '{empty_postgres.schema}_engine'"
+    assert empty_postgres.scalar(tables) is makes
+
+
 def test_the_address_may_come_from_the_environment(empty_postgres: Place) -> None:
     address = empty_postgres.conninfo()
     ended = run("sessions", "migrate", "--schema", empty_postgres.schema, DRAGOMAN_POSTGRES=address)

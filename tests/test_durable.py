@@ -13,7 +13,6 @@ from dragoman.durable import (
     Agents,
     EngineError,
     LocalEngine,
-    Order,
     Progress,
     RunHandle,
     carry_on,
@@ -35,6 +34,7 @@ from dragoman.history import (
 )
 from dragoman.store import SessionStore
 from dragoman.testing import Call, ScriptedModel, Turn
+from dragoman.testing.enginecases import AwayEngine
 from dragoman.tools import Question
 from tests.durable_cases import AGENTS, Use, runner, working
 
@@ -62,18 +62,6 @@ def test_a_submitted_run_is_recorded_scheduled_and_carried_on(use: Callable[[Use
         assert kinds[-1] is RunFinishedEntry
         assert result.run_id == run.run_id
         assert result.usage.total_tokens
-
-    use(test)
-
-
-def test_runs_of_one_session_go_one_after_the_other_in_their_order(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        runs = [await submit(store, engine, agent="echo", session="s", prompt=f"Number {n}") for n in range(5)]
-        async with working(store, engine):
-            results = [await run.result() for run in runs]
-        assert [result.output for result in results] == [f"You said: Number {n}" for n in range(5)]
-        started = [entry.run_id for entry in await store.load("s") if isinstance(entry, RunStartedEntry)]
-        assert started == [run.run_id for run in runs]
 
     use(test)
 
@@ -151,17 +139,10 @@ def test_a_run_of_another_id_does_not_begin_a_requested_one(use: Callable[[Use],
     use(test)
 
 
-class AwayEngine(LocalEngine):
-    """An engine that cannot be reached."""
-
-    async def schedule(self, order: Order, *, seconds: float = 0.0) -> None:
-        raise EngineError("the engine cannot be reached")
-
-
 def test_a_run_that_could_not_be_scheduled_is_recorded_and_found_by_a_sweep(use: Callable[[Use], None]) -> None:
     async def test(store: SessionStore, engine: LocalEngine) -> None:
         with pytest.raises(EngineError, match="the run is recorded"):
-            await submit(store, AwayEngine(), agent="echo", session="s", prompt="Hello", key="k")
+            await submit(store, AwayEngine(LocalEngine(), []), agent="echo", session="s", prompt="Hello", key="k")
         assert await sweep(store, engine) == 1
         assert await sweep(store, engine) == 0  # the engine knows it now
         run = await find_run(store, engine, "s")
@@ -201,7 +182,7 @@ def test_a_decision_outlives_every_worker(use: Callable[[Use], None]) -> None:
         run = await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
         async with working(store, engine):
             (call,) = (await run.result()).approvals
-        found = await find_run(store, AwayEngine(), "s")  # days later, in another process, no engine is there
+        found = await find_run(store, AwayEngine(LocalEngine(), []), "s")  # days later, in another process, no engine is there
         with pytest.raises(EngineError):
             await found.deny(call.tool_call_id, reason="No.")
         fresh = LocalEngine()

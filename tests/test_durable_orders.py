@@ -239,7 +239,9 @@ def test_a_damaged_session_keeps_no_other_run_back(tmp_path: Path) -> None:
                     assert (await (await find_run(store, engine, name)).result()).status is AgentStatus.COMPLETED
 
     asyncio.run(before())
-    path.write_bytes(path.read_bytes().replace(b"flip me", b"flap me"))
+    kept = path.read_bytes()
+    path.write_bytes(kept.replace(b"flip me", b"flap me"))
+    assert path.read_bytes() != kept
     asyncio.run(after())
 
 
@@ -306,7 +308,9 @@ def test_a_row_of_a_request_that_the_record_does_not_have_keeps_no_other_run_bac
         path.unlink(missing_ok=True)
         asyncio.run(submit_both())
         with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE requests SET serial = ? WHERE session = 1", (serial,))
+            where = "session = (SELECT key FROM sessions WHERE session_id = 'bad')"
+            changed = connection.execute(f"UPDATE requests SET serial = ? WHERE {where}", (serial,))
+            assert changed.rowcount == 1
         connection.close()
         asyncio.run(work())
 

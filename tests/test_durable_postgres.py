@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import sys
-import time
 import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -86,94 +85,6 @@ def test_what_is_scheduled_for_now_does_not_wait_for_what_is_scheduled_for_later
 
     asyncio.run(schedule())
     assert performed(engine, 1) == [Order("s", "support", 1)]
-
-
-def test_the_next_order_comes_with_its_counts_when_it_is_time(postgres: Place) -> None:
-    prepare(postgres, "s")
-    request(postgres, "s")
-    attempts: list[tuple[float, Order]] = []
-
-    async def perform(order: Order) -> Progress:
-        attempts.append((time.monotonic(), order))
-        failures = order.failures + 1
-        seconds = 0.2 if failures == 1 else 0.0
-        return Progress("running", 4, Order("s", "support", 0, failures, 4), seconds) if failures < 3 else DONE
-
-    work(engine_of(postgres), perform, is_enough=lambda: len(attempts) == 3)
-    assert [order for _, order in attempts] == [
-        Order("s", "support", 0),
-        Order("s", "support", 0, 1, 4),
-        Order("s", "support", 0, 2, 4),
-    ]
-    assert attempts[1][0] - attempts[0][0] >= 0.2
-    assert count(postgres, "jobs") == 0
-
-
-def test_orders_of_one_session_come_one_after_the_other_and_those_of_others_beside_them(postgres: Place) -> None:
-    prepare(postgres, "a", "b")
-    for serial in range(3):
-        request(postgres, "a", serial)
-    request(postgres, "b")
-    under_way: set[str] = set()
-    orders: list[Order] = []
-    both = asyncio.Event()
-
-    async def perform(order: Order) -> Progress:
-        assert order.session not in under_way
-        under_way.add(order.session)
-        if under_way == {"a", "b"}:
-            both.set()
-        await both.wait()
-        orders.append(order)
-        under_way.discard(order.session)
-        return DONE
-
-    work(engine_of(postgres), perform, is_enough=lambda: len(orders) == 4)
-    assert [order.serial for order in orders if order.session == "a"] == [0, 1, 2]
-
-
-def test_there_are_never_more_orders_under_way_than_slots(postgres: Place) -> None:
-    names = [f"s{number}" for number in range(9)]
-    prepare(postgres, *names)
-    for name in names:
-        request(postgres, name)
-    under_way, most, done = 0, 0, 0
-    two = asyncio.Event()
-
-    async def perform(order: Order) -> Progress:
-        nonlocal under_way, most, done
-        under_way += 1
-        most = max(most, under_way)
-        if under_way == 2:
-            two.set()
-        await two.wait()
-        under_way -= 1
-        done += 1
-        return DONE
-
-    work(engine_of(postgres), perform, slots=2, is_enough=lambda: done == 9)
-    assert most == 2
-
-
-def test_orders_that_neither_wait_nor_are_under_way_are_found(postgres: Place) -> None:
-    prepare(postgres, "s", "t")
-    waiting, missing = Order("s", "support", 1), Order("t", "support", 2)
-    engine = engine_of(postgres)
-    found: list[list[Order]] = []
-
-    async def perform(order: Order) -> Progress:
-        found.append(await engine.find_unscheduled([missing, order]))
-        return DONE
-
-    async def schedule() -> None:
-        await engine.schedule(waiting)
-        asked = Order("s", "support", 1, failures=3)
-        found.append(await engine.find_unscheduled(iter((asked, missing, Order("s", "support", 2)))))
-        found.append(await engine.find_unscheduled([]))
-
-    asyncio.run(schedule())
-    work(engine, perform, is_enough=lambda: True)
-    assert found == [[missing, Order("s", "support", 2)], [], [missing]]
 
 
 def test_an_order_that_is_scheduled_for_later_waits(postgres: Place) -> None:
@@ -508,15 +419,6 @@ def test_an_unreachable_database_is_a_connection_error() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
         PostgresEngine("postgresql://localhost/db", **settings)
-
-
-@pytest.mark.parametrize("slots", [0, -1, True, 1.5])
-def test_slots_are_a_whole_number(slots: Any) -> None:
-    async def perform(order: Order) -> Progress:
-        raise AssertionError
-
-    with pytest.raises(InvalidValue, match="slots must be a whole number from 1 up"):
-        asyncio.run(PostgresEngine("").work(perform, slots=slots, stop=asyncio.Event()))
 
 
 def test_a_missing_package_is_told_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,13 +167,11 @@ def test_a_worker_that_is_cancelled_gives_its_orders_back_at_once(postgres: Plac
     assert count(postgres, "workers") == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", [True, False])
 def test_orders_survive_their_workers_again_and_again(postgres: Place, kills: bool) -> None:
     judge_takeovers(postgres, 3, kills=kills, heartbeat=0.1, dead=0.5, seed=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", [True, False])
 def test_orders_survive_many_workers(postgres: Place, kills: bool) -> None:
     judge_takeovers(postgres, 30, kills=kills, heartbeat=0.2, dead=1.0, seed=2)

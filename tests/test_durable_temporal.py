@@ -162,21 +162,6 @@ def test_orders_that_were_scheduled_often_before_a_worker_listens_are_performed_
     assert run(orders()) == [ORDER]
 
 
-def test_the_next_order_is_performed_after_the_last_one(server: TemporalServer) -> None:
-    def answer(order: Order) -> Progress:
-        next_order = Order(ORDER.session, ORDER.agent, ORDER.serial, failures=order.failures + 1, head=7)
-        return Progress("running", 7, next_order, 0.05 * order.failures) if order.failures < 3 else DONE
-
-    async def orders() -> list[Order]:
-        engine, performer = server.engine(new_name()), Performer(answer)
-        await engine.schedule(ORDER)
-        async with working(engine, performer):
-            await ended(engine, ORDER)
-        return performer.orders
-
-    assert [(order.failures, order.head) for order in run(orders())] == [(0, -1), (1, 7), (2, 7), (3, 7)]
-
-
 def test_scheduling_wakes_a_workflow_that_sleeps(server: TemporalServer) -> None:
     async def orders() -> int:
         engine = server.engine(new_name())
@@ -282,28 +267,6 @@ def test_a_thousand_orders_are_performed_once_each(server: TemporalServer) -> No
         return [order.session for order in performer.orders]
 
     assert sorted(run(orders()), key=int) == [str(number) for number in range(1000)]
-
-
-def test_at_most_so_many_attempts_run_as_there_are_slots(server: TemporalServer) -> None:
-    async def most() -> int:
-        engine, running, seen = server.engine(new_name()), 0, []
-
-        async def perform(order: Order) -> Progress:
-            nonlocal running
-            running += 1
-            seen.append(running)
-            await asyncio.sleep(0.01)
-            running -= 1
-            return DONE
-
-        wanted = [Order(str(number), "support", 1) for number in range(12)]
-        for order in wanted:
-            await engine.schedule(order)
-        async with working(engine, perform, slots=2):
-            await ended(engine, *wanted)
-        return max(seen)
-
-    assert run(most()) <= 2
 
 
 # ---------------------------------------------------------------- stopping and cancelling

@@ -48,10 +48,11 @@ def test_an_address_is_a_host_and_a_port(address: str) -> None:
         TemporalEngine(address)
 
 
-def test_heartbeats_are_more_frequent_than_half_the_time_after_which_a_worker_is_dead() -> None:
+def test_a_heartbeat_comes_in_less_than_a_third_of_dead_seconds() -> None:
     pytest.importorskip("temporalio")
     with pytest.raises(InvalidValue, match="heartbeat_seconds"):
-        TemporalEngine("127.0.0.1:7233", dead_seconds=2.0, heartbeat_seconds=1.0)
+        TemporalEngine("127.0.0.1:7233", dead_seconds=3.0, heartbeat_seconds=1.0)
+    assert TemporalEngine("127.0.0.1:7233", dead_seconds=3.1, heartbeat_seconds=1.0).address == "127.0.0.1:7233"
 
 
 @pytest.mark.parametrize("does", ["prepare", "schedule", "find_unscheduled", "work"])

@@ -165,9 +165,7 @@ async def work(setting: Setting) -> None:
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         running = asyncio.ensure_future(worker.run())
-        ready = asyncio.ensure_future(worker.ready())
-        await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
+        await worker.ready()
         begin = time.process_time()
         note(f"{setting.folder}/ready", os.getpid())
         await running

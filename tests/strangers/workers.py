@@ -254,6 +254,7 @@ class Campaign:
                         self.lost.remove(lost)
                     elif now > lost.since + PATIENCE:
                         print(f"session {lost.session_id} was never taken over", file=sys.stderr)
+                        self.ends["never taken over"] += 1
                         self.waits.append(now - lost.since)
                         self.lost.remove(lost)
 
@@ -327,6 +328,9 @@ async def judge_takeovers(
             campaign.fleet.close()
             await engine.close()
     waits = sorted(campaign.waits)
+    if not waits:
+        print("no session was taken over: nothing was shown")
+        return False
     slow = waits[min(len(waits) - 1, int(len(waits) * 0.99))]
     print(
         f"{rounds} of {WORKERS} workers {'killed' if number == signal.SIGKILL else 'stopped'} on {setting.engine}:"

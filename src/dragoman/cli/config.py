@@ -40,7 +40,6 @@ __all__ = [
     "Configuration",
     "configured",
     "find_project_file",
-    "is_address",
     "load_configuration",
     "read_config_file",
     "shown_value",

@@ -150,7 +150,7 @@ def _extras() -> dict[str, dict[str, str | None]]:
 def _store(location: str, problems: list[str]) -> dict[str, Any]:
     from pathlib import Path
 
-    from .config import is_address
+    from .settings import is_address
     from .stores import each_session, with_store
 
     found: dict[str, Any] = {"location": redact(location)}

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import InvalidValue
 from .arguments import add_store
-from .config import is_address
-from .settings import split_address
+from .settings import is_address, split_address
 
 if TYPE_CHECKING:
     from ..durable import Engine
     from ..store import SessionStore
 
-__all__ = ["add_engine", "open_engine", "prepare"]
+__all__ = ["ENGINES", "add_engine", "open_engine", "prepare"]
 
 ENGINES = ("postgres", "temporal", "local")
 
@@ -21,7 +20,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     """Give a command `--store`, `--engine`, and where Temporal is."""
     add_store(parser)
     parser.add_argument(
-        "--engine", choices=ENGINES, help="who schedules runs (postgres for a store there, local for a file)"
+        "--engine", choices=ENGINES, help="what schedules runs (postgres if the store is there, local for a file)"
     )
     parser.add_argument("--address", metavar="HOST:PORT", help="where Temporal's server is (127.0.0.1:7233)")
     parser.add_argument("--namespace", help="of Temporal (default)")

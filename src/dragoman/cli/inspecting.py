@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValue
 from .arguments import SESSION_HELP, add_common, add_model, natural
-from .config import configured, is_address
+from .config import configured
 from .output import Output, warn
+from .settings import is_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

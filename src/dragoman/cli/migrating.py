@@ -6,8 +6,9 @@ import sys
 
 from ..errors import InvalidValue
 from .arguments import Tasks, add_task
-from .config import configured, is_address
-from .settings import DEFAULT_SCHEMA, split_address
+from .config import configured
+from .engines import ENGINES
+from .settings import DEFAULT_SCHEMA, is_address, split_address
 
 __all__ = ["add_migrate"]
 
@@ -21,6 +22,9 @@ def add_migrate(tasks: Tasks) -> None:
     address = f"connection string or URI; without it that of the variable {VARIABLE}, or the store of the settings"
     parser.add_argument("conninfo", nargs="?", help=address)
     parser.add_argument("--schema", help=f"the name of the schema ({DEFAULT_SCHEMA})")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="postgres", help="what schedules durable runs here (%(default)s)"
+    )
 
 
 def migrate_sessions(chosen: argparse.Namespace) -> None:
@@ -43,7 +47,8 @@ def migrate_sessions(chosen: argparse.Namespace) -> None:
     async def migrate() -> int:
         async with PostgresStore(conninfo, schema=schema) as store:
             number = await store.migrate()
-        if importlib.util.find_spec("procrastinate") is not None:  # the extra `durable`
+        has_extra = importlib.util.find_spec("procrastinate") is not None
+        if has_extra and chosen.engine == "postgres":  # with another engine nobody would take orders from its tables
             engine = PostgresEngine(conninfo, schema=schema)
             try:
                 await engine.prepare()

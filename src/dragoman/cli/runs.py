@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments"]
 
+DAMAGED = "damaged"  # the status that a list shows of a run whose session cannot be read
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give the command its arguments."""
     tasks = add_tasks(parser)
     submitting = add_task(tasks, "submit", "request a run of an agent; a new session is started", submit_run)
-    submitting.add_argument("prompt", nargs="?", help="what is said; without it, what is there is carried on")
+    submitting.add_argument("prompt", nargs="?", help="what the user says; without it the session is carried on")
     submitting.add_argument("--agent", required=True, metavar="NAME", help="the agent's name in the workers' registry")
     submitting.add_argument("--session", metavar="ID", help="the session's id (a random one)")
     submitting.add_argument("--key", default="", help="your own word: the same key again gives the same run")
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         deciding = _add_one(tasks, name, words, run)
         deciding.add_argument("--call", metavar="ID", help="the call (the only one that waits)")
         deciding.add_argument("--reason", default="", help="what the model is told")
-    aborting = _add_one(tasks, "abort", "ask a run to end; one that has not begun never begins", abort_run)
+    aborting = _add_one(tasks, "abort", "ask a run to end; a queued run then never begins", abort_run)
     aborting.add_argument("--reason", default="", help="why")
     _add_one(tasks, "retry", "request a run that carries on where one failed", retry_run)
     for each in tasks.choices.values():
@@ -101,7 +103,7 @@ def show_run(chosen: argparse.Namespace) -> None:
 
         output = Output(color=configured(chosen).color)
         if chosen.follow:
-            await _follow(run, output, as_json=chosen.json)
+            await (run.result() if chosen.json else _follow(run, output))
         elif not chosen.json:
             from ..history import LevelOfDetail
 
@@ -113,34 +115,32 @@ def show_run(chosen: argparse.Namespace) -> None:
     _with_run(chosen, show)
 
 
-async def _follow(run: "RunHandle", output: Output, *, as_json: bool) -> None:
+async def _follow(run: "RunHandle", output: Output) -> None:
     """Print the text of the run as it comes."""
     async for text in run.text():
-        if not as_json:
-            output.write(text)
-            sys.stdout.flush()
-    if not as_json:
-        output.line()
+        output.write(text)
+        sys.stdout.flush()
+    output.line()
+
+
+def decide_call(chosen: argparse.Namespace, record: "Callable[[RunHandle], Callable[..., Awaitable[None]]]") -> None:
+    """Record a decision about a call."""
+
+    async def decide(run: "RunHandle") -> None:
+        await record(run)(await _waiting_call(chosen, run), reason=chosen.reason)
+        await _write_run(chosen, run)
+
+    _with_run(chosen, decide)
 
 
 def approve_call(chosen: argparse.Namespace) -> None:
     """Let a call run."""
-
-    async def approve(run: "RunHandle") -> None:
-        await run.approve(await _waiting_call(chosen, run), reason=chosen.reason)
-        await _write_run(chosen, run)
-
-    _with_run(chosen, approve)
+    decide_call(chosen, lambda run: run.approve)
 
 
 def deny_call(chosen: argparse.Namespace) -> None:
     """Do not let a call run."""
-
-    async def deny(run: "RunHandle") -> None:
-        await run.deny(await _waiting_call(chosen, run), reason=chosen.reason)
-        await _write_run(chosen, run)
-
-    _with_run(chosen, deny)
+    decide_call(chosen, lambda run: run.deny)
 
 
 def abort_run(chosen: argparse.Namespace) -> None:
@@ -195,10 +195,10 @@ def _with_run(chosen: argparse.Namespace, use: "Callable[[RunHandle], Awaitable[
 
 
 async def _waiting_call(chosen: argparse.Namespace, run: "RunHandle") -> str:
-    """The call that is meant: the one that is named, or the only one that waits."""
+    """Return the call that --call names, or the only one that waits."""
     waiting = [call.tool_call_id for call in await run.waiting_calls()]
     if not waiting:
-        raise InvalidValue(f"no call of session {run.session_id!r} waits for a decision")
+        raise InvalidValue(f"no call of session {run.session_id!r} waits for a decision: see `dragoman runs show`")
     if chosen.call in waiting or (chosen.call is None and len(waiting) == 1):
         return chosen.call or waiting[0]
     raise InvalidValue(f"name the call with --call; waiting are: {', '.join(waiting)}")
@@ -211,7 +211,12 @@ async def _listed(store: "SessionStore", engine: "Engine", request: "RunRequest"
     try:
         return await _described(run)
     except StoreError as error:  # one damaged session hides no other
-        return {"session": run.session_id, "serial": run.serial, "agent": run.agent, "status": error.code.value}
+        if error.retryable:
+            raise
+        said = {"code": error.code.value, "message": str(error)}
+        return {
+            "session": run.session_id, "serial": run.serial, "agent": run.agent, "status": DAMAGED, "error": said
+        }  # fmt: skip
 
 
 async def _described(run: "RunHandle") -> dict[str, Any]:

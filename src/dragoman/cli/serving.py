@@ -111,8 +111,8 @@ async def _serve(
     from ..web.gateway.refusals import refuse_unread
     from ..web.gateway.replay import Replay
     from ..web.serving import serve_until_stopped
-    from .config import is_address
     from .inspecting import open_inspector
+    from .settings import is_address
     from .stores import open_store
 
     location = chosen.replay or settings.store

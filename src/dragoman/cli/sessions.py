@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DragomanError, ErrorCode, InvalidValue
 from .arguments import SESSION_HELP, add_store, add_task, add_tasks, natural
 from .cachecauses import add_cache
-from .config import configured, is_address
+from .config import configured
 from .migrating import add_migrate
 from .output import Output, confirm, write_table
+from .settings import is_address
 from .transfer import add_export, add_import
 
 if TYPE_CHECKING:

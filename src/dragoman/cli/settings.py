@@ -15,12 +15,14 @@ from .folders import default_store
 
 __all__ = [
     "BY_KEY",
+    "DEFAULT_SCHEMA",
     "SETTINGS",
     "McpServerSettings",
     "ProviderSettings",
     "Setting",
     "Settings",
     "WrongValue",
+    "find_setting",
     "is_address",
     "is_guarded",
     "make_settings",

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError
-from .config import is_address
-from .settings import split_address
+from .settings import is_address, split_address
 
 if TYPE_CHECKING:
     from ..store import PostgresStore, SessionInfo, SessionStore, SQLiteStore

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def work(chosen: argparse.Namespace) -> int:
-    """Work until SIGTERM or SIGINT; 0 if all went well."""
+    """Work until SIGTERM or SIGINT; return 0, also if runs were left to other workers."""
     import asyncio
     import logging
 
@@ -82,8 +82,10 @@ def load_agents(named: str) -> "Agents":
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise DragomanError(f"{module_name} needs the module {error.name!r}", code=ErrorCode.NOT_FOUND) from error
-        raise DragomanError(f"there is no module {error.name!r} here", code=ErrorCode.NOT_FOUND) from error
+            words = f"{module_name} needs the module {error.name!r}: install it"
+            raise DragomanError(words, code=ErrorCode.NOT_FOUND) from error
+        words = f"there is no module {error.name!r} here: start the worker in its folder, or set PYTHONPATH"
+        raise DragomanError(words, code=ErrorCode.NOT_FOUND) from error
     found = getattr(module, name, None)
     if not isinstance(found, Agents):
         seen = "has no such name" if found is None else f"has a {type(found).__name__} of that name"
@@ -112,8 +114,8 @@ async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> 
         try:
             working = asyncio.ensure_future(worker.run())
             _stop_at_signals(worker, chosen.stop_seconds)
-            await asyncio.wait((working, asyncio.ensure_future(worker.ready())), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
+            await worker.ready()
+            if worker.is_ready:
                 names = ", ".join(agents.names) or "no agents"
                 Output().line(f"dragoman works: {names}; {chosen.slots} slots; health at {address}/healthz")
                 sys.stdout.flush()
@@ -165,5 +167,6 @@ async def _serve_health(worker: "Worker", port: int) -> "tuple[web.AppRunner, st
         await web.TCPSite(runner, "127.0.0.1", port).start()
     except OSError as error:
         await runner.cleanup()
-        raise DragomanError(f"port {port} cannot be used: {error.strerror}", code=ErrorCode.CONNECTION) from error
+        words = f"port {port} cannot be used: {error.strerror}; name another with --health-port, or 0 for a free one"
+        raise DragomanError(words, code=ErrorCode.CONNECTION) from error
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"

@@ -46,11 +46,14 @@ class Agents:
         """Return the agent of that name for the session; raise UnknownAgent, or what its function raises."""
         make = self._makers.get(name)
         if make is None:
-            raise UnknownAgent(f"no agent is called {name!r} here; known are {', '.join(self._makers) or 'none'}")
+            known = ", ".join(self._makers) or "none"
+            raise UnknownAgent(
+                f"no agent is called {name!r} here; known are {known}: add it, or start a worker that has it"
+            )
         made = make(session)
         agent = await made if inspect.isawaitable(made) else made
         if not isinstance(agent, Agent):
             raise InvalidValue.of_content(f"what makes the agent {name!r}", agent, "a function that returns an Agent")
         if agent.session is not session:
-            raise InvalidValue(f"agent {name!r} has another session: give it the one that its function got")
+            raise InvalidValue(f"agent {name!r} has another session: make it with Agent(…, session=session)")
         return agent

@@ -1,7 +1,6 @@
-"""Performs orders: opens the session, makes the agent, carries the session on, and says what came of it.
+"""Performs orders: opens the session, makes the agent, carries the session on, and returns the outcome.
 
-What is left to do follows from the record alone. So an order that comes twice, late, or after its run has ended does
-no harm.
+The record alone says what is left to do. So an order that comes twice, late, or after its run has ended does no harm.
 """
 
 import asyncio
@@ -26,21 +25,21 @@ from .orders import Order, Progress
 __all__ = ["Performer", "Retries", "carry_on", "find_request", "is_due"]
 
 LOGGER = logging.getLogger("dragoman.durable")
-# What a store may get over by itself.
+# Errors of a store that usually pass.
 PASSING = frozenset({ErrorCode.CONNECTION, ErrorCode.TIMEOUT, ErrorCode.CONFLICT, ErrorCode.OVERLOADED})
 ENDED = frozenset(status.value for status in RunStatus)
 LOST_SECONDS = 1.0  # before another look at a session that another owner has, or a store that is gone
-# For the lease of an owner that no longer renews it: an engine notices dead workers sooner than their leases end.
+# The longest wait for a lease that its owner no longer renews: engines notice a dead worker before its leases end.
 LEASE_SECONDS = 5.0
 MAKE_SECONDS = 60.0  # for the function that makes an agent
-UNKNOWN = 10  # attempts where no worker knows the agent, for each one that fails otherwise
+UNKNOWN = 10  # times as many attempts where workers do not know the agent, each after a tenth of the pause
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """How often an order is tried again whose attempts add no entry, and the seconds between: twice as long each time.
+    """How often an order is tried again if its attempts add no entry. Each pause is twice as long as the one before.
 
-    After the last attempt the run fails, with the code `given_up`. A worker that does not know the agent leaves the
-    order to others sooner, and more often: a tenth of the pauses, ten times the attempts.
+    After the last attempt the run fails, with the code `given_up`. Workers that do not know the agent leave the order
+    to others: ten times as often, with a tenth of the pauses.
     """
 
     attempts: int = 20
@@ -68,7 +67,7 @@ async def find_request(store: SessionStore, session_id: str, serial: int) -> Run
 
 
 def is_due(state: DerivedState) -> bool:
-    """Return whether there is something to carry on: a requested run, or an open one that waits for no person."""
+    """Return whether a worker has something to do: a run is requested, or the open run waits for no person."""
     if not state.current_run_id:
         return bool(state.requests)
     waits = state.status is AgentStatus.AWAITING_HUMAN and all(
@@ -117,7 +116,7 @@ class Performer:
             require_session_id(order.session)
             require_serial(order.serial, "serial")
         except InvalidValue as error:  # somebody else than `submit` has put it into the engine
-            return Progress("aborted", -1, problem=f"nothing can be requested there: {error}")
+            return Progress("aborted", -1, problem=f"no run can be requested there, the order is dropped: {error}")
         while True:
             try:
                 if await find_request(self._store, order.session, order.serial) is None:
@@ -127,15 +126,15 @@ class Performer:
                 if not await self._outlasts(busy):
                     seconds = min(LOST_SECONDS, busy.lease.seconds / 4)
                     return Progress("queued", order.head, order, seconds, str(busy))
-            except StoreError as error:  # this says nothing against the order; a damaged session is not mended soon
+            except StoreError as error:  # the store failed, not the order; a damaged session stays so for long
                 LOGGER.warning("order %s: %s", order, error)
                 seconds = LOST_SECONDS if error.code in PASSING else self._retries.longest_seconds
                 return Progress("queued", order.head, order, seconds, str(error))
 
     async def _outlasts(self, busy: SessionBusy) -> bool:
-        """Wait for the end of a lease that is no longer renewed, unless that takes long; return whether it did.
+        """Wait for the end of a lease that is no longer renewed, if it ends soon; return whether it has ended.
 
-        An engine would come back later, by the second, and may give the order to a worker that stands still.
+        An engine would come back a second later, and may give the order to a worker that stands still.
         """
         if not busy.is_overdue or busy.seconds_left > LEASE_SECONDS or self.is_stopping:
             return False
@@ -146,7 +145,7 @@ class Performer:
         return False
 
     async def _leave(self, order: Order) -> Progress:
-        """Leave an order to other workers whose session is not in this store: another store may have it."""
+        """Leave the order to workers of another store: this one has no such session."""
         if await self._store.tombstone(order.session) is not None or order.failures >= self._retries.attempts:
             return Progress("aborted", -1, problem="the session was erased, or no store here has it")
         problem = "this store has no such session, or no run was requested there"
@@ -155,7 +154,7 @@ class Performer:
         return Progress("queued", -1, replace(order, failures=failures), self._retries.pause_after(failures), problem)
 
     async def _carry_on(self, order: Order, session: Session) -> Progress:
-        """Carry on what is due in the session, run after run: the order of a later run may have come too early."""
+        """Carry on the runs that are due, one after the other. This order may belong to a later one."""
         while is_due(session.state.derived) and not self.is_stopping:
             try:
                 failure = await self._run_once(session, order)
@@ -167,7 +166,7 @@ class Performer:
         return Progress(status_of(session, order), session.state.next_serial - 1, later)
 
     async def _run_once(self, session: Session, order: Order) -> str | None:
-        """Run the session's agent once; return why that came to nothing, None if it did not."""
+        """Run the session's agent once; return why it made no progress, None if it did."""
         before, task = session.state.next_serial, current_task()
         try:
             async with asyncio.timeout(MAKE_SECONDS):
@@ -203,13 +202,13 @@ class Performer:
         return None
 
     async def _retry(self, session: Session, order: Order, problem: str) -> Progress:
-        """The next attempt, or the end of a run whose attempts add no entry."""
+        """Return the next attempt, or end the run after the last one."""
         await session.refresh()
         head = _newest_of_runs(session)
         failures = order.failures + 1 if head == order.head else 1
         if failures >= self._retries.attempts:
             return await self._give_up(session, order, failures, problem)
-        LOGGER.warning("order %s: attempt %d came to nothing: %s", order, failures, problem)
+        LOGGER.warning("order %s: attempt %d recorded nothing: %s", order, failures, problem)
         later = replace(order, failures=failures, head=head)
         return Progress(status_of(session, order), head, later, self._retries.pause_after(failures), problem)
 
@@ -249,7 +248,7 @@ class Performer:
 
 
 def _newest_of_runs(session: Session) -> int:
-    """The serial of the newest entry that a run has made: what others say to a session is no progress of it."""
+    """Return the serial of the newest entry that a run has made. Words, decisions and requests are no progress."""
     entries = session.entries
     for index in range(len(entries) - 1, -1, -1):
         if not is_said_to_a_run((entries[index],)):

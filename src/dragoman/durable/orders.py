@@ -1,4 +1,4 @@
-"""What an engine schedules: orders, and what came of an attempt to perform one. Values alone, never content."""
+"""The values that an engine schedules and gets back: orders, and the outcome of an attempt. They hold no content."""
 
 from typing import Annotated
 
@@ -10,10 +10,9 @@ __all__ = ["Order", "Progress"]
 class Order(msgspec.Struct, frozen=True):
     """Carry a session on with an agent, until the run that was requested at `serial` has ended or waits for a person.
 
-    It can be delivered twice, late, or after the run has ended: the record says what is left to do. `failures` counts
-    the attempts in a row that added no entry, and `head` is the serial of the newest entry at the last of them. An
-    attempt whose process was killed is not counted. `unknown` counts the attempts of workers that do not know the
-    agent.
+    An engine may deliver it twice, late, or after that end: the record says what is left to do. `failures` counts the
+    attempts in a row that added no entry, and `head` is the serial of the newest entry at the last of them. An attempt
+    whose process was killed does not count. `unknown` counts the attempts of workers that do not know the agent.
     """
 
     session: str
@@ -28,10 +27,10 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What an attempt came to: the status of the requested run, and the serial of the session's newest entry.
+    """The outcome of an attempt: the status of the requested run, and the serial of the session's newest entry.
 
-    `next` is the order that the engine shall schedule, `seconds` from now; None if the run has ended, or waits for a
-    person. `problem` says in words for an operator why there is a next attempt.
+    The engine schedules `next`, `seconds` from now; None says that the run has ended, or waits for a person. `problem`
+    tells an operator why there is a next attempt.
     """
 
     status: str

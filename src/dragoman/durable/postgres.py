@@ -80,7 +80,7 @@ class PostgresEngine:
         await self._ask(lambda connection: connection.execute(SCHEDULE, values))
 
     async def find_unscheduled(self, orders: Iterable[Order]) -> list[Order]:
-        """Return those of the orders that neither wait in the engine nor are under way; `failures` do not matter."""
+        """Return the orders that neither wait in the engine nor are under way; `failures` do not matter."""
         wanted = list(orders)
         sessions = sorted({order.session for order in wanted})
         rows = await self._ask(lambda connection: connection.execute(_FIND, (sessions, self._schema)).fetchall())
@@ -93,8 +93,6 @@ class PostgresEngine:
         Raises EngineError if the database cannot be reached at the start, or is not that of this version. A database
         that is lost later is tried again until it answers.
         """
-        if type(slots) is not int or slots < 1:
-            raise InvalidValue.of("slots", slots, "a whole number from 1 up")
         require_procrastinate()
         worker = Worker(
             self._connect,

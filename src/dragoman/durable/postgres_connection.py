@@ -21,9 +21,9 @@ EARLY = 1.5  # heartbeats that a worker whose connection is gone may miss
 
 _logger = logging.getLogger(__name__)
 
-# A crash of the server may undo what was fetched or ended: then it is done again. The table of orders is now empty, now
-# long, and its statistics are always late: without them PostgreSQL sorts all orders to find the first. A worker that is
-# stopped inside of a transaction must not keep its locks.
+# A crash of the server may undo a fetch or an end: the worker then repeats it. The table of orders is now empty, now
+# long, and its statistics are always late: without these settings PostgreSQL sorts all orders to find the first. The
+# idle timeout frees the locks of a worker that is stopped inside of a transaction.
 _SETTINGS = f"""
     SET idle_in_transaction_session_timeout = '{IDLE_SECONDS:g}s';
     SET synchronous_commit = off; SET enable_sort = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
@@ -36,11 +36,11 @@ _KEEP = """
     WHERE job.id = held.id AND job.attempts = held.attempts AND job.worker_id = %s AND job.status = 'doing'
 """
 _LEAVE = "DELETE FROM procrastinate_workers WHERE id = %s"
-# An order that others take back gets another number of attempts: a late report of the one before finds nothing.
+# Taking an order back raises its `attempts`: a late report of the attempt before then matches no row.
 _IS_OURS = "id = %(job)s AND attempts = %(attempts)s AND status = 'doing'"
 _FINISH = f"DELETE FROM procrastinate_jobs WHERE {_IS_OURS}"  # noqa: S608
-# `args` of the next attempt. Attempts of a worker that was taken for dead overlap with those of others: the failures of
-# all are added up, as long as no newer entry came.
+# `args` of the next attempt. If a worker was taken for dead, its attempt overlaps with that of another: the failures of
+# both are added up, as long as no newer entry came.
 _COUNTED = """
     CASE sign(coalesce((args ->> 'head')::bigint, -1) - %(head)s)
         WHEN 1 THEN args
@@ -84,12 +84,11 @@ class Job(NamedTuple):
 
 
 class WorkerConnection:
-    """What a worker says to the database, on one connection. One thread uses it.
+    """The statements of one worker, on one connection. One thread uses it.
 
-    An id of a worker is used on one connection alone, and never again after others took the worker for dead. An order
-    belongs to the id that fetched it. So an order that was fetched, but whose answer was lost with the connection,
-    belongs to an id that is deleted. A worker that was only stopped cannot end an order that another one has, or that
-    it has taken once more itself: an attempt that was taken back can end nothing.
+    A worker's id belongs to one connection, and is never used again. An order belongs to the id that fetched it. If the
+    answer of a fetch is lost with the connection, that id is deleted, and others take the order back. An attempt that
+    was taken back can end nothing: neither the order of another worker, nor the next attempt of its own.
     """
 
     def __init__(
@@ -133,9 +132,9 @@ class WorkerConnection:
                 return job
 
     def finish(self, job: Job, following: Order | None, seconds: float) -> bool:
-        """Replace the order by the one that follows, or delete it; return whether it was still this attempt's.
+        """Replace the order by `following`, or delete it; return whether this attempt still had it.
 
-        A failure counts in any case.
+        A failure counts in both cases.
         """
         values: dict[str, Any] = {"job": job.id, "attempts": job.attempts}
         with translated():
@@ -153,7 +152,7 @@ class WorkerConnection:
         return is_ours
 
     def beat(self) -> int:
-        """Say that this worker lives, take back the orders of those that do not, and return how many."""
+        """Send a heartbeat, take back the orders of dead workers, and return how many."""
         with translated():
             connection = self._connected()
             if not connection.execute(_BEAT, (self._id,)).rowcount:  # others took this worker for dead
@@ -165,7 +164,7 @@ class WorkerConnection:
             return self._take_back(connection)
 
     def call(self) -> None:
-        """Let every worker look for orders: one is due now."""
+        """Let every worker look for orders."""
         with translated():
             self._call(self._connected())
 
@@ -205,7 +204,7 @@ class WorkerConnection:
         from procrastinate.sql import queries
 
         with connection.transaction():
-            connection.execute(_LOCK_WORKER, (self._id,))  # first, as one that takes this worker for dead does
+            connection.execute(_LOCK_WORKER, (self._id,))  # first: a worker that deletes this one locks it first too
             (new,) = connection.execute(queries["register_worker"].encode()).fetchone() or (0,)
             connection.execute(_LOCK, (self._queue, new))
             jobs, attempts = [job for job, _ in self._held], [attempts for _, attempts in self._held]

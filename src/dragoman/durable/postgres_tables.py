@@ -23,8 +23,8 @@ TASK = "dragoman.order"  # the name of procrastinate's task
 NUMBER = 1  # of the statements below; it grows when they change
 
 # Schedules an order, with the values of `job_values`. The session is procrastinate's lock: its orders come one by one,
-# by their ids. One that waits for its time keeps later ones waiting, as the requests of a session must; but not those
-# of priority 1: what shall be looked at now, such as a decision, does not wait for the next attempt.
+# by their ids. An order that waits for its time keeps later ones of its session waiting, as its requests must. An order
+# of priority 1 does not wait: a decision must not wait for the next attempt.
 SCHEDULE = """
     INSERT INTO procrastinate_jobs (queue_name, task_name, priority, lock, args, scheduled_at)
     VALUES (%s, %s, %s, %s, %s, now() + make_interval(secs => %s))

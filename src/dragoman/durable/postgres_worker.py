@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker", "engine_error"]
 
-RAISED_SECONDS = 60.0  # until the next attempt where `perform` raised, which it must not
-STEP_BACK_SECONDS = 0.1  # that others have to take an order first which came to nothing here
+RAISED_SECONDS = 60.0  # until the next attempt if `perform` raised, which is a bug
+STEP_BACK_SECONDS = 0.1  # in which other workers may take an order first that failed here
 
 _logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 
 
 class Worker:
-    """Performs orders. A database that is lost is tried again until it answers; what is under way goes on meanwhile."""
+    """Performs orders. If the database is lost, it tries again until the database answers; runs go on meanwhile."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Worker:
             except EngineError as error:
                 if not error.retryable:
                     raise
-                return  # heartbeats tell of it; this tries again as often as they come
+                return  # the heartbeat logs this error; the next try comes with the next heartbeat
             if job is None:
                 return
             task = asyncio.ensure_future(self._carry_out(job, perform, stop))
@@ -114,13 +114,13 @@ class Worker:
         if not is_ours:
             _logger.warning("order %s had been given to another worker meanwhile", job.order)
         elif following is not None and seconds > 0:
-            is_due = self._offer if following.failures or following.unknown else self._awake.set
-            asyncio.get_running_loop().call_later(seconds, is_due)
+            when_due = self._offer if following.failures or following.unknown else self._awake.set
+            asyncio.get_running_loop().call_later(seconds, when_due)
 
     def _offer(self) -> None:
-        """Let other workers be the first to take an order that came to nothing here: they may know its agent.
+        """Let other workers be the first to take an order that failed here: they may know its agent.
 
-        Without this the worker that had it last would always be the first: no other knows when the order is due.
+        Only this worker knows when the order is due. Without this it would always be the first.
         """
         if self._has_ended:
             return
@@ -158,7 +158,7 @@ class Worker:
             task.cancel()
 
     async def _end(self, side: "list[asyncio.Task[None]]") -> None:
-        """Wait for what is under way, with heartbeats, and give the rest back."""
+        """Wait for the orders under way, with heartbeats. Then give back what is left."""
         if self._running:
             await asyncio.wait(self._running)
         self._has_ended = True

@@ -1,6 +1,6 @@
 """Requests runs, and what a caller does with one: wait for its result, follow it, decide, abort, try again.
 
-Everything that is said to a run is an entry first. The engine is only woken by it: a lost wake-up loses nothing.
+Everything that a caller says to a run is an entry first. The engine is only woken: a lost signal loses nothing.
 """
 
 import time
@@ -63,10 +63,10 @@ async def submit(
 ) -> "RunHandle":
     """Record a request for a run, schedule it, and return the run. Runs of one session go one after the other.
 
-    The session is started if there is none of that id; without an id it gets a random one, and `metadata` are noted.
-    Without a prompt the run carries on what is there, and is completed at once if nothing is left to do. If the `key`
-    was used before, by any process, the run of that request is returned and nothing is recorded. Raises EngineError if
-    the run is recorded, but the engine cannot be reached or refuses it: a worker tries it again (`sweep`).
+    A session that is not there is started, with `metadata`; without `session` its id is random. Without a prompt the
+    run carries on what is there, and is completed at once if nothing is left to do. A `key` that any process has used
+    returns that run and records nothing. Raises EngineError if the run is recorded, but the engine cannot be reached or
+    refuses it: a worker schedules it later (`sweep`).
     """
     said = None if prompt is None else as_input(prompt)
     request = RunRequestedEntry.of_input(agent, said, run_id=new_run_id(), key=key)
@@ -123,7 +123,7 @@ async def abort_order(store: SessionStore, order: Order) -> None:
 
 
 async def _find_unscheduled(engine: Engine, orders: list[Order]) -> list[Order]:
-    """Return those of the orders that the engine does not know, without those that it refuses to look for."""
+    """Return the orders that the engine does not know. Leave out those that it refuses to look for."""
     try:
         return await engine.find_unscheduled(orders)
     except EngineError as error:
@@ -154,7 +154,7 @@ def _log_refused(orders: list[Order], error: EngineError) -> None:
 
 
 async def _is_waiting(store: SessionStore, order: Order) -> bool:
-    """Whether the order's run waits for a worker. A damaged session, or one that was erased, keeps no other back."""
+    """Whether the order's run waits for a worker; False if its session is damaged or was erased: others go on."""
     try:
         session = await open_session(store, order.session)
         return is_due(session.state.derived) and status_of(session, order) not in ENDED
@@ -227,9 +227,9 @@ class RunHandle:
         return self._result_in(session)
 
     async def follow(self) -> AsyncGenerator[KnownDelta, None]:
-        """Yield the deltas of all answers of the run: those that came, then each new one, whichever process works.
+        """Yield the deltas of all answers of the run: those that are there, then each new one, from any process.
 
-        Each comes once, in order. It ends when the run has ended, or waits for a person's decision about a call.
+        Each comes once, in order. This ends when the run has ended, or waits for a person's decision about a call.
         """
         async with aclosing(self.follow_from()) as followed:
             async for each in followed:
@@ -259,9 +259,8 @@ class RunHandle:
     async def text(self) -> AsyncGenerator[str, None]:
         """Yield the text of the run's answers as it comes; an empty line separates two of them.
 
-        An answer that breaks off, as when a worker is killed, is followed by the one that replaces it. `AnswerText`,
-        fed with the deltas of `follow`, has the last one alone. It ends as `follow` does; `result` says how the run
-        ended.
+        If a worker is killed, its half answer is followed by the whole one of another. To replace the half one, feed
+        an `AnswerText` with the deltas of `follow`. This ends as `follow` does; `result` says how the run ended.
         """
         has_text = is_next = False
         async for delta in self.follow():
@@ -321,12 +320,12 @@ class RunHandle:
         while not recorded:
             status = status_of(session, self.order)
             if status in ENDED:
-                raise InvalidValue(f"this run is {status}, so nobody would answer: submit another one")
+                raise InvalidValue(f"this run is {status} and answers no more: submit another one")
             recorded = await session.append(said, expected_serial=session.state.next_serial)
         await self._wake(session)
 
     async def abort(self, reason: str = "") -> None:
-        """Ask the run to end; one that has not begun never begins. A run that has ended stays as it is."""
+        """Ask the run to end. A queued run then never begins; a run that has ended does not change."""
         try:
             await self._say(AbortRequestedEntry(reason, run_id=self.run_id))
         except IllegalAppend:
@@ -352,7 +351,8 @@ class RunHandle:
         session = await open_session(self._store, self.session_id)
         if session.state.derived.open_call(entry.tool_call_id) is None:
             raise InvalidValue(
-                f"no call {entry.tool_call_id!r} waits for a decision: there is none, or it was answered"
+                f"no call {entry.tool_call_id!r} waits for a decision: it was answered, or never asked;"
+                " waiting_calls() returns those that wait"
             )
         await self._say(entry, session)
 
@@ -435,7 +435,7 @@ async def _scheduled(store: SessionStore, engine: Engine, request: RunRequest) -
 
 
 async def _schedule(engine: Engine, order: Order, recorded: str) -> None:
-    """Tell an engine that does not follow the record; raise EngineError, which says what is recorded all the same."""
+    """Schedule the order, unless the engine follows the record. An EngineError says what is recorded all the same."""
     if engine.follows_record:
         return
     try:

@@ -62,7 +62,8 @@ class TemporalEngine:
         require_temporalio()
         if "://" in address or ":" not in address:
             raise InvalidValue.of("address", address, "host:port")
-        # A process that stands still may be given its order again, as long as its connection is open: some timeouts.
+        # Temporal may give an order back to a process that stands still, while its connection is open: the timeout then
+        # passes more than once.
         silent_seconds = dead_seconds / 3
         if not 0.0 < heartbeat_seconds < silent_seconds:
             raise InvalidValue.of(
@@ -120,7 +121,7 @@ class TemporalEngine:
             LOGGER.info("%r knows no search attributes for runs: prepare() registers them", self)
 
     async def find_unscheduled(self, orders: Iterable[Order]) -> list[Order]:
-        """Return those of the orders that have no workflow, or one that has ended."""
+        """Return the orders that have no workflow, or one that has ended."""
         client, limit = await self._connect(), asyncio.Semaphore(DESCRIBED_AT_ONCE)
 
         async def is_scheduled(order: Order) -> bool:
@@ -233,7 +234,7 @@ class TemporalEngine:
             max_heartbeat_throttle_interval=heartbeat,
             # How long a workflow waits for the worker that knows it, which may be dead, before any other may take it.
             sticky_queue_schedule_to_start_timeout=heartbeat,
-            # `stop` lets all attempts return: whoever sets it has told them.
+            # The caller that sets `stop` also lets the runs stop at their next entry: every attempt returns.
             graceful_shutdown_timeout=timedelta(days=LONGEST_ATTEMPT_DAYS),
         )
 
@@ -265,10 +266,10 @@ _ADVICE = {
     "UNAUTHENTICATED": (ErrorCode.AUTHENTICATION, "give an api_key or a client certificate that the server takes"),
     "PERMISSION_DENIED": (ErrorCode.PERMISSION, "the server does not allow this to the given key or certificate"),
     "RESOURCE_EXHAUSTED": (ErrorCode.RATE_LIMITED, "the namespace is over its limits: try again later, or raise them"),
-    "INVALID_ARGUMENT": (ErrorCode.INVALID_REQUEST, "the server refuses what it was given"),
-    "UNIMPLEMENTED": (ErrorCode.UNSUPPORTED, "the server does not offer this"),
+    "INVALID_ARGUMENT": (ErrorCode.INVALID_REQUEST, "the server refuses this order or setting: its words say why"),
+    "UNIMPLEMENTED": (ErrorCode.UNSUPPORTED, "the server does not know this call: update it"),
 }
-_UNKNOWN = (ErrorCode.SERVER_ERROR, "the server failed")
+_UNKNOWN = (ErrorCode.SERVER_ERROR, "the server failed: its log says why")
 
 
 def _search_attributes(order: Order) -> "TypedSearchAttributes":
@@ -287,6 +288,6 @@ def _texts(value: object) -> list[str]:
     """All texts in the arguments of a connection: keys, and headers that may hold some."""
     if isinstance(value, Mapping):
         return [text for inner in value.values() for text in _texts(inner)]
-    return (
-        [value if isinstance(value, str) else value.decode(errors="replace")] if isinstance(value, (str, bytes)) else []
-    )
+    if isinstance(value, bytes):
+        return [value.decode(errors="replace")]
+    return [value] if isinstance(value, str) else []

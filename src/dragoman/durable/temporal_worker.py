@@ -1,7 +1,7 @@
 """Temporal's activities around `perform`, with heartbeats; the thread of a worker; a plugin for workers of others.
 
-An activity takes an order and returns a progress, both as JSON objects. What `perform` raises stays here: its words may
-be content.
+An activity takes an order and returns a progress, both as JSON objects. An exception of `perform` is not sent to
+Temporal: its words may be content.
 """
 
 import asyncio
@@ -41,9 +41,10 @@ def require_temporalio() -> None:
 def make_plugin(perform: Perform, *, abort: Abort | None = None, heartbeat_seconds: float = 1.0) -> "SimplePlugin":
     """Return a plugin that lets a Temporal worker of your own perform orders: `Worker(…, plugins=[…])`.
 
-    `perform` then runs in the event loop of that worker, as the heartbeats do: a tool that blocks the loop for half
-    of `dead_seconds` makes Temporal give the order to another worker. `TemporalEngine.work` has no such limit. Give the
-    worker a `graceful_shutdown_timeout`: without one it cancels the attempts under way when it stops.
+    `perform` and `abort` are `carry_on` and `abort_order`, each with its store. They run in the event loop of that
+    worker, as the heartbeats do: if a tool blocks the loop for a third of `dead_seconds`, Temporal gives the order to
+    another worker. `TemporalEngine.work` has no such limit. Give the worker a `graceful_shutdown_timeout`: without one
+    it cancels the attempts under way when it stops.
     """
     require_temporalio()
     from temporalio.plugin import SimplePlugin
@@ -94,7 +95,7 @@ async def _attempt(perform: Perform, given: dict[str, Any], heartbeat_seconds: f
 
 
 def _write_progress(order: Order, progress: Progress) -> dict[str, Any]:
-    """The progress in few bytes: what differs in the next order, and no `problem`, whose length has no limit."""
+    """Encode the progress in few bytes: the changed fields of the next order, and no `problem`."""
     written = {"status": progress.status, "serial": progress.serial}
     if progress.next is None:
         return written

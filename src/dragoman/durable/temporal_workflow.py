@@ -60,9 +60,10 @@ class OrderWorkflow:
         raise asyncio.CancelledError  # Temporal then shows the workflow as cancelled
 
     def wake(self, *given: object) -> None:
-        """Perform the order so many seconds from now, or earlier if it is due earlier; again, if one is under way.
+        """Perform the order that many seconds from now, or earlier if it is due earlier. An attempt under way is
+        followed by another one.
 
-        A signal that anybody has sent with other arguments counts as one without a pause.
+        A signal with other arguments counts as one without a pause.
         """
         from temporalio import workflow
 
@@ -84,7 +85,7 @@ class OrderWorkflow:
             progress = await _perform(activity, order, silent_seconds)
             self._show(progress["status"])
             if workflow.cancellation_reason() is not None and not was_cancelled:
-                break  # the attempt ended by itself before it was told
+                break  # the attempt ended before Temporal told it of the cancellation
             activity = PERFORM
             if "next" in progress:
                 order = {**order, **progress["next"]}
@@ -129,7 +130,7 @@ async def _perform(activity: str, order: dict[str, Any], silent_seconds: float) 
 
 
 def _as_progress(given: Any) -> dict[str, Any]:
-    """Return the progress; what somebody has completed the activity with by hand asks for another attempt."""
+    """Return the progress. If somebody completed the activity by hand, ask for another attempt."""
     is_progress = (
         isinstance(given, dict)
         and isinstance(given.get("status"), str)
@@ -140,7 +141,7 @@ def _as_progress(given: Any) -> dict[str, Any]:
 
 
 def _as_seconds(given: object) -> float:
-    """Return a pause that a timer can have; 0.0 for what is none."""
+    """Return a pause that a timer can have; 0.0 for any other value."""
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
     return float(given) if is_number and 0 <= given <= LONGEST_PAUSE_SECONDS else 0.0  # type: ignore[operator,arg-type]
 

@@ -17,8 +17,9 @@ LOGGER = logging.getLogger("dragoman.durable")
 
 
 class Worker:
-    """Carries sessions on. `slots` is how many at a time, `sweep_seconds` how often it looks for requests that no
-    engine knows, `stop_seconds` how long runs may take to reach their next entry after `stop`.
+    """Performs orders, `slots` at a time. Every `sweep_seconds` it looks for requests that the engine does not have.
+
+    After `stop`, runs have `stop_seconds` to reach their next entry.
     """
 
     def __init__(
@@ -43,7 +44,8 @@ class Worker:
         self._sweep_seconds = sweep_seconds
         self._stop_seconds = stop_seconds
         self._stop = asyncio.Event()
-        self._ready = asyncio.Event()
+        self._is_ready = False
+        self._has_begun = asyncio.Event()  # or it has failed to
 
     @property
     def count(self) -> int:
@@ -53,11 +55,11 @@ class Worker:
     @property
     def is_ready(self) -> bool:
         """Whether it takes orders."""
-        return self._ready.is_set()
+        return self._is_ready
 
     async def ready(self) -> None:
-        """Return when it takes orders."""
-        await self._ready.wait()
+        """Return when it takes orders, or when `run` has ended before that."""
+        await self._has_begun.wait()
 
     def stop(self) -> None:
         """Take no more orders, and let the runs under way stop at their next entry."""
@@ -70,15 +72,23 @@ class Worker:
         If it returns False, runs are still under way, their leases are given back, and the process must end now.
         Raises EngineError or StoreError if the engine or the store cannot be used at the start.
         """
-        await self._engine.prepare()
-        await sweep(self._store, self._engine)
+        try:
+            await self._engine.prepare()
+            await sweep(self._store, self._engine)
+            return await self._work()
+        finally:
+            self._is_ready = False
+            self._has_begun.set()
+
+    async def _work(self) -> bool:
         sweeping = asyncio.ensure_future(self._sweep_again())
         working = asyncio.ensure_future(self._engine.work(self._performer.perform, slots=self._slots, stop=self._stop))
-        self._ready.set()
         stopping = asyncio.ensure_future(self._stop.wait())
+        self._is_ready = True
+        self._has_begun.set()
         try:
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-            self._ready.clear()
+            self._is_ready = False
             done, _ = await asyncio.wait((working,), timeout=self._stop_seconds if self._stop.is_set() else None)
             if done:
                 await working

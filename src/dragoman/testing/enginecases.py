@@ -200,9 +200,7 @@ class Stage:
         worker = Worker(self.store, opened, agents, slots=slots, retries=retries, sweep_seconds=sweep_seconds)
         task = asyncio.ensure_future(worker.run())
         try:
-            ready = asyncio.ensure_future(worker.ready())
-            await asyncio.wait((task, ready), return_when=asyncio.FIRST_COMPLETED)
-            ready.cancel()
+            await worker.ready()
             yield worker
         finally:
             worker.stop()

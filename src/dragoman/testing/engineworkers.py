@@ -1,7 +1,7 @@
 """The rules of every engine that need processes: workers that are killed and stopped, and what is taken from them.
 
-`WORKER_CHECKS` each take a `Workplace`. Each starts workers as processes of their own, takes some away with SIGKILL or
-SIGSTOP, and raises AssertionError if a run does not go on elsewhere. `require_worker_conformance` runs all checks.
+`WORKER_CHECKS` each take a `Workplace` and start workers as processes of their own. A check kills or stops some of
+them, and raises AssertionError if a run does not go on elsewhere. `require_worker_conformance` runs all checks.
 `check_runs_go_on` takes something else away: the caller says what. `dragoman.testing.engines` has the rules that one
 process can show.
 
@@ -199,10 +199,10 @@ async def _crew(place: Workplace, name: str) -> AsyncIterator[Crew]:
 
 
 async def check_runs_go_on(place: Workplace, disturb: Callable[[Crew], Awaitable[object]]) -> None:
-    """Runs go on after `disturb`, which takes something away for a moment, and no worker ends of it.
+    """Runs go on after `disturb`, and no worker ends of it.
 
-    A restart of the database or of the engine's server, lost connections, notifications that nobody gets: whatever an
-    operator must be able to do while runs are under way.
+    `disturb` takes something away for a moment: it restarts the database or the engine's server, cuts connections, or
+    keeps notifications back.
     """
     async with _crew(place, "disturbed") as crew:
         before = await crew.submit("send", "disturbed")
@@ -335,13 +335,12 @@ async def _work(place: Workplace) -> None:
     retries = Retries(attempts=ATTEMPTS, seconds=0.1)
     worker = Worker(store, engine, make_agents(place), slots=4, retries=retries, sweep_seconds=SWEEP_SECONDS)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-    running, ready = asyncio.ensure_future(worker.run()), asyncio.ensure_future(worker.ready())
+    running = asyncio.ensure_future(worker.run())
     try:
-        await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
+        await worker.ready()
         _note(place, "ready", os.getpid())
         await running
     finally:
-        ready.cancel()
         await engine.close()
         await store.close()
 
