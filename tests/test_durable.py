@@ -182,7 +182,8 @@ def test_a_decision_outlives_every_worker(use: Callable[[Use], None]) -> None:
         run = await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
         async with working(store, engine):
             (call,) = (await run.result()).approvals
-        found = await find_run(store, AwayEngine(LocalEngine(), []), "s")  # days later, in another process, no engine is there
+        # Days later, in another process, no engine is there.
+        found = await find_run(store, AwayEngine(LocalEngine(), []), "s")
         with pytest.raises(EngineError):
             await found.deny(call.tool_call_id, reason="No.")
         fresh = LocalEngine()

@@ -17,11 +17,10 @@ from dragoman.durable import (
     Progress,
     Worker,
     carry_on,
-    carrying,
     find_run,
     submit,
 )
-from dragoman.durable.carrying import Performer
+from dragoman.durable.performer import Performer
 from dragoman.errors import ErrorCode, StoreError
 from dragoman.history import (
     AgentStatus,
@@ -130,7 +129,7 @@ def test_the_end_of_a_lease_that_is_not_renewed_is_waited_for(use: Callable[[Use
 
 
 def test_a_worker_that_is_told_to_stop_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "LEASE_SECONDS", 2 * LONG)
+    monkeypatch.setattr("dragoman.durable.performer.LEASE_SECONDS", 2 * LONG)
 
     async def test() -> None:
         async with OverdueStore() as store:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from dragoman.durable import EngineError, find_run
-from dragoman.testing.engineworkers import WORKER_CHECKS, Crew, Workplace, check_runs_go_on, require_worker_conformance
+from dragoman.testing.engineworkers import (
+    WORKER_CHECKS,
+    WorkerProcesses,
+    Workplace,
+    check_runs_go_on,
+    require_worker_conformance,
+)
 from tests.postgres_server import Place, restart
 from tests.temporal_server import TemporalServer, missing
 
@@ -53,7 +59,7 @@ def test_the_whole_suite_runs_in_one_place(place: Workplace) -> None:
 # ---------------------------------------------------------------- what is taken away for a moment
 
 
-def disturbed(place: Workplace, disturb: Callable[[Crew], Awaitable[object]]) -> None:
+def disturbed(place: Workplace, disturb: Callable[[WorkerProcesses], Awaitable[object]]) -> None:
     asyncio.run(check_runs_go_on(place, disturb))
 
 
@@ -61,13 +67,13 @@ def disturbed(place: Workplace, disturb: Callable[[Crew], Awaitable[object]]) ->
 def test_runs_go_on_although_notifications_are_lost(place: Workplace, postgres: Place) -> None:
     cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
 
-    async def lose_notifications(crew: Crew) -> None:
+    async def lose_notifications(workers: WorkerProcesses) -> None:
         runs = []
         for number in range(8):
             await asyncio.to_thread(postgres.scalar, cut)
-            runs.append(await crew.submit("look", f"unheard-{number % 3}"))
-        crew.let_tools_end()
-        await crew.completed(*runs)
+            runs.append(await workers.submit("look", f"unheard-{number % 3}"))
+        workers.let_tools_end()
+        await workers.completed(*runs)
 
     disturbed(place, lose_notifications)
 
@@ -77,7 +83,7 @@ def test_runs_go_on_after_the_database_was_restarted(place: Workplace, postgres:
     if postgres.server.data is None:
         pytest.skip("the server is not ours to restart")
 
-    async def restart_database(_crew: Crew) -> None:
+    async def restart_database(_workers: WorkerProcesses) -> None:
         await asyncio.to_thread(restart, postgres.server)
 
     disturbed(place, restart_database)
@@ -85,13 +91,13 @@ def test_runs_go_on_after_the_database_was_restarted(place: Workplace, postgres:
 
 @pytest.mark.parametrize("place", ["temporal"], indirect=True)
 def test_runs_go_on_after_the_engine_was_restarted(place: Workplace, temporal: TemporalServer) -> None:
-    async def restart_engine(crew: Crew) -> None:
+    async def restart_engine(workers: WorkerProcesses) -> None:
         await asyncio.to_thread(temporal.stop)
         with pytest.raises(EngineError, match="the run is recorded"):
-            await crew.submit("look", "engine-away")
+            await workers.submit("look", "engine-away")
         await asyncio.to_thread(temporal.start)
-        crew.let_tools_end()
-        await crew.completed(await find_run(crew.store, crew.engine, "engine-away"))
+        workers.let_tools_end()
+        await workers.completed(await find_run(workers.store, workers.engine, "engine-away"))
 
     disturbed(place, restart_engine)
 

@@ -1,9 +1,9 @@
-"""Workers in processes of their own, quick to start: a nursery has loaded everything, and forks one at each line.
+"""Workers in processes of their own, quick to start: a fork server has loaded everything, and forks one at each line.
 
     python -m tests.strangers.fleet SETTING      SETTING is the JSON of `Setting`; each line read starts a worker
 
 A worker is a `dragoman.durable.Worker` on PostgreSQL with the agents below. It notes in files what it did: one line for
-each time a tool ran, and one for each append that the store acknowledged. A worker ends with its nursery.
+each time a tool ran, and one for each append that the store acknowledged. A worker ends with its fork server.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ async def work(setting: Setting) -> None:
         note(f"{setting.folder}/cpu", os.getpid(), time.process_time() - begin)
 
 
-def nurse(setting: Setting) -> None:
+def serve_forks(setting: Setting) -> None:
     """Fork a worker at each line of standard input, and say its process id."""
     if setting.engine == "temporal":
         import temporalio.client
@@ -203,11 +203,11 @@ def nurse(setting: Setting) -> None:
 
 
 class Fleet:
-    """The workers of one nursery."""
+    """The workers of one fork server."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._nursery = subprocess.Popen(
+        self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.strangers.fleet", json.dumps(setting)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -218,11 +218,11 @@ class Fleet:
 
     def start(self) -> int:
         """Start a worker and return its process id."""
-        assert self._nursery.stdin
-        assert self._nursery.stdout
-        self._nursery.stdin.write("\n")
-        self._nursery.stdin.flush()
-        pid = int(self._nursery.stdout.readline())
+        assert self._server.stdin
+        assert self._server.stdout
+        self._server.stdin.write("\n")
+        self._server.stdin.flush()
+        pid = int(self._server.stdout.readline())
         self.pids.append(pid)
         return pid
 
@@ -253,12 +253,12 @@ class Fleet:
         for pid in self.pids:
             if not self.is_gone(pid):
                 os.kill(pid, signal.SIGKILL)
-        assert self._nursery.stdin
-        assert self._nursery.stdout
-        self._nursery.stdin.close()
-        self._nursery.wait()
-        self._nursery.stdout.close()
+        assert self._server.stdin
+        assert self._server.stdout
+        self._server.stdin.close()
+        self._server.wait()
+        self._server.stdout.close()
 
 
 if __name__ == "__main__":
-    nurse(Setting(*json.loads(sys.argv[1])))
+    serve_forks(Setting(*json.loads(sys.argv[1])))

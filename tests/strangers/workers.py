@@ -37,7 +37,7 @@ import msgspec
 
 from dragoman import AgentStatus, ErrorCode, open_session, start_session
 from dragoman.durable import Engine, EngineError, RunHandle, submit
-from dragoman.durable.carrying import is_due
+from dragoman.durable.requested import is_due
 from dragoman.history import ToolFinishedEntry
 from dragoman.store import Head, LeaseOwner
 from tests.postgres_server import Place, Server, running_server

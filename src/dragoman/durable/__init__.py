@@ -6,14 +6,15 @@ from .._lazynames import lazy_names
 
 if TYPE_CHECKING:
     from .agents import Agents, MakeAgent, UnknownAgent
-    from .carrying import Retries, carry_on
     from .engine import Engine, EngineError, Perform
     from .local import LocalEngine
     from .orders import Order, Progress
+    from .performer import Retries, carry_on
     from .postgres import PostgresEngine
-    from .submitting import RunHandle, abort_order, find_run, submit, sweep
+    from .runs import RunHandle, abort_order, find_run, submit
+    from .sweeps import sweep
     from .temporal import TemporalEngine
-    from .working import Worker
+    from .worker import Worker
 
 __all__ = [
     "Agents",
@@ -41,5 +42,16 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        modules=("orders", "engine", "agents", "carrying", "submitting", "working", "local", "postgres", "temporal"),
+        modules=(
+            "orders",
+            "engine",
+            "agents",
+            "performer",
+            "runs",
+            "sweeps",
+            "worker",
+            "local",
+            "postgres",
+            "temporal",
+        ),
     )

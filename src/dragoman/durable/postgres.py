@@ -17,7 +17,7 @@ from ..store.refusals import require_seconds
 from .engine import Perform
 from .orders import Order
 from .postgres_tables import SCHEDULE, engine_schema, job_values, prepare, require_current
-from .postgres_worker import Worker, engine_error
+from .postgres_worker import JobWorker, engine_error
 
 if TYPE_CHECKING:
     import psycopg
@@ -94,7 +94,7 @@ class PostgresEngine:
         that is lost later is tried again until it answers.
         """
         require_procrastinate()
-        worker = Worker(
+        worker = JobWorker(
             self._connect,
             self._schema,
             heartbeat_seconds=self._heartbeat_seconds,
@@ -104,7 +104,7 @@ class PostgresEngine:
 
     async def close(self) -> None:
         """Close the connection; closing twice is fine."""
-        await self._in_thread(self._hang_up)
+        await self._in_thread(self._close_connection)
 
     # ------------------------------------------------------------ connections
 
@@ -135,7 +135,7 @@ class PostgresEngine:
 
         return await self._in_thread(ask)
 
-    def _hang_up(self) -> None:
+    def _close_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -118,7 +118,7 @@ class WorkerConnection:
                 except UniqueViolation:  # another worker took an order of the same session at that moment
                     continue
                 except ForeignKeyViolation:  # others took this worker for dead
-                    self._enrol(connection)
+                    self._register(connection)
                     continue
                 if row is None or row["id"] is None:
                     return None
@@ -156,19 +156,19 @@ class WorkerConnection:
         with translated():
             connection = self._connected()
             if not connection.execute(_BEAT, (self._id,)).rowcount:  # others took this worker for dead
-                self._enrol(connection)
+                self._register(connection)
             if time.monotonic() >= self._judges_from:
                 limits = self._dead_seconds, self._early_seconds, self._queue
                 for (dead,) in connection.execute(_DELETE_DEAD, limits):
                     _logger.warning("worker %s is dead or stands still: its orders are taken back", dead)
             return self._take_back(connection)
 
-    def call(self) -> None:
+    def notify(self) -> None:
         """Let every worker look for orders."""
         with translated():
-            self._call(self._connected())
+            self._notify(self._connected())
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         """Give back what this worker has, and close the connection."""
         if self._connection is None:
             return
@@ -179,10 +179,10 @@ class WorkerConnection:
     def _take_back(self, connection: "psycopg.Connection") -> int:
         number = connection.execute(_TAKE_BACK, (self._queue,)).rowcount
         if number:  # procrastinate tells of new jobs alone
-            self._call(connection)
+            self._notify(connection)
         return number
 
-    def _call(self, connection: "psycopg.Connection") -> None:
+    def _notify(self, connection: "psycopg.Connection") -> None:
         connection.execute("SELECT pg_notify(%s, '{}')", (channel_of(self._queue),))
 
     def _connected(self) -> "psycopg.Connection":
@@ -190,7 +190,7 @@ class WorkerConnection:
             connection = self._connect()
             try:
                 connection.execute(_SETTINGS)
-                self._enrol(connection)
+                self._register(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -199,7 +199,7 @@ class WorkerConnection:
             self._connection = connection
         return self._connection
 
-    def _enrol(self, connection: "psycopg.Connection") -> None:
+    def _register(self, connection: "psycopg.Connection") -> None:
         """Get a new id, and move the orders under way to it, as far as they belong to the one before."""
         from procrastinate.sql import queries
 

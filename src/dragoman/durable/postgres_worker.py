@@ -18,7 +18,7 @@ from .postgres_tables import channel_of
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Worker", "engine_error"]
+__all__ = ["JobWorker", "engine_error"]
 
 RAISED_SECONDS = 60.0  # until the next attempt if `perform` raised, which is a bug
 STEP_BACK_SECONDS = 0.1  # in which other workers may take an order first that failed here
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
-class Worker:
+class JobWorker:
     """Performs orders. If the database is lost, it tries again until the database answers; runs go on meanwhile."""
 
     def __init__(
@@ -126,13 +126,13 @@ class Worker:
             return
         self._steps_back_until = asyncio.get_running_loop().time() + STEP_BACK_SECONDS
         self._awake.set()
-        task = asyncio.ensure_future(self._call_others())
+        task = asyncio.ensure_future(self._notify_others())
         self._offering.add(task)
         task.add_done_callback(self._offering.discard)
 
-    async def _call_others(self) -> None:
+    async def _notify_others(self) -> None:
         with suppress(EngineError):  # they look by themselves, as often as their heartbeats come
-            await self._ask(self._connection.call)
+            await self._ask(self._connection.notify)
 
     async def _beat(self) -> None:
         while True:
@@ -167,7 +167,7 @@ class Worker:
         await asyncio.gather(*side, *self._offering, return_exceptions=True)
         await asyncio.to_thread(self._listener.close)
         try:
-            await self._ask(self._connection.leave)
+            await self._ask(self._connection.unregister)
         except EngineError as error:  # others notice it by the heartbeats
             _logger.warning("a worker could not sign off: %s", error)
         self._thread.shutdown(wait=False)

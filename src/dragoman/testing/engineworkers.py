@@ -35,7 +35,7 @@ from ..store import Session, SessionStore
 from ..tools import ToolContext, ToolDefinition, tool
 from .enginecases import MARK, PATIENCE, make_caller
 
-__all__ = ["WORKER_CHECKS", "Crew", "Workplace", "check_runs_go_on", "require_worker_conformance"]
+__all__ = ["WORKER_CHECKS", "WorkerProcesses", "Workplace", "check_runs_go_on", "require_worker_conformance"]
 
 ATTEMPTS = 3  # after which a run is given up whose attempts record nothing
 LOOK_SECONDS = 0.02  # between two looks at the notes of workers
@@ -68,7 +68,7 @@ async def require_worker_conformance(place: Workplace) -> int:
     return len(WORKER_CHECKS)
 
 
-class Crew:
+class WorkerProcesses:
     """Two workers, each in a process of its own, and what they note; for the time of one check."""
 
     def __init__(self, place: Workplace, store: SessionStore, engine: Engine) -> None:
@@ -181,37 +181,37 @@ def _start_worker(place: Workplace) -> subprocess.Popen[bytes]:
 
 
 @asynccontextmanager
-async def _crew(place: Workplace, name: str) -> AsyncIterator[Crew]:
+async def _worker_processes(place: Workplace, name: str) -> AsyncIterator[WorkerProcesses]:
     """Two workers that take orders; they are stopped and judged at the end."""
     folder = Path(place.folder, name)
     folder.mkdir()  # noqa: ASYNC240  # nothing else runs yet
     store, engine = place.open()
-    crew = Crew(replace(place, folder=str(folder)), store, engine)
+    workers = WorkerProcesses(replace(place, folder=str(folder)), store, engine)
     try:
         await engine.prepare()
-        await asyncio.gather(crew.start(), crew.start())
-        yield crew
-        await crew.end()
+        await asyncio.gather(workers.start(), workers.start())
+        yield workers
+        await workers.end()
     finally:
-        crew.close()
+        workers.close()
         await engine.close()
         await store.close()
 
 
-async def check_runs_go_on(place: Workplace, disturb: Callable[[Crew], Awaitable[object]]) -> None:
+async def check_runs_go_on(place: Workplace, disturb: Callable[[WorkerProcesses], Awaitable[object]]) -> None:
     """Runs go on after `disturb`, and no worker ends of it.
 
     `disturb` takes something away for a moment: it restarts the database or the engine's server, cuts connections, or
     keeps notifications back.
     """
-    async with _crew(place, "disturbed") as crew:
-        before = await crew.submit("send", "disturbed")
-        await crew.holder(before)
-        await disturb(crew)
-        crew.let_tools_end()
-        after = await crew.submit("look", "disturbed-after")
-        await crew.completed(before, after)
-        assert len(crew.executions(before)) == 1
+    async with _worker_processes(place, "disturbed") as workers:
+        before = await workers.submit("send", "disturbed")
+        await workers.holder(before)
+        await disturb(workers)
+        workers.let_tools_end()
+        after = await workers.submit("look", "disturbed-after")
+        await workers.completed(before, after)
+        assert len(workers.executions(before)) == 1
 
 
 # ---------------------------------------------------------------- checks
@@ -220,73 +220,73 @@ async def check_runs_go_on(place: Workplace, disturb: Callable[[Crew], Awaitable
 _Check: TypeAlias = Callable[[Workplace], Coroutine[Any, Any, None]]
 
 
-def _with_workers(function: Callable[[Crew], Awaitable[None]]) -> _Check:
+def _with_workers(function: Callable[[WorkerProcesses], Awaitable[None]]) -> _Check:
     """Make a check of a function that takes away workers."""
 
     @wraps(function)
     async def check(place: Workplace) -> None:
-        async with _crew(place, function.__name__.removeprefix("check_")) as crew:
-            await function(crew)
+        async with _worker_processes(place, function.__name__.removeprefix("check_")) as workers:
+            await function(workers)
 
     return check
 
 
 @_with_workers
-async def check_a_run_goes_on_whose_worker_was_killed(crew: Crew) -> None:
+async def check_a_run_goes_on_whose_worker_was_killed(workers: WorkerProcesses) -> None:
     """Another worker carries the run on, and runs the tool again that may be repeated."""
-    run = await crew.submit("look", "killed")
-    crew.send(await crew.holder(run), signal.SIGKILL)
-    await crew.holder(run, 2)
-    crew.let_tools_end()
-    await crew.completed(run)
-    assert len(set(crew.executions(run))) == 2
+    run = await workers.submit("look", "killed")
+    workers.send(await workers.holder(run), signal.SIGKILL)
+    await workers.holder(run, 2)
+    workers.let_tools_end()
+    await workers.completed(run)
+    assert len(set(workers.executions(run))) == 2
 
 
 @_with_workers
-async def check_a_tool_that_may_not_repeat_does_not(crew: Crew) -> None:
+async def check_a_tool_that_may_not_repeat_does_not(workers: WorkerProcesses) -> None:
     """The model is told that the tool of a killed worker may have run, and the run goes on without another call."""
-    run = await crew.submit("send", "killed-in-tool")
-    crew.send(await crew.holder(run), signal.SIGKILL)
-    await crew.completed(run)
-    await _require_interrupted(crew, run)
+    run = await workers.submit("send", "killed-in-tool")
+    workers.send(await workers.holder(run), signal.SIGKILL)
+    await workers.completed(run)
+    await _require_interrupted(workers, run)
 
 
 @_with_workers
-async def check_a_run_is_not_given_up_because_workers_were_killed(crew: Crew) -> None:
+async def check_a_run_is_not_given_up_because_workers_were_killed(workers: WorkerProcesses) -> None:
     """A run whose workers were killed more often than it may fail still ends well."""
-    run = await crew.submit("look", "killed-often")
+    run = await workers.submit("look", "killed-often")
     for number in range(1, ATTEMPTS + 2):
-        crew.send(await crew.holder(run, number), signal.SIGKILL)
-        await crew.start()
-    crew.let_tools_end()
-    await crew.completed(run)
+        workers.send(await workers.holder(run, number), signal.SIGKILL)
+        await workers.start()
+    workers.let_tools_end()
+    await workers.completed(run)
 
 
 @_with_workers
-async def check_a_stopped_worker_does_no_harm(crew: Crew) -> None:
+async def check_a_stopped_worker_does_no_harm(workers: WorkerProcesses) -> None:
     """Another worker takes over from one that stands still. When that one goes on, it adds nothing to what it lost.
 
     After that it performs orders again.
     """
-    run = await crew.submit("send", "stopped")
-    stopped = await crew.holder(run)
-    crew.send(stopped, signal.SIGSTOP)
-    await crew.completed(run)
-    await _require_interrupted(crew, run)
-    head = await crew.store.head("stopped")
-    crew.let_tools_end()
-    (other,) = set(crew.pids) - {stopped}
-    crew.send(other, signal.SIGKILL)
-    crew.send(stopped, signal.SIGCONT)
-    later = await crew.submit("look", "after-stopped")
-    await crew.completed(later)
-    assert crew.executions(later) == [stopped]
-    assert await crew.store.head("stopped") == head
+    run = await workers.submit("send", "stopped")
+    stopped = await workers.holder(run)
+    workers.send(stopped, signal.SIGSTOP)
+    await workers.completed(run)
+    await _require_interrupted(workers, run)
+    head = await workers.store.head("stopped")
+    workers.let_tools_end()
+    (other,) = set(workers.pids) - {stopped}
+    workers.send(other, signal.SIGKILL)
+    workers.send(stopped, signal.SIGCONT)
+    later = await workers.submit("look", "after-stopped")
+    await workers.completed(later)
+    assert workers.executions(later) == [stopped]
+    assert await workers.store.head("stopped") == head
 
 
-async def _require_interrupted(crew: Crew, run: RunHandle) -> None:
-    assert len(crew.executions(run)) == 1, "a tool that may not be repeated ran twice"
-    (finished,) = await crew.entries(run.session_id, ToolFinishedEntry)
+async def _require_interrupted(workers: WorkerProcesses, run: RunHandle) -> None:
+    assert len(workers.executions(run)) == 1, "a tool that may not be repeated ran twice"
+    (finished,) = await workers.entries(run.session_id, ToolFinishedEntry)
     assert finished.result.error_code is ErrorCode.TOOL_INTERRUPTED
 
 

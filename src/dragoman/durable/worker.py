@@ -7,9 +7,9 @@ from ..errors import DragomanError, InvalidValue
 from ..store import SessionStore
 from ..store.refusals import require_seconds
 from .agents import Agents
-from .carrying import Performer, Retries
 from .engine import Engine
-from .submitting import sweep
+from .performer import Performer, Retries
+from .sweeps import sweep
 
 __all__ = ["Worker"]
 

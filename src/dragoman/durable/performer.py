@@ -14,20 +14,20 @@ from .._finishing import finish
 from ..agent import Agent, RunError
 from ..agent.loop import end_run
 from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError, report_raised, type_name
-from ..history import AgentStatus, DerivedState, HistoryEntry, RunRequestedEntry, RunStartedEntry, RunStatus
-from ..store import LeaseLost, RunRequest, Session, SessionBusy, SessionStore, open_session
-from ..store.leases import give_back_lease, is_said_to_a_run
+from ..history import HistoryEntry, RunStartedEntry, RunStatus
+from ..store import LeaseLost, Session, SessionBusy, SessionStore, open_session
+from ..store.leases import give_back_lease
 from ..store.refusals import require_serial, require_session_id
 from ..tools.containing import current_task, must_pass
 from .agents import Agents, UnknownAgent
 from .orders import Order, Progress
+from .requested import ENDED, agent_due, find_request, is_due, newest_of_runs, request_due, status_of
 
-__all__ = ["Performer", "Retries", "carry_on", "find_request", "is_due"]
+__all__ = ["PASSING", "Performer", "Retries", "carry_on"]
 
 LOGGER = logging.getLogger("dragoman.durable")
 # Errors of a store that usually pass.
 PASSING = frozenset({ErrorCode.CONNECTION, ErrorCode.TIMEOUT, ErrorCode.CONFLICT, ErrorCode.OVERLOADED})
-ENDED = frozenset(status.value for status in RunStatus)
 LOST_SECONDS = 1.0  # before another look at a session that another owner has, or a store that is gone
 # The longest wait for a lease that its owner no longer renews: engines notice a dead worker before its leases end.
 LEASE_SECONDS = 5.0
@@ -58,22 +58,6 @@ class Retries(msgspec.Struct, frozen=True):
 async def carry_on(store: SessionStore, agents: Agents, order: Order) -> Progress:
     """Carry the order's session on, until its run has ended or waits for a person; return what came of it."""
     return await Performer(store, agents).perform(order)
-
-
-async def find_request(store: SessionStore, session_id: str, serial: int) -> RunRequest | None:
-    """Return the run that was requested at that serial; None if there is none."""
-    page = await store.list_requests(session_id=session_id, serial=serial, limit=1)
-    return page.requests[0] if page.requests else None
-
-
-def is_due(state: DerivedState) -> bool:
-    """Return whether a worker has something to do: a run is requested, or the open run waits for no person."""
-    if not state.current_run_id:
-        return bool(state.requests)
-    waits = state.status is AgentStatus.AWAITING_HUMAN and all(
-        call.awaits_answer for call in state.open_calls if call.result is None
-    )
-    return not waits or state.abort_request is not None
 
 
 class Performer:
@@ -170,7 +154,7 @@ class Performer:
         before, task = session.state.next_serial, current_task()
         try:
             async with asyncio.timeout(MAKE_SECONDS):
-                agent = await self._agents.make(_agent_due(session, order), session)
+                agent = await self._agents.make(agent_due(session, order), session)
         except UnknownAgent:
             raise
         except DragomanError as error:
@@ -204,7 +188,7 @@ class Performer:
     async def _retry(self, session: Session, order: Order, problem: str) -> Progress:
         """Return the next attempt, or end the run after the last one."""
         await session.refresh()
-        head = _newest_of_runs(session)
+        head = newest_of_runs(session)
         failures = order.failures + 1 if head == order.head else 1
         if failures >= self._retries.attempts:
             return await self._give_up(session, order, failures, problem)
@@ -215,7 +199,7 @@ class Performer:
     async def _leave_to_others(self, session: Session, order: Order, problem: str) -> Progress:
         """Leave the run that is due to a worker that knows its agent; give it up where no worker does."""
         head, status = session.state.next_serial - 1, status_of(session, order)
-        if _request_due(session) not in (None, order.serial):  # the run has an order of its own, and this one ended,
+        if request_due(session) not in (None, order.serial):  # the run has an order of its own, and this one ended,
             later = None if status in ENDED else order  # or waits for it
             return Progress(status, head, later, LOST_SECONDS, problem)
         unknown, retries = order.unknown + 1, self._retries.for_unknown()
@@ -245,58 +229,3 @@ class Performer:
         pausing = asyncio.ensure_future(agent.pause())
         self._pausing.add(pausing)
         pausing.add_done_callback(self._pausing.discard)
-
-
-def _newest_of_runs(session: Session) -> int:
-    """Return the serial of the newest entry that a run has made. Words, decisions and requests are no progress."""
-    entries = session.entries
-    for index in range(len(entries) - 1, -1, -1):
-        if not is_said_to_a_run((entries[index],)):
-            return index
-    return -1
-
-
-def status_of(session: Session, order: Order) -> str:
-    """Return the status of the run that was requested at the order's serial, as the record tells it.
-
-    Raises StoreError where the record has no request there.
-    """
-    state = session.state.derived
-    if any(request.serial == order.serial for request in state.requests):
-        return "queued"
-    request = session.entries[order.serial] if 0 <= order.serial < session.state.next_serial else None
-    if not isinstance(request, RunRequestedEntry):
-        words = "the store lists a request there, and the record has none"
-        raise StoreError(f"session {order.session!r}, serial {order.serial}: {words}", code=ErrorCode.CORRUPT)
-    if request.run_id == state.current_run_id:
-        return state.status.value
-    return _end_of(session, request.run_id, order.serial)
-
-
-def _end_of(session: Session, run_id: str, serial: int) -> str:
-    """How a run ended that was requested at that serial; it was aborted if it never began."""
-    entries = session.entries
-    for index in range(len(entries) - 1, serial, -1):
-        entry = entries[index]
-        if entry.run_id == run_id and isinstance(status := getattr(entry, "status", None), RunStatus):
-            return status.value
-    return RunStatus.ABORTED.value
-
-
-def _request_due(session: Session) -> int | None:
-    """Return the serial of the request that is due: of the open run's, or the first that waits; None without one."""
-    state, entries = session.state.derived, session.entries
-    if not state.current_run_id:
-        return state.requests[0].serial
-    for index in range(len(entries) - 1, -1, -1):
-        entry = entries[index]
-        if isinstance(entry, RunRequestedEntry) and entry.run_id == state.current_run_id:
-            return index
-    return None  # the open run was not requested: a program that ran the session has died
-
-
-def _agent_due(session: Session, order: Order) -> str:
-    """Return the name of the agent whose run is due."""
-    serial = _request_due(session)
-    request = None if serial is None else session.entries[serial]
-    return request.agent if isinstance(request, RunRequestedEntry) else order.agent

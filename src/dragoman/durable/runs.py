@@ -13,7 +13,7 @@ from ..agent.agentrun import Prompt, as_input, new_run_id
 from ..agent.answers import last_message
 from ..agent.deciding import decide_question
 from ..delta import KnownDelta, StartDelta, TextDelta
-from ..errors import DragomanError, IllegalAppend, InvalidValue
+from ..errors import IllegalAppend, InvalidValue
 from ..history import (
     AbortRequestedEntry,
     AgentStatus,
@@ -44,11 +44,11 @@ from ..store import (
 )
 from ..store.refusals import store_closed
 from ..tools import QuestionAnswer
-from .carrying import ENDED, LOGGER, PASSING, find_request, is_due, status_of
 from .engine import REFUSALS, Engine, EngineError
 from .orders import Order
+from .requested import ENDED, find_request, is_due, status_of
 
-__all__ = ["RunHandle", "abort_order", "find_run", "submit", "sweep"]
+__all__ = ["RunHandle", "abort_order", "find_run", "submit"]
 
 
 async def submit(
@@ -97,72 +97,11 @@ async def find_run(store: SessionStore, engine: Engine, session: str, serial: in
     return RunHandle(store, engine, found)
 
 
-async def sweep(store: SessionStore, engine: Engine) -> int:
-    """Schedule the requested runs that are due and that the engine does not know; return how many there were.
-
-    A worker does this when it starts and again and again. It finds what was recorded while the engine was away. An
-    order that the engine refuses is logged, and the others are scheduled.
-    """
-    count, page = 0, None
-    while True:
-        found = await store.list_requests(open_only=True, page=page)
-        orders = [Order(each.session_id, each.agent, each.serial) for each in found.requests]
-        for order in await _find_unscheduled(engine, orders):
-            if await _is_waiting(store, order) and await _is_taken(engine, order):
-                count += 1
-        page = found.next_page
-        if page is None:
-            return count
-
-
 async def abort_order(store: SessionStore, order: Order) -> None:
     """Record that the order's run shall end, for an engine in which somebody cancels an order."""
     request = await find_request(store, order.session, order.serial)
     if request is not None and request.status not in ENDED:
         await (await open_session(store, order.session)).append(AbortRequestedEntry(run_id=request.run_id))
-
-
-async def _find_unscheduled(engine: Engine, orders: list[Order]) -> list[Order]:
-    """Return the orders that the engine does not know. Leave out those that it refuses to look for."""
-    try:
-        return await engine.find_unscheduled(orders)
-    except EngineError as error:
-        if error.code not in REFUSALS:
-            raise
-        if len(orders) < 2:
-            _log_refused(orders, error)
-            return []
-    half = len(orders) // 2
-    return [*await _find_unscheduled(engine, orders[:half]), *await _find_unscheduled(engine, orders[half:])]
-
-
-async def _is_taken(engine: Engine, order: Order) -> bool:
-    """Schedule the order; return whether the engine takes it."""
-    try:
-        await engine.schedule(order)
-    except EngineError as error:
-        if error.code not in REFUSALS:
-            raise
-        _log_refused([order], error)
-        return False
-    return True
-
-
-def _log_refused(orders: list[Order], error: EngineError) -> None:
-    for order in orders:
-        LOGGER.warning("order %s is left out: %s", order, error)
-
-
-async def _is_waiting(store: SessionStore, order: Order) -> bool:
-    """Whether the order's run waits for a worker; False if its session is damaged or was erased: others go on."""
-    try:
-        session = await open_session(store, order.session)
-        return is_due(session.state.derived) and status_of(session, order) not in ENDED
-    except DragomanError as error:
-        if error.code in PASSING:
-            raise
-        LOGGER.warning("order %s is left out: %s", order, error)
-        return False
 
 
 class RunHandle:
