@@ -84,6 +84,28 @@ def test_what_scripts_and_emoji_are_made_of_stays(text: str) -> None:
     assert stream.getvalue() == text
 
 
+@given(st.lists(st.text(st.characters() | st.sampled_from("\r\n👩💻\u200d\u200c\ufe0f❤é1"), max_size=4), max_size=20))
+def test_a_text_in_pieces_is_printed_as_the_whole(pieces: list[str]) -> None:
+    stream = io.StringIO()
+    output = Output(stream)
+    for piece in pieces:
+        output.write(piece)
+    output.end()
+    assert stream.getvalue() == printable("".join(pieces))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"), [(("a\r", "\nb"), "a\nb\n"), (("a\r", "b"), "a\\x0db\n"), (("a\r",), "a\\x0d\n")]
+)
+def test_a_line_break_that_is_cut_is_one_line_break(pieces: tuple[str, ...], shown: str) -> None:
+    stream = io.StringIO()
+    output = Output(stream)
+    for piece in pieces:
+        output.write(piece)
+    output.line()
+    assert stream.getvalue() == shown
+
+
 def test_a_run_of_joiners_is_written_out_however_it_is_cut() -> None:
     stream = io.StringIO()
     output = Output(stream)

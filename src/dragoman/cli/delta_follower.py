@@ -25,36 +25,29 @@ from ..delta import (
 )
 from ..message import FinishReason
 from ..usage import TokenUsage
-from .output import one_line, printable
+from .output import PrintablePieces, one_line
 
 __all__ = ["DeltaFollower", "SafePieces"]
 
 
 class SafePieces:
-    """Makes a text safe that comes in pieces: together they are what `printable` makes of the whole."""
+    """Makes a model's text printable that comes in pieces, also where a piece ends inside a surrogate pair."""
 
     def __init__(self) -> None:
-        self._held = ""
-        self._last = ""  # the end of what was shown, before it was made safe
+        self._held = ""  # the first half of a surrogate pair
+        self._pieces = PrintablePieces()
 
     def feed(self, piece: str) -> str:
         """Return what can be shown now; the first half of a character or line break is kept for the next piece."""
         text, self._held = self._held + piece, ""
-        if text and (text[-1] == "\r" or "\ud800" <= text[-1] <= "\udbff"):
+        if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._held = text[:-1], text[-1]
-        return self._safe(text)
+        return self._pieces.feed(join_surrogates(text))
 
     def end(self) -> str:
         """Return what was kept."""
         held, self._held = self._held, ""
-        shown, self._last = self._safe(held), ""
-        return shown
-
-    def _safe(self, text: str) -> str:
-        text = join_surrogates(text)
-        shown = printable(text, before=self._last)
-        self._last = (self._last + text)[-2:]
-        return shown
+        return self._pieces.feed(join_surrogates(held)) + self._pieces.end()
 
 
 class DeltaFollower:

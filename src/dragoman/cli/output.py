@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 __all__ = [
     "Output",
+    "PrintablePieces",
     "confirm",
     "display_width",
     "fitted",
@@ -56,14 +57,12 @@ NARROWEST = 20
 NARROW = 60  # columns, below which a table has no room
 
 
-def printable(text: str, *, before: str = "") -> str:
-    """Return the text with everything that could steer a terminal, or that is invisible, written out, as `\\x1b`.
+def printable(text: str) -> str:
+    """Return a whole text with everything that could steer a terminal, or that is invisible, written out, as `\\x1b`.
 
     One joiner after a letter or an emoji, and one presentation selector after an emoji, may pass: Persian, Hindi and
-    `👩‍💻` need them. `before` is what the text goes on from: its last two characters are enough.
+    `👩‍💻` need them. `PrintablePieces` takes a text that comes in pieces.
     """
-    if before:
-        return printable(before + text)[len(printable(before)) :]
     return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
 
 
@@ -131,12 +130,39 @@ def wants_color(stream: TextIO, setting: str = "auto") -> bool:
     return stream.isatty()
 
 
+class PrintablePieces:
+    """Makes a text printable that comes in pieces: together they are what `printable` makes of the whole."""
+
+    def __init__(self) -> None:
+        self._held = ""  # a carriage return, which may be the first half of a line break
+        self._last = ""  # the end of what was returned, before it was made printable
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown now; a carriage return at the end is kept for the next piece."""
+        text, self._held = self._held + piece, ""
+        if text.endswith("\r"):
+            text, self._held = text[:-1], "\r"
+        return self._shown(text.replace("\r\n", "\n"))
+
+    def end(self) -> str:
+        """Return what was kept; the next piece begins another text."""
+        held, self._held = self._held, ""
+        shown, self._last = self._shown(held), ""
+        return shown
+
+    def _shown(self, text: str) -> str:
+        # `_written_out` only looks back, and at no more than two characters: the first part does not change.
+        shown = _UNSAFE.sub(_written_out, self._last + text)[len(_UNSAFE.sub(_written_out, self._last)) :]
+        self._last = (self._last + text)[-2:]
+        return shown
+
+
 class Output:
     """A stream for people. `color` is `auto`, `always` or `never`."""
 
     def __init__(self, stream: TextIO | None = None, *, color: str = "auto") -> None:
         self._stream = stream or sys.stdout
-        self._last = ""  # what was written last: an emoji may come in pieces
+        self._pieces = PrintablePieces()
         self._has_color = wants_color(self._stream, color)
 
     @property
@@ -155,20 +181,17 @@ class Output:
         return max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
 
     def write(self, text: str, style: str = "") -> None:
-        """Write text, made safe, in a style: words of `_STYLES`."""
-        safe = printable(text, before=self._last)
-        self._last = (self._last + text)[-2:]
-        if style and safe and self._has_color:
-            codes = ";".join(_STYLES[word] for word in style.split())
-            # Each line on its own, so that a cut by `head` or `less` leaves no colour behind.
-            safe = "\n".join(f"\x1b[{codes}m{line}{_RESET}" if line else "" for line in safe.split("\n"))
-        self._stream.write(safe)
+        """Write text, made safe, in a style: words of `_STYLES`. `end` or a `line` comes after the last piece."""
+        self._put(self._pieces.feed(text), style)
+
+    def end(self) -> None:
+        """Write what was kept of a text that came in pieces."""
+        self._stream.write(self._pieces.end())
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write text and a line break."""
-        self.write(text, style)
+        self._put(self._pieces.feed(text) + self._pieces.end(), style)
         self._stream.write("\n")
-        self._last = ""
 
     def indented(self, text: str, style: str = "", *, by: int = 4) -> None:
         """Write a text of any number of lines, each moved to the right."""
@@ -190,11 +213,19 @@ class Output:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         if encoding.lower().replace("-", "") != "utf8":  # what the encoding lacks must still be JSON
             text = _NOT_ASCII.sub(_escaped, text)
+        self.end()
         self._stream.write(text)
 
     def flush(self) -> None:
         """Show what was written so far."""
         self._stream.flush()
+
+    def _put(self, safe: str, style: str) -> None:
+        if style and safe and self._has_color:
+            codes = ";".join(_STYLES[word] for word in style.split())
+            # Each line on its own, so that a cut by `head` or `less` leaves no colour behind.
+            safe = "\n".join(f"\x1b[{codes}m{line}{_RESET}" if line else "" for line in safe.split("\n"))
+        self._stream.write(safe)
 
 
 def write_table(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..durable import Engine, RunHandle
     from ..store import RunRequest, SessionStore
 
-__all__ = ["add_arguments"]
+__all__ = ["add_arguments", "follow_text"]
 
 DAMAGED = "damaged"  # the status that a list shows of a run whose session cannot be read
 
@@ -103,7 +103,7 @@ def show_run(chosen: argparse.Namespace) -> None:
 
         output = Output(color=configured(chosen).color)
         if chosen.follow:
-            await (run.result() if chosen.json else _follow(run, output))
+            await (run.result() if chosen.json else follow_text(run, output))
         elif not chosen.json:
             from ..history import LevelOfDetail
 
@@ -115,8 +115,8 @@ def show_run(chosen: argparse.Namespace) -> None:
     _with_run(chosen, show)
 
 
-async def _follow(run: "RunHandle", output: Output) -> None:
-    """Print the text of the run as it comes."""
+async def follow_text(run: "RunHandle", output: Output) -> None:
+    """Print the text of the run as it comes, and a line break."""
     async for text in run.text():
         output.write(text)
         sys.stdout.flush()

@@ -93,6 +93,7 @@ def _write(pieces: Iterator[str], chosen: argparse.Namespace) -> None:
                 output.write(piece)
             else:
                 output.json_piece(piece, is_exact=True)
+        output.end()
         return
     mode = os.O_TRUNC if chosen.force else os.O_EXCL
     try:
