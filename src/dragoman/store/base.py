@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from .leases import abandon_lease, give_back_lease, new_token
 from .listing import ListQuery, RequestQuery
 from .live import Watch, follow_session
 from .marks import as_words
-from .positions import Followed, Position, ends_answer
+from .positions import Followed, Position
 from .protocol import LEASE_SECONDS, Lease, Mark, RequestPage, SessionBusy, SessionPage
 from .refusals import require_seconds, require_serial, require_session_id, store_closed
 from .tails import AnswerTail, TailPiece, TailQuery, TailReader, TailWriter
@@ -38,7 +38,7 @@ class BaseStore(ABC):
         self._tail_notices = Notices()
         self._tail_writer = TailWriter(self._write_tails)
         self._tail_reader = TailReader(self._read_tails)
-        self._tails: dict[str, AnswerTail] = {}  # by session: those that were begun here, and did not end yet
+        self._tails: dict[str, AnswerTail] = {}  # by the token of their lease: those begun here that did not end yet
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,10 +102,8 @@ class BaseStore(ABC):
     def begin_tail(self, lease: Lease, serial: int) -> AnswerTail:
         """Return what shares the deltas of a new answer; `serial` is that of the session's next entry."""
         require_serial(serial, "serial")
-        tail = AnswerTail(self._tail_writer, lease, serial)
-        if (before := self._tails.get(lease.session_id)) is not None:
-            before.close()
-        self._tails[lease.session_id] = tail
+        self._close_tail(lease)
+        tail = self._tails[lease.token] = AnswerTail(self._tail_writer, lease, serial)
         return tail
 
     def follow_live(self, session_id: str, position: Position | str | int = 0) -> AsyncGenerator[Followed, None]:
@@ -122,13 +120,10 @@ class BaseStore(ABC):
             Position.of(position),
         )
 
-    def _find_tail(self, lease: Lease | None, entries: Iterable[HistoryEntry]) -> AnswerTail | None:
-        """Return the tail that an append of these entries ends; it takes no more deltas."""
-        tail = self._tails.get(lease.session_id) if lease is not None else None
-        if tail is None or not ends_answer(entries):
-            return None
-        tail.close()
-        return tail
+    def _close_tail(self, lease: Lease) -> None:
+        """Share no more deltas of the answer that was begun with this lease. The tail of a later owner stays open."""
+        if (tail := self._tails.pop(lease.token, None)) is not None:
+            tail.close()
 
     @abstractmethod
     async def _write_tails(self, pieces: Sequence[TailPiece]) -> None:

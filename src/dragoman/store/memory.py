@@ -17,6 +17,7 @@ from .lazy import LazyEntries
 from .leases import HeldLease, is_said_to_a_run, machine_time, new_lease, require_lease, require_not_leased
 from .listing import ListQuery, RequestQuery, page_of
 from .marks import MarkIndex
+from .positions import ends_answer
 from .protocol import (
     START,
     ForkPoint,
@@ -141,8 +142,8 @@ class MemoryStore(BaseStore):
                 kept.entries.append(data)
                 kept.checksums.append(checksum)
             updated = entries[-1].timestamp or kept.info.updated_at
-            if self._tails and self._find_tail(lease, entries) is not None:
-                del self._tails[session_id]
+            if lease is not None and ends_answer(entries):
+                self._close_tail(lease)
                 kept.tail = []
             head = Head(expected_serial + len(encoded) - 1, checksum.hex())
             kept.info = replace(kept.info, head=head, updated_at=updated)
@@ -171,12 +172,11 @@ class MemoryStore(BaseStore):
     async def release_lease(self, lease: Lease) -> None:
         """Give the lease back."""
         with self._lock:
+            self._close_tail(lease)
             kept = self._sessions.get(lease.session_id)
             if kept is not None and kept.held is not None and kept.held.lease.token == lease.token:
                 kept.held = None
                 kept.tail = []
-                if (tail := self._tails.pop(lease.session_id, None)) is not None:
-                    tail.close()
 
     async def find_lease(self, session_id: str) -> Lease | None:
         """Return the lease of the session's owner."""

@@ -27,6 +27,7 @@ from .database import Database
 from .lazy import LazyEntries
 from .leases import is_said_to_a_run
 from .listing import ListQuery, RequestQuery
+from .positions import ends_answer
 from .protocol import (
     Head,
     Lease,
@@ -91,15 +92,14 @@ class SQLStore(BaseStore, Generic[_Connection]):
         require_append(entries, expected_serial)
         self._require_usable()
         encoded = [entry_to_json(entry) for entry in entries]
-        tail = self._find_tail(lease, entries) if self._tails else None
-        if tail is not None:
-            await self._tail_writer.settle(session_id)
-        claim = Claim(
-            lease.token if lease is not None else None, lease is None and is_said_to_a_run(entries), tail is not None
-        )
+        if lease is None:
+            claim = Claim(is_said=is_said_to_a_run(entries))
+        else:
+            claim = Claim(lease.token, ends_tail=ends_answer(entries))
+            if claim.ends_tail:
+                self._close_tail(lease)
+                await self._tail_writer.settle(session_id)
         head = await self._append(session_id, encoded, expected_serial, claim, changes_of(entries))
-        if tail is not None and self._tails.get(session_id) is tail:
-            del self._tails[session_id]
         self._notices.tell((session_id,))
         return head
 
@@ -112,9 +112,8 @@ class SQLStore(BaseStore, Generic[_Connection]):
 
     async def release_lease(self, lease: Lease) -> None:
         """Give the lease back."""
-        if (tail := self._tails.pop(lease.session_id, None)) is not None:
-            tail.close()
-            await self._tail_writer.settle(lease.session_id)
+        self._close_tail(lease)
+        await self._tail_writer.settle(lease.session_id)
         await self._write(lambda database: leasing.release_lease(database, lease))
 
     async def find_lease(self, session_id: str) -> Lease | None:

@@ -217,7 +217,8 @@ async def check_a_lost_lease_shares_nothing(store: SessionStore) -> None:
     found = await read(old.follow(deltas=True), says("Whales"))
     new = await open_session(store, "tail-lost", live=True)
     async with new.hold(wait_seconds=PATIENT):
-        await raised(LeaseLost, store.append("tail-lost", [*(await _next_entry(new))], 1, lease=lease))
+        said = new.state.prepare_all((ModelInputEntry.of("not mine"),))
+        await raised(LeaseLost, store.append("tail-lost", said, 1, lease=lease))
         stale.add(TextDelta("old", 2, NOW, " swim"))
         share(new, answer_of(*WORDS))
         late = await read(new.follow(deltas=True), says(WORDS[-1]))
@@ -226,8 +227,35 @@ async def check_a_lost_lease_shares_nothing(store: SessionStore) -> None:
     assert deltas_in(late) == deltas_in(back) == answer_of(*WORDS)[:-1]
 
 
-async def _next_entry(session: Session) -> tuple[Any, ...]:
-    return session.state.prepare_all((ModelInputEntry.of("not mine"),))
+async def check_a_former_owner_leaves_the_next_answer_alone(store: SessionStore) -> None:
+    """What an owner does after it lost its lease ends no answer of the next owner, whose append still ends it."""
+    session = await start_session(store, "tail-former", live=True)
+    lost = await store.acquire_lease("tail-former", seconds=SHORT)
+    async with session.hold(wait_seconds=PATIENT):
+        tail, deltas = session.begin_tail(), answer_of(*WORDS)
+        assert tail is not None
+        followed = session.follow(deltas=True)
+        for delta in deltas[:2]:
+            tail.add(delta)
+        found = await read(followed, says(WORDS[0]))
+        store.begin_tail(lost, 1).add(StartDelta("old", 0, NOW))
+        said = session.state.prepare_all((ModelOutputEntry(Message.assistant("Old.")),))
+        await raised(LeaseLost, store.append("tail-former", said, 1, lease=lost))
+        await store.release_lease(lost)
+        for delta in deltas[2:]:
+            tail.add(delta)
+        found += await read(followed, says(WORDS[-1]))
+        assert deltas_in(found) == deltas[:-1]
+        await session.append(ModelOutputEntry(Message.assistant(TEXT)))
+        await _require_no_answer(store, session)
+
+
+async def _require_no_answer(store: SessionStore, session: Session) -> None:
+    """Raise AssertionError if a reader that begins at the end gets a delta of an answer that has ended."""
+    end = session.state.next_serial
+    await session.append(ModelInputEntry.of("And then?"))
+    (first,) = await read(store.follow_live(session.session_id, end), lambda _item: True)
+    assert isinstance(first, FollowedEntry), first
 
 
 async def check_a_released_lease_leaves_no_tail(store: SessionStore) -> None:
@@ -333,6 +361,7 @@ TAIL_CHECKS = (
     check_two_readers_get_the_same,
     check_sessions_do_not_mix,
     check_a_lost_lease_shares_nothing,
+    check_a_former_owner_leaves_the_next_answer_alone,
     check_a_released_lease_leaves_no_tail,
     check_a_tail_is_bounded,
     check_odd_deltas_are_shared,
@@ -389,4 +418,20 @@ async def check_a_dead_writer_is_taken_over(first: SessionStore, second: Session
     assert text_of(found) == TEXT
 
 
-SHARED_TAIL_CHECKS = (check_a_reader_elsewhere_follows, check_a_dead_writer_is_taken_over)
+async def check_an_append_elsewhere_ends_the_answer(first: SessionStore, second: SessionStore) -> None:
+    """The owner's append deletes the deltas of its answer, also those that it has shared through another store."""
+    session = await start_session(first, "tail-both", live=True)
+    async with session.hold() as lease:
+        share(session, answer_of(*WORDS))
+        await read(second.follow_live("tail-both"), says(WORDS[-1]))
+        said = session.state.prepare_all((ModelInputEntry.of("Go."), ModelOutputEntry(Message.assistant(TEXT))))
+        await second.append("tail-both", said, 0, lease=lease)
+        await session.refresh()
+        await _require_no_answer(second, session)
+
+
+SHARED_TAIL_CHECKS = (
+    check_a_reader_elsewhere_follows,
+    check_a_dead_writer_is_taken_over,
+    check_an_append_elsewhere_ends_the_answer,
+)
