@@ -19,6 +19,7 @@ from .._nearest import nearest
 from ..errors import InvalidValue, redact
 from .folders import CONFIG_VARIABLE, config_file
 from .output import warn
+from .places import is_address
 from .settings import (
     BY_KEY,
     SETTINGS,
@@ -27,7 +28,6 @@ from .settings import (
     Settings,
     WrongValue,
     find_setting,
-    is_address,
     is_guarded,
     make_settings,
     variable_of,

@@ -41,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def examine(chosen: argparse.Namespace) -> int:
     """Print what is there; 1 if something is broken."""
     from .config import load_configuration
-    from .folders import default_store
 
     problems: list[str] = []
     configuration: Configuration | None = None
@@ -49,7 +48,7 @@ def examine(chosen: argparse.Namespace) -> int:
         configuration = load_configuration({"store": chosen.store})
     except DragomanError as error:
         problems.append(str(error))
-    location = configuration.settings.store if configuration is not None else chosen.store or str(default_store())
+    location = configuration.settings.store if configuration is not None else _typed_store(chosen.store)
     found = {
         "versions": _versions(),
         "settings": _settings(configuration),
@@ -147,10 +146,18 @@ def _extras() -> dict[str, dict[str, str | None]]:
     return dict(sorted(extras.items()))
 
 
+def _typed_store(typed: str | None) -> str:
+    """The store to look at where the settings cannot be read: that of the option, unless that is the mistake."""
+    from .folders import default_store
+    from .places import place_mistake, read_place
+
+    return read_place(typed) if typed and place_mistake(typed) is None else str(default_store())
+
+
 def _store(location: str, problems: list[str]) -> dict[str, Any]:
     from pathlib import Path
 
-    from .settings import is_address
+    from .places import is_address
     from .stores import each_session, with_store
 
     found: dict[str, Any] = {"location": redact(location)}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InvalidValue
 from .arguments import add_store
-from .settings import is_address, split_address
+from .places import is_address, split_address
 
 if TYPE_CHECKING:
     from ..durable import Engine

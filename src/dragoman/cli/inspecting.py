@@ -9,7 +9,7 @@ from ..errors import InvalidValue
 from .arguments import SESSION_HELP, add_common, add_model, natural
 from .config import configured
 from .output import Output, warn
-from .settings import is_address
+from .places import is_address, shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +111,7 @@ def open_inspector(
         read_only=read_only,
         open_model=lambda name: unsent_model(settings, name),
         make_agent=None if read_only else _agent_maker(settings),
-        place=_shown_place(settings.store),
+        place=shown_address(settings.store) if is_address(settings.store) else settings.store,
     )
 
 
@@ -211,13 +211,3 @@ def _agent_maker(settings: "Settings") -> Any:
         return Agent(open_model(settings, chosen), session=session)
 
     return make
-
-
-def _shown_place(location: str) -> str:
-    """The place of the store for the page: an address without its password."""
-    if not is_address(location):
-        return location
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(location)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"

@@ -8,7 +8,7 @@ from ..errors import InvalidValue
 from .arguments import Tasks, add_task
 from .config import configured
 from .engines import ENGINES
-from .settings import DEFAULT_SCHEMA, is_address, split_address
+from .places import DEFAULT_SCHEMA, checked_place, is_address, is_connection_string, split_address
 
 __all__ = ["add_migrate"]
 
@@ -40,8 +40,10 @@ def migrate_sessions(chosen: argparse.Namespace) -> None:
         conninfo = store
     if conninfo is None:
         raise InvalidValue(f"where is the database? Give its address, or set {VARIABLE}")
-    if is_address(conninfo):  # in a string of keywords a `#` is part of a value
-        conninfo, schema = split_address(conninfo)
+    if not is_connection_string(conninfo):  # in such a string a `#` is part of a value
+        conninfo = checked_place(conninfo, "the address" if chosen.conninfo else VARIABLE)
+        if is_address(conninfo):
+            conninfo, schema = split_address(conninfo)
     schema = chosen.schema or schema
 
     async def migrate() -> int:

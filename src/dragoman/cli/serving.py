@@ -112,10 +112,10 @@ async def _serve(
     from ..web.gateway.replay import Replay
     from ..web.serving import serve_until_stopped
     from .inspecting import open_inspector
-    from .settings import is_address
+    from .places import checked_place, is_address
     from .stores import open_store
 
-    location = chosen.replay or settings.store
+    location = checked_place(chosen.replay, "--replay") if chosen.replay else settings.store
     async with open_store(location, creates=chosen.replay is None) as store:
         if is_address(location) and chosen.replay is None:
             await store.migrate()  # type: ignore[union-attr]  # a PostgresStore, as its address says

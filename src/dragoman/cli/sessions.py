@@ -10,7 +10,7 @@ from .cachecauses import add_cache
 from .config import configured
 from .migrating import add_migrate
 from .output import Output, confirm, write_table
-from .settings import is_address
+from .places import is_address
 from .transfer import add_export, add_import
 
 if TYPE_CHECKING:

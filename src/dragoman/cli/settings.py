@@ -12,10 +12,10 @@ import msgspec
 
 from ..request import ContextConfig
 from .folders import default_store
+from .places import place_mistake, read_place
 
 __all__ = [
     "BY_KEY",
-    "DEFAULT_SCHEMA",
     "SETTINGS",
     "McpServerSettings",
     "ProviderSettings",
@@ -23,23 +23,17 @@ __all__ = [
     "Settings",
     "WrongValue",
     "find_setting",
-    "is_address",
     "is_guarded",
     "make_settings",
-    "split_address",
     "variable_of",
 ]
 
-DEFAULT_SCHEMA = "dragoman"
 COLORS = ("auto", "always", "never")
 THEMES = ("auto", "dark", "light")
 POLICIES = ("epochs", "simple")
 LEAST_BUDGET = 2_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# The beginning of a connection string of libpq. A file of that name would show the password in it.
-_CONNECTION_STRING = re.compile(r"\s*(?:host|hostaddr|port|user|password|passfile|dbname|service|sslmode)\s*=")
 
 
 class WrongValue(Exception):
@@ -108,9 +102,10 @@ def _text(value: object) -> str:
 
 def _store(value: object) -> str:
     text = _text(value)
-    if (_SCHEME.match(text) and not is_address(text)) or _CONNECTION_STRING.match(text):
-        raise WrongValue("the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address")
-    return text
+    mistake = place_mistake(text)
+    if mistake is not None:
+        raise WrongValue(mistake)
+    return read_place(text)
 
 
 def _one_of(*words: str) -> Callable[[object], str]:
@@ -239,17 +234,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("mcp_servers.*", "an MCP server", _server, is_guarded=True, has_variable=False, is_secret=True),
 )
 BY_KEY: dict[str, Setting] = {setting.key: setting for setting in SETTINGS}
-
-
-def is_address(store: str) -> bool:
-    """Whether a store is named by an address of a database, and not by a path."""
-    return store.startswith(("postgresql://", "postgres://"))
-
-
-def split_address(address: str) -> tuple[str, str]:
-    """Return the address that a database knows, and the schema that a store's address may name after a `#`."""
-    conninfo, _, schema = address.partition("#")
-    return conninfo, schema or DEFAULT_SCHEMA
 
 
 def variable_of(setting: Setting) -> str:

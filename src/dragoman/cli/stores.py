@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError
-from .settings import is_address, split_address
+from .places import is_address, split_address
 
 if TYPE_CHECKING:
     from ..store import PostgresStore, SessionInfo, SessionStore, SQLiteStore

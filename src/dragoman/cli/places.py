@@ -1,0 +1,111 @@
+"""Where a store is, as a person types it: the path of a SQLite file, or the address of a PostgreSQL database.
+
+An address may hold a password. So no text that holds an address becomes a path, and nothing that is wrong is quoted:
+parts of a password can be anywhere in an address that was not written as one.
+"""
+
+import re
+
+from ..errors import InvalidValue
+
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "checked_place",
+    "is_address",
+    "is_connection_string",
+    "place_mistake",
+    "read_place",
+    "shown_address",
+    "split_address",
+]
+
+DEFAULT_SCHEMA = "dragoman"
+PLACE_WORDS = "the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address"
+ADDRESS_WORDS = (
+    "a postgresql:// address, in whose password the characters / @ # and blanks are written %2F %40 %23 %20, "
+    "with a number for each port and the name of a schema after a #"
+)
+_AROUND = " \t\r\n'\""  # what a shell script or a copied line leaves around an address
+_HOST = r"(?:\[[^\]\s/@]*\]|[^\s/@:,?\[\]]*)(?::\d*)?"
+_HOSTS = rf"{_HOST}(?:,{_HOST})*"
+# Only a part before the first slash can hold a user and a password, as libpq reads it.
+_ADDRESS = re.compile(
+    rf"(?P<scheme>postgres(?:ql)?)://"
+    rf"(?:[^\s/@]*@(?P<hosts>{_HOSTS})(?P<path>/[^\s?]*)?|(?P<host>{_HOSTS})(?P<database>/[^\s?@]*)?)(?:\?\S*)?"
+)
+# The beginning of what is meant as an address: a scheme that lacks a slash, or a user and a password.
+_LIKE_ADDRESS = re.compile(r"postgres(?:ql)?:|[^\s/:@]{2,}:[^\s@]+@", re.IGNORECASE)
+# The beginning of a connection string of libpq, or a password in it.
+_CONNECTION_STRING = re.compile(
+    r"(?:host|hostaddr|port|user|password|passfile|dbname|service|sslmode)\s*=|(?:.*\s)?password\s*=", re.DOTALL
+)
+
+
+def is_address(store: str) -> bool:
+    """Whether a store is named by an address of a database, and not by a path."""
+    return store.startswith(("postgresql://", "postgres://"))
+
+
+def is_connection_string(text: str) -> bool:
+    """Whether a text gives keywords and values to libpq, as `host=… dbname=…`."""
+    return _CONNECTION_STRING.match(text.lstrip(_AROUND)) is not None
+
+
+def read_place(text: str) -> str:
+    """Return the place that a text names: an address without blanks and quotes around it, or a path as it is."""
+    stripped = text.strip(_AROUND)
+    return stripped if is_address(stripped) else text
+
+
+def place_mistake(text: str) -> str | None:
+    """Return what a place must be, if this text is none; None if it is one."""
+    place = read_place(text)
+    if is_address(place):
+        return _address_mistake(place)
+    is_no_path = "://" in text or _LIKE_ADDRESS.match(text.lstrip(_AROUND)) or is_connection_string(text)
+    return PLACE_WORDS if is_no_path else None
+
+
+def checked_place(text: str, named: str) -> str:
+    """Return the place that an option or a variable of this name gives; raise InvalidValue if it is none."""
+    mistake = place_mistake(text)
+    if mistake is not None:
+        raise InvalidValue(f"{named} must be {mistake}")
+    return read_place(text)
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Return the address that a database knows, and the schema that a store's address may name after its last `#`.
+
+    Raises InvalidValue, which quotes nothing, for what is no address.
+    """
+    mistake = _address_mistake(address)
+    if mistake is not None:
+        raise InvalidValue(f"the address of the store must be {mistake}")
+    conninfo, mark, schema = address.rpartition("#")
+    return (conninfo if mark else address), schema if mark and schema else DEFAULT_SCHEMA
+
+
+def shown_address(address: str) -> str:
+    """Return the scheme, the hosts and the database of an address: neither user nor password nor options."""
+    found = _ADDRESS.fullmatch(split_address(address)[0])
+    assert found is not None  # as `split_address` has checked
+    hosts, path = (found["hosts"], found["path"]) if found["hosts"] is not None else (found["host"], found["database"])
+    return f"{found['scheme']}://{hosts}{path or ''}"
+
+
+def _address_mistake(address: str) -> str | None:
+    conninfo, mark, schema = address.rpartition("#")
+    if not mark:
+        conninfo, schema = address, ""
+    return None if _ADDRESS.fullmatch(conninfo) and (not schema or _is_schema_name(schema)) else ADDRESS_WORDS
+
+
+def _is_schema_name(name: str) -> bool:
+    from ..store.postgres_schema import require_schema_name
+
+    try:
+        require_schema_name(name)
+    except InvalidValue:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Where a store is: no text that holds a password becomes a path or is printed; every address is read as one."""
+
+import pytest
+
+from dragoman.cli.places import place_mistake, read_place, shown_address, split_address
+from dragoman.errors import InvalidValue
+from tests.cli_cases import User, empty_user, require_words  # noqa: F401  # the fixture
+
+SECRET = "Planted77"
+NO_PLACES = [
+    f'x"postgresql://u:{SECRET}@127.0.0.1:1/db',
+    f"POSTGRESQL://u:{SECRET}@127.0.0.1:1/db",
+    f"\ufeffpostgresql://u:{SECRET}@127.0.0.1:1/db",
+    f"DRAGOMAN_STORE=postgresql://u:{SECRET}@127.0.0.1:1/db",
+    f"mysql://u:{SECRET}@127.0.0.1:1/db",
+    f"postgresql:/u:{SECRET}@127.0.0.1:1/db",
+    f"'postgres:u:{SECRET}@127.0.0.1:1/db",
+    f"user:{SECRET}@127.0.0.1:1/db",
+    f"'host=127.0.0.1 password={SECRET}",
+    f"connect_timeout=5 password = {SECRET}",
+]
+NO_ADDRESSES = [
+    f"postgresql://u:pa#{SECRET}!x@127.0.0.1:1/db",
+    f"postgresql://u:pa#{SECRET}@127.0.0.1:1/db#Schema",
+    f"postgresql://u:pa/{SECRET}@127.0.0.1:1/db",
+    f"postgresql://u:pa@{SECRET}@127.0.0.1:1/db",
+    f"postgresql://u:pa {SECRET}@127.0.0.1:1/db",
+    f"postgresql://u:pa\n{SECRET}@127.0.0.1:1/db",
+    f"postgresql://u:{SECRET}/db",
+    f"postgresql://u:12/{SECRET}@127.0.0.1:1/db",
+]
+COMMANDS = [
+    ("sessions", "list"),
+    ("sessions", "migrate"),
+    ("runs", "list"),
+    ("runs", "submit", "--agent", "a", "Hello"),
+    ("config", "show"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("text", NO_PLACES + NO_ADDRESSES)
+def test_a_text_that_may_hold_a_password_is_neither_printed_nor_a_path(
+    user: User, text: str, command: tuple[str, ...]
+) -> None:
+    user.set("DRAGOMAN_STORE", text)
+    ended = user.run(*command)
+    require_words(ended, "DRAGOMAN_STORE must be", "a postgresql:// address")
+    assert SECRET not in ended.out + ended.err
+    assert list(user.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", NO_PLACES + NO_ADDRESSES)
+def test_options_and_other_variables_are_read_as_the_setting_is(user: User, text: str) -> None:
+    user.set("DRAGOMAN_POSTGRES", text)
+    commands = [
+        ("sessions", "list", "--store", text),
+        ("serve", "--replay", text),
+        ("doctor", "--store", text),
+        ("doctor", "--store", text, "--json"),
+        ("sessions", "migrate"),
+    ]
+    for command in commands:
+        ended = user.run(*command)
+        assert ended.status == 1
+        assert SECRET not in ended.out + ended.err, command
+    assert list(user.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("around", ["{}", '"{}', "'{}'", " {}", "\n{}\n", '\t"{}" '])
+def test_blanks_and_quotes_around_an_address_are_not_of_it(user: User, around: str) -> None:
+    user.set("DRAGOMAN_STORE", around.format(f"postgresql://u:{SECRET}@127.0.0.1:1/db"))
+    ended = user.run("sessions", "list")
+    require_words(ended, "PostgreSQL cannot be reached")
+    assert SECRET not in ended.err
+    assert user.run("config", "show").out.startswith('store = "postgresql://u:[redacted]@127.0.0.1:1/db"')
+
+
+@pytest.mark.parametrize(
+    ("address", "parts", "shown"),
+    [
+        ("postgresql://u:p@host/db", ("postgresql://u:p@host/db", "dragoman"), "postgresql://host/db"),
+        ("postgres://u@host:5432/db#", ("postgres://u@host:5432/db", "dragoman"), "postgres://host:5432/db"),
+        ("postgresql://host/db#own", ("postgresql://host/db", "own"), "postgresql://host/db"),
+        ("postgresql://u:p#q@host/db#own", ("postgresql://u:p#q@host/db", "own"), "postgresql://host/db"),
+        ("postgresql://u:p%23q@host/db", ("postgresql://u:p%23q@host/db", "dragoman"), "postgresql://host/db"),
+        ("postgresql://u:p?q@host/db", ("postgresql://u:p?q@host/db", "dragoman"), "postgresql://host/db"),
+        (
+            "postgresql:///db?host=/tmp&user=a@b",
+            ("postgresql:///db?host=/tmp&user=a@b", "dragoman"),
+            "postgresql:///db",
+        ),
+        ("postgresql://u@/db?host=/tmp/x#s1", ("postgresql://u@/db?host=/tmp/x", "s1"), "postgresql:///db"),
+        ("postgresql://a:1,[::1]:2/db", ("postgresql://a:1,[::1]:2/db", "dragoman"), "postgresql://a:1,[::1]:2/db"),
+        ("postgresql://", ("postgresql://", "dragoman"), "postgresql://"),
+    ],
+)
+def test_an_address_is_split_at_its_last_number_sign_and_shown_without_its_user(
+    address: str, parts: tuple[str, str], shown: str
+) -> None:
+    assert place_mistake(address) is None
+    assert split_address(address) == parts
+    assert shown_address(address) == shown
+
+
+@pytest.mark.parametrize("text", NO_ADDRESSES)
+def test_an_address_that_is_none_is_not_split(text: str) -> None:
+    with pytest.raises(InvalidValue, match="the address of the store must be") as caught:
+        split_address(text)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["notes.db", "/data/a@b.db", "C:\\data\\a@b.db", "./x=1.db", "~/of me/notes.db", "#.db"]
+)
+def test_a_path_stays_as_it_is(path: str) -> None:
+    assert place_mistake(path) is None
+    assert read_place(path) == path
+
+
+def test_a_long_text_is_read_in_linear_time() -> None:
+    assert place_mistake(f"postgresql://{'a,' * 50_000}@x@y") is not None
+    assert place_mistake(f"postgresql://{'a' * 100_000}:b") is not None
+    assert place_mistake("a " * 50_000) is None
