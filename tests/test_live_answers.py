@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from dragoman import Agent, MemoryStore, SessionStore, SQLiteStore, open_session, start_session
+from dragoman import Agent, MemoryStore, SessionStore, SQLiteStore, StoreError, open_session, start_session
 from dragoman.delta import StartDelta, TextDelta
 from dragoman.history import ModelInputEntry, ModelOutputEntry
 from dragoman.message import Message
@@ -23,9 +24,22 @@ from dragoman.store import (
     PostgresStore,
     Session,
 )
+from dragoman.store.postgres_schema import MIGRATIONS, migrate
 from dragoman.testing import ScriptedModel, Turn
 from dragoman.testing.scripted import Call
-from dragoman.testing.tails import NOW, TEXT, WORDS, answer_of, deltas_in, is_kind, read, says, share, text_of
+from dragoman.testing.tails import (
+    NOW,
+    TEXT,
+    WORDS,
+    answer_of,
+    check_an_expired_lease_leaves_no_tail,
+    deltas_in,
+    is_kind,
+    read,
+    says,
+    share,
+    text_of,
+)
 from tests.postgres_server import Place
 from tests.store_programs import open_store as open_by_address
 
@@ -169,6 +183,25 @@ def test_a_reader_that_comes_back_a_hundred_times_has_the_text_of_one_that_stays
     run(stores=open_store, use=use)
 
 
+@pytest.mark.parametrize("open_store", ["memory", "sqlite"], indirect=True)
+def test_a_reader_that_came_while_the_lease_was_expired_gets_the_answer_once_it_is_renewed(
+    open_store: Callable[[], SessionStore],
+) -> None:
+    async def use(worker: SessionStore, reader: SessionStore) -> None:
+        session = await start_session(worker, "s", live=True)
+        async with session.hold(seconds=600) as lease:
+            share(session, answer_of(*WORDS))
+            await read(reader.follow_live("s"), says(WORDS[-1]))
+            await worker.renew_lease(replace(lease, seconds=1e-6))
+            await session.steer("Are you there?")
+            async with aclosing(reader.follow_live("s")) as followed:
+                assert deltas_in(await read(followed, is_kind("steering"))) == []
+                await worker.renew_lease(lease)
+                assert deltas_in(await read(followed, says(WORDS[-1]))) == answer_of(*WORDS)[:-1]
+
+    run(stores=open_store, use=use)
+
+
 def test_an_agent_shares_only_the_answers_of_a_live_session() -> None:
     async def use() -> None:
         store = MemoryStore()
@@ -241,6 +274,17 @@ def test_a_worker_that_is_killed_in_the_middle_of_an_answer_leaves_a_reader_that
 
 
 # ---------------------------------------------------------------- PostgreSQL
+
+BEFORE_EXPIRY = 4  # the number of the last schema that gives deltas of an expired lease to readers
+
+
+def test_an_older_schema_gives_no_delta_of_an_expired_lease_once_it_is_migrated(empty_postgres: Place) -> None:
+    with empty_postgres.raw() as connection:
+        migrate(connection, empty_postgres.schema, MIGRATIONS[:BEFORE_EXPIRY])
+    with pytest.raises(StoreError, match=f"has number {BEFORE_EXPIRY}.*dragoman sessions migrate"):
+        empty_postgres.run(lambda store: store.create("s"))
+    empty_postgres.migrate()
+    empty_postgres.run(check_an_expired_lease_leaves_no_tail)
 
 
 def in_place(place: Place, use: Callable[[PostgresStore, PostgresStore], object]) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "abandon_lease",
     "give_back_lease",
     "is_said_to_a_run",
+    "kept_expiry",
     "lease_lost",
     "machine_time",
     "new_lease",
@@ -41,6 +42,8 @@ __all__ = [
 
 # What may be appended without the lease: it is said to the run, not by it.
 SAID_KINDS = (SteeringEntry, RunRequestedEntry, ApprovalAnsweredEntry, QuestionAnsweredEntry, AbortRequestedEntry)
+
+END_OF_TIME = 253_402_300_800.0  # the year 10000: a lease that ends later was not written by a store
 
 # Tokens of leases that this process no longer uses, though a store may still keep them: it could not be reached.
 _abandoned: set[str] = set()
@@ -66,6 +69,11 @@ class StoreTime(NamedTuple):
     def seconds_until(self, other: "StoreTime") -> float:
         """Return how many seconds lie between this and a later moment."""
         return other.uptime - self.uptime if self.boot and self.boot == other.boot else other.wall - self.wall
+
+
+def kept_expiry(wall: float, boot: str, uptime: float) -> StoreTime:
+    """Return the expiry that a store keeps for a lease; one that no store writes has passed."""
+    return StoreTime(wall, boot, uptime) if max(wall, uptime) < END_OF_TIME else StoreTime(0.0)
 
 
 class HeldLease(NamedTuple):

@@ -167,6 +167,8 @@ class MemoryStore(BaseStore):
             kept = self._find(lease.session_id)
             require_lease(lease.session_id, kept.held, lease)
             kept.held = HeldLease(lease, machine_time().after(lease.seconds))
+            if kept.tail:  # a reader that looked while the lease was expired got nothing of it
+                self._tail_notices.tell((lease.session_id,))
             return kept.info.head
 
     async def release_lease(self, lease: Lease) -> None:
@@ -296,8 +298,16 @@ class MemoryStore(BaseStore):
     async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
         self._require_usable()
         with self._lock:
-            followed = {query.session_id: self._sessions.get(query.session_id) for query in queries}
-            return [piece for kept in followed.values() if kept is not None for piece in kept.tail]
+            now, followed = (
+                machine_time(),
+                {query.session_id: self._sessions.get(query.session_id) for query in queries},
+            )
+            return [
+                piece
+                for kept in followed.values()
+                if kept is not None and kept.held is not None and now.is_before(kept.held.expires)
+                for piece in kept.tail
+            ]
 
     async def _find_marks(self, words: Sequence[str]) -> tuple[Mark, ...]:
         self._require_usable()

@@ -260,6 +260,30 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX entry_marks_by_hash ON {schema}.entry_marks (hash, number)",
     ),
+    (
+        # Deltas are read only while the lease of their owner lasts: a killed owner does not delete its own. No store
+        # writes a lease that ends after the year 9999.
+        """CREATE OR REPLACE FUNCTION {schema}.read_tails(queries json) RETURNS TABLE (
+            session_id text, token text, stream text, serial bigint, first bigint, past bigint, deltas text
+        ) LANGUAGE plpgsql STABLE
+        SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+        #variable_conflict use_column
+        BEGIN
+            RETURN QUERY
+            SELECT w.session_id, t.token, t.stream, t.serial, t.first, t.past, t.deltas
+            FROM json_to_recordset(queries) AS w (session_id text, stream text, from_index bigint)
+            JOIN {schema}.sessions AS s ON s.session_id = w.session_id
+            JOIN {schema}.leases AS l ON l.session = s.key
+                AND l.expires > extract(epoch FROM statement_timestamp())::float8
+                AND greatest(l.expires, l.expires_uptime) < 253402300800
+            JOIN LATERAL (
+                SELECT * FROM {schema}.tails AS a
+                WHERE a.session = s.key AND a.stream = w.stream AND a.past > w.from_index
+                UNION ALL SELECT * FROM {schema}.tails AS a WHERE a.session = s.key AND a.stream < w.stream
+                UNION ALL SELECT * FROM {schema}.tails AS a WHERE a.session = s.key AND a.stream > w.stream
+            ) AS t ON t.token = l.token;
+        END $$""",
+    ),
 )
 
 

@@ -326,8 +326,9 @@ class SessionStore(Protocol):
     def begin_tail(self, lease: Lease, serial: int) -> "AnswerTail":
         """Return what takes the deltas of an answer that begins now, for followers; `serial` is that of the next entry.
 
-        They are operational data. They vanish with the append that ends the answer, when another answer begins, and
-        when the lease ends or another owner takes it. With a lease that was lost nothing is written.
+        They are operational data. The append that ends the answer deletes them, and so do the next answer, the release
+        of the lease and the next owner. While the lease is expired they are not read: the owner may have been killed.
+        With a lease that was lost nothing is written.
         """
 
     def follow_live(self, session_id: str, position: "Position | str | int" = 0) -> AsyncGenerator["Followed", None]:

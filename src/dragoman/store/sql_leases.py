@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from .database import Database
-from .leases import HeldLease, StoreTime, lease_lost, new_lease, require_not_leased
+from .leases import HeldLease, kept_expiry, lease_lost, new_lease, require_not_leased
 from .protocol import AppendConflict, Head, Lease, LeaseOwner
 from .sql_rows import SessionRow, find_session, find_sound_end, recognise_append
 from .sql_tails import delete_tail
@@ -23,7 +23,6 @@ __all__ = [
 ]
 
 
-END_OF_TIME = 253_402_300_800.0  # the year 10000: a lease that ends later was not written by a store
 UNKNOWN_OWNER = LeaseOwner("an unknown host", 0)
 
 
@@ -41,7 +40,7 @@ class Claim(NamedTuple):
 def find_held(database: Database, session: int, session_id: str) -> HeldLease | None:
     """Return the lease that is kept for a session, also one that is free by now.
 
-    A lease is no part of the record, so a damaged one raises nothing: its owner is unknown, and it ends as it says.
+    A lease is no part of the record, so a damaged one raises nothing: its owner is unknown.
     """
     row = database.execute(
         "SELECT token, owner, acquired, seconds, expires, boot, expires_uptime FROM leases WHERE session = ?",
@@ -55,8 +54,7 @@ def find_held(database: Database, session: int, session_id: str) -> HeldLease | 
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, OSError, RecursionError):
         held_by, acquired_at = UNKNOWN_OWNER, datetime.fromtimestamp(0, UTC)
     lease = Lease(session_id=session_id, token=token, owner=held_by, acquired_at=acquired_at, seconds=seconds)
-    ends = StoreTime(expires, boot, expires_uptime)
-    return HeldLease(lease, ends if max(expires, expires_uptime) < END_OF_TIME else StoreTime(0.0))
+    return HeldLease(lease, kept_expiry(expires, boot, expires_uptime))
 
 
 def acquire_lease(database: Database, session_id: str, token: str, seconds: float) -> Lease:

@@ -3,43 +3,44 @@
 from collections.abc import Iterable
 
 from .database import Database
+from .leases import kept_expiry
 from .tails import TailPiece, TailQuery
 
 __all__ = ["delete_tail", "read_tails", "write_tails"]
 
-# Of a lease that was lost nothing is written, and what was written with it is not read.
-_OWNED = "FROM sessions AS s JOIN leases AS l ON l.session = s.key WHERE s.session_id = ? AND l.token = ?"
-
-_READ = """
-    SELECT t.token, t.stream, t.serial, t.first, t.past, t.deltas
-    FROM sessions AS s JOIN leases AS l ON l.session = s.key JOIN tails AS t ON t.session = s.key AND t.token = l.token
-    WHERE s.session_id = ?
+_OWNER = """
+    SELECT s.key, l.token, l.expires, l.boot, l.expires_uptime
+    FROM sessions AS s JOIN leases AS l ON l.session = s.key WHERE s.session_id = ?
 """
+_READ = "SELECT token, stream, serial, first, past, deltas FROM tails WHERE session = ? AND token = ?"
 
 
 def write_tails(database: Database, pieces: Iterable[TailPiece]) -> None:
-    """Keep the pieces of those that still have their lease; the first of an answer replaces the answer before it."""
+    """Keep the pieces of owners that still have their lease; the first of an answer replaces the answer before it."""
     for piece in pieces:
-        owned = database.execute(f"SELECT s.key {_OWNED}", (piece.session_id, piece.token)).fetchone()
-        if owned is None:
+        owner = database.execute(_OWNER, (piece.session_id,)).fetchone()
+        if owner is None or owner[1] != piece.token:
             continue
         if piece.first == 0:
-            database.execute("DELETE FROM tails WHERE session = ? AND stream <> ?", (owned[0], piece.stream))
+            database.execute("DELETE FROM tails WHERE session = ? AND stream <> ?", (owner[0], piece.stream))
         database.execute(
-            "INSERT INTO tails VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (owned[0], *piece[1:])
+            "INSERT INTO tails VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (owner[0], *piece[1:])
         )
 
 
 def read_tails(database: Database, queries: Iterable[TailQuery]) -> list[TailPiece]:
-    """Return the pieces that the queries ask for."""
-    return [
-        TailPiece(session_id, *row)
-        for session_id, stream, from_index in dict.fromkeys(queries)
-        for condition, values in (("= ? AND t.past > ?", (stream, from_index)), ("< ?", (stream,)), ("> ?", (stream,)))
-        for row in database.execute(f"{_READ} AND t.stream {condition}", (session_id, *values))
-    ]
+    """Return the pieces that the queries ask for, of owners whose lease has not expired."""
+    now, found = database.now(), list[TailPiece]()
+    for session_id, stream, from_index in dict.fromkeys(queries):
+        owner = database.execute(_OWNER, (session_id,)).fetchone()
+        if owner is None or not now.is_before(kept_expiry(*owner[2:])):
+            continue
+        for condition, values in (("= ? AND past > ?", (stream, from_index)), ("< ?", (stream,)), ("> ?", (stream,))):
+            rows = database.execute(f"{_READ} AND stream {condition}", (*owner[:2], *values))
+            found += (TailPiece(session_id, *row) for row in rows)
+    return found
 
 
 def delete_tail(database: Database, session: int) -> None:
-    """Delete the tail of a session, whoever wrote it."""
+    """Delete the deltas of a session's answers, those of every owner."""
     database.execute("DELETE FROM tails WHERE session = ?", (session,))

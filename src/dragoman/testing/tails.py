@@ -6,6 +6,8 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..delta import DoneDelta, ErrorDelta, KnownDelta, StartDelta, TextDelta, ThinkingDelta
 from ..errors import ErrorCode, InvalidValue, StoreError
 from ..history import InterruptionEntry, ModelInputEntry, ModelOutputEntry, RunStartedEntry
@@ -210,11 +212,12 @@ async def check_sessions_do_not_mix(store: SessionStore) -> None:
 async def check_a_lost_lease_shares_nothing(store: SessionStore) -> None:
     """An owner that lost its lease writes no delta, and what it had written is not under way any more."""
     old = await start_session(store, "tail-lost", live=True)
-    lease = await store.acquire_lease("tail-lost", seconds=SHORT)
+    lease = await store.acquire_lease("tail-lost", seconds=PATIENT)
     stale = store.begin_tail(lease, 0)
     stale.add(StartDelta("old", 0, NOW))
     stale.add(TextDelta("old", 1, NOW, "Whales"))
     found = await read(old.follow(deltas=True), says("Whales"))
+    await store.renew_lease(replace(lease, seconds=SHORT))
     new = await open_session(store, "tail-lost", live=True)
     async with new.hold(wait_seconds=PATIENT):
         said = new.state.prepare_all((ModelInputEntry.of("not mine"),))
@@ -256,6 +259,28 @@ async def _require_no_answer(store: SessionStore, session: Session) -> None:
     await session.append(ModelInputEntry.of("And then?"))
     (first,) = await read(store.follow_live(session.session_id, end), lambda _item: True)
     assert isinstance(first, FollowedEntry), first
+
+
+async def check_an_expired_lease_leaves_no_tail(store: SessionStore) -> None:
+    """A reader gets no delta of an owner whose lease has expired, until that owner renews it after all."""
+    session = await start_session(store, "tail-expired", live=True)
+    lease = await store.acquire_lease("tail-expired", seconds=PATIENT)
+    tail, deltas = store.begin_tail(lease, 0), answer_of(*WORDS)
+    for delta in deltas[:3]:
+        tail.add(delta)
+    followed = store.follow_live("tail-expired")
+    found = await read(followed, says(WORDS[1]))
+    await store.renew_lease(replace(lease, seconds=SHORT))
+    while await store.find_lease("tail-expired") is not None:  # noqa: ASYNC110  # nothing tells that a lease expires
+        await asyncio.sleep(SHORT / 10)
+    await session.steer("Are you there?")
+    (first,) = await read(store.follow_live("tail-expired"), lambda _item: True)
+    assert isinstance(first, FollowedEntry), first
+    await store.renew_lease(lease)
+    tail.add(deltas[3])
+    found += await read(followed, says(WORDS[2]))
+    late = await read(store.follow_live("tail-expired"), says(WORDS[2]))
+    assert deltas_in(found) == deltas_in(late) == deltas[:4]
 
 
 async def check_a_released_lease_leaves_no_tail(store: SessionStore) -> None:
@@ -362,6 +387,7 @@ TAIL_CHECKS = (
     check_sessions_do_not_mix,
     check_a_lost_lease_shares_nothing,
     check_a_former_owner_leaves_the_next_answer_alone,
+    check_an_expired_lease_leaves_no_tail,
     check_a_released_lease_leaves_no_tail,
     check_a_tail_is_bounded,
     check_odd_deltas_are_shared,
@@ -401,12 +427,13 @@ async def check_a_reader_elsewhere_follows(first: SessionStore, second: SessionS
 
 async def check_a_dead_writer_is_taken_over(first: SessionStore, second: SessionStore) -> None:
     """A writer that ends in the middle of an answer leaves nothing that a reader takes for the next owner's."""
-    lease = await first.acquire_lease((await first.create("tail-dead")).session_id, seconds=SHORT)
+    lease = await first.acquire_lease((await first.create("tail-dead")).session_id, seconds=PATIENT)
     tail = first.begin_tail(lease, 0)
     tail.add(StartDelta("old", 0, NOW))
     tail.add(TextDelta("old", 1, NOW, "Whales"))
     followed = second.follow_live("tail-dead")
     found = await read(followed, says("Whales"))
+    await first.renew_lease(replace(lease, seconds=SHORT))
     await first.close()
     session = await open_session(second, "tail-dead", live=True)
     async with session.hold(wait_seconds=PATIENT):
