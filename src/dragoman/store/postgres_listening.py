@@ -3,11 +3,11 @@
 import selectors
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from ..errors import DragomanError
+from ..errors import DragomanError, ErrorCode, StoreError
 from .following import Notices
 from .postgres_database import translated
 
@@ -35,20 +35,35 @@ class Listener:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it has begun to listen."""
-        return self._thread is not None
+        """Whether its thread works."""
+        return self._thread is not None and self._thread.is_alive()
 
     def listen(self) -> None:
-        """Begin to listen, unless it has. When it returns, nothing that is appended from now on is missed. Blocks."""
+        """Begin to listen, unless it has. When it returns, nothing that is appended from now on is missed. Blocks.
+
+        Raises StoreError if there is no connection, or no file descriptor left.
+        """
         with self._lock:
-            if self._thread is not None or self._notices.is_closed:
+            if self.is_listening or self._notices.is_closed:
                 return
-            connection = self._open()
-            self._stop, stopped = socket.socketpair()
-            self._thread = threading.Thread(
-                target=self._work, args=(connection, stopped), name="dragoman-store-listener", daemon=True
+            try:
+                self._start()
+            except OSError as error:
+                raise StoreError(f"the store cannot listen: {error.strerror}", code=ErrorCode.CONNECTION) from error
+
+    def _start(self) -> None:
+        with ExitStack() as opened:
+            connection = opened.enter_context(closing(self._open()))
+            stop, stopped = (opened.enter_context(each) for each in socket.socketpair())
+            # One for the whole life of the thread: later there may be no file descriptor left.
+            selector = opened.enter_context(selectors.DefaultSelector())
+            selector.register(stopped, selectors.EVENT_READ)
+            thread = threading.Thread(
+                target=self._work, args=(connection, stopped, selector), name="dragoman-store-listener", daemon=True
             )
-            self._thread.start()
+            thread.start()
+            opened.pop_all()  # they belong to the thread now, and `stop` to this object
+        self._thread, self._stop = thread, stop
 
     def close(self) -> None:
         """End the thread. Blocks."""
@@ -62,35 +77,36 @@ class Listener:
 
     # ------------------------------------------------------------ in the thread
 
-    def _work(self, connection: "psycopg.Connection", stopped: socket.socket) -> None:
+    def _work(self, connection: "psycopg.Connection", stopped: socket.socket, selector: selectors.BaseSelector) -> None:
         found: psycopg.Connection | None = connection
-        with stopped:
+        with stopped, selector:
             while found is not None:
                 with closing(found):
-                    self._hear(found, stopped)
-                found = self._open_again(stopped)
+                    self._hear(found, stopped, selector)
+                found = self._open_again(stopped, selector)
 
-    def _hear(self, connection: "psycopg.Connection", stopped: socket.socket) -> None:
+    def _hear(self, connection: "psycopg.Connection", stopped: socket.socket, selector: selectors.BaseSelector) -> None:
         """Pass on what comes, until the connection is lost or it is time to stop."""
         import psycopg
 
         try:
-            while not _is_time_to_stop(stopped, connection.fileno()):
-                for notice in connection.notifies(timeout=0):
-                    if notice.payload:
-                        self._notices.tell(notice.payload.split("\n"))
-                    else:
-                        self._notices.tell_all()
+            with _selected(selector, connection.fileno()):
+                while not _is_time_to_stop(stopped, selector):
+                    for notice in connection.notifies(timeout=0):
+                        if notice.payload:
+                            self._notices.tell(notice.payload.split("\n"))
+                        else:
+                            self._notices.tell_all()
         except (psycopg.Error, OSError):  # lost
             return
 
-    def _open_again(self, stopped: socket.socket) -> "psycopg.Connection | None":
+    def _open_again(self, stopped: socket.socket, selector: selectors.BaseSelector) -> "psycopg.Connection | None":
         """Another connection, None if it is time to stop."""
         delay = 0.0
-        while not _is_time_to_stop(stopped, seconds=delay):
+        while not _is_time_to_stop(stopped, selector, delay):
             try:
                 connection = self._open()
-            except DragomanError:
+            except (DragomanError, OSError):
                 delay = min(max(FIRST_DELAY, 2 * delay), LONGEST_DELAY)
                 continue
             self._notices.tell_all()  # they missed the notices in between
@@ -108,9 +124,16 @@ class Listener:
         return connection
 
 
-def _is_time_to_stop(stopped: socket.socket, *others: int, seconds: float | None = None) -> bool:
+@contextmanager
+def _selected(selector: selectors.BaseSelector, descriptor: int) -> Iterator[None]:
+    """Let the selector wait for this one too, inside of the block: after it, its number may be another's."""
+    selector.register(descriptor, selectors.EVENT_READ)
+    try:
+        yield
+    finally:
+        selector.unregister(descriptor)
+
+
+def _is_time_to_stop(stopped: socket.socket, selector: selectors.BaseSelector, seconds: float | None = None) -> bool:
     """Wait until there is something to hear, or so long, and return whether it is time to stop."""
-    with selectors.DefaultSelector() as selector:
-        for each in (stopped.fileno(), *others):
-            selector.register(each, selectors.EVENT_READ)
-        return any(key.fd == stopped.fileno() for key, _ in selector.select(seconds))
+    return any(key.fd == stopped.fileno() for key, _ in selector.select(seconds))
