@@ -36,7 +36,7 @@ class BaseStore(ABC):
         self._tail_poll_seconds = tail_poll_seconds  # the same for deltas
         self._notices = Notices()
         self._tail_notices = Notices()
-        self._tail_writer = TailWriter(self._write_tails)
+        self._tail_writer = TailWriter(self._write_tails, lambda: self._notices.is_closed)
         self._tail_reader = TailReader(self._read_tails)
         self._tails: dict[str, AnswerTail] = {}  # by the token of their lease: those begun here that did not end yet
 

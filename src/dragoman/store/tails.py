@@ -5,6 +5,7 @@ sessions read them together. They vanish with the append that ends the answer. K
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -16,12 +17,14 @@ import msgspec
 from msgspec.structs import replace
 
 from ..delta import KnownDelta, TextDelta, ThinkingDelta, ToolCallArgsDelta, UnknownDelta
-from ..errors import InvalidValue, StoreError, UnreadableData
+from ..errors import InvalidValue, StoreError, UnreadableData, type_name
 from ..jsonform import from_json, to_json
 from ..message import Message
 from .protocol import Lease
 
 __all__ = ["AnswerTail", "TailPiece", "TailQuery", "TailReader", "TailWriter"]
+
+LOGGER = logging.getLogger("dragoman.store")
 
 TAIL_LIMIT = 4_194_304  # bytes of one answer; what comes after them is read from the record
 BATCH_SECONDS = 0.010  # a delta waits so long for others before it is written
@@ -142,10 +145,17 @@ class _Batch:
 
 
 class TailWriter:
-    """Writes what the tails of a store have collected, those of one event loop together, one batch at a time."""
+    """Writes what the tails of a store have collected, those of one event loop together, one batch at a time.
 
-    def __init__(self, write: Callable[[Sequence[TailPiece]], Awaitable[None]]) -> None:
+    What the store refuses is not shared, and logged once for each cause, unless `is_closed` says that it was closed.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[TailPiece]], Awaitable[None]], is_closed: Callable[[], bool] = lambda: False
+    ) -> None:
         self._write = write
+        self._is_closed = is_closed
+        self._logged: set[str] = set()
         self._batches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batch] = WeakKeyDictionary()
 
     def expect(self, tail: AnswerTail) -> None:
@@ -181,9 +191,10 @@ class TailWriter:
         batch.writing = frozenset(piece.session_id for piece in pieces)
         try:
             await self._write(pieces)
-        except StoreError as error:
-            if error.retryable:
+        except Exception as error:  # noqa: BLE001  # failing to share never fails a run
+            if isinstance(error, StoreError) and error.retryable:
                 return False
+            self._log(error)
             for tail in tails:
                 tail.close()
         finally:
@@ -192,6 +203,16 @@ class TailWriter:
         for tail in tails:
             tail.note_written()
         return True
+
+    def _log(self, error: Exception) -> None:
+        """Log the cause without the error's words: they may quote deltas."""
+        cause = type_name(error) + (f" ({error.code})" if isinstance(error, StoreError) else "")
+        if cause in self._logged or self._is_closed():
+            return
+        self._logged.add(cause)
+        fields = {"event": "deltas not shared", "error": cause}
+        text = "deltas of answers are not shared, followers get the entries alone: %s"
+        LOGGER.warning(text, cause, extra={"dragoman": fields})
 
 
 class TailReader:
@@ -219,14 +240,14 @@ class TailReader:
             while asked := self._asked.pop(loop, []):
                 try:
                     await self._answer(asked)
-                except StoreError as error:
+                except Exception as error:  # noqa: BLE001  # each follower raises it
                     for _, future in asked:
                         if not future.done():
                             future.set_exception(error)
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             del self._tasks[loop]
-            for _, future in asked:
+            for _, future in (*asked, *self._asked.pop(loop, ())):  # none, unless this task was cancelled
                 future.cancel()
 
     async def _answer(self, asked: Sequence[tuple[TailQuery, asyncio.Future[list[TailPiece]]]]) -> None:
