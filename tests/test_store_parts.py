@@ -15,7 +15,7 @@ import pytest
 
 from dragoman import ErrorCode, InvalidValue, MemoryStore, StoreError, start_session
 from dragoman.history import ModelInputEntry
-from dragoman.store import Snapshot, SQLiteStore, leases, protocol, session
+from dragoman.store import PostgresStore, Snapshot, SQLiteStore, leases, protocol, session
 from dragoman.store.chain import chained, checked, digest_of
 from dragoman.store.following import Notices
 from dragoman.store.lazy import LazyEntries
@@ -28,6 +28,7 @@ from dragoman.store.sqlite_files import is_open_here
 from dragoman.store.sqlite_schema import _with_log, connect, store_error
 from dragoman.testing.stores import sample_entries
 from tests.agent_cases import run
+from tests.postgres_server import Place
 from tests.store_cases import stored, with_flipped_byte, with_store
 
 # ---------------------------------------------------------------- the chain
@@ -229,6 +230,40 @@ def test_a_store_waits_as_long_for_other_writers_as_it_was_told(tmp_path: Path) 
             assert await store._writer.run(lambda database: database.execute(ask).fetchone(), alone=True) == (7_000,)
 
     run(use())
+
+
+NO_SPANS: tuple[Any, ...] = (-1, float("nan"), float("inf"), 1e10, "x", None, True)
+SPANS = [
+    *((SQLiteStore, "busy_seconds", seconds) for seconds in NO_SPANS),  # 0 says not to wait
+    *((SQLiteStore, "poll_seconds", seconds) for seconds in (0, *NO_SPANS)),
+    *((PostgresStore, f"{name}_seconds", each) for name in ("lock", "poll", "statement") for each in (0, *NO_SPANS)),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "seconds"), SPANS)
+def test_a_store_refuses_seconds_that_are_no_span_of_time(kind: type[Any], name: str, seconds: Any) -> None:
+    with pytest.raises(InvalidValue, match=name):
+        kind("not opened", **{name: seconds})
+
+
+def test_the_longest_span_is_not_taken_for_none(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with SQLiteStore(tmp_path / "s.db", busy_seconds=1e9, poll_seconds=1e9) as store:
+            ask = "PRAGMA busy_timeout"
+            assert await store._read(lambda database: database.execute(ask).fetchone()) == (2_147_483_000,)
+            assert await store._writer.run(lambda database: database.execute(ask).fetchone(), alone=True) == (
+                2_147_483_000,
+            )
+
+    run(use())
+
+
+def test_the_longest_spans_are_settings_of_a_server(postgres: Place) -> None:
+    async def use(store: PostgresStore) -> str:
+        await store.create("s")
+        return await store._read(lambda database: str(database.execute("SHOW lock_timeout").fetchone()[0]))
+
+    assert postgres.run(use, lock_seconds=1e9, statement_seconds=1e9, poll_seconds=1e9) == "2147483647ms"
 
 
 def test_a_connection_that_comes_back_to_a_closed_store_is_closed(tmp_path: Path) -> None:

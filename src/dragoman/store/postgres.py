@@ -77,6 +77,7 @@ class PostgresStore(SQLStore[PostgresDatabase]):
             raise InvalidValue.of("connections", connections, "a whole number from 1 up")
         require_seconds(lock_seconds, "lock_seconds", 0.001)
         require_seconds(statement_seconds, "statement_seconds", 0.001)
+        require_seconds(poll_seconds, "poll_seconds", 0.001)
         super().__init__(clock, poll_seconds, poll_seconds, connections)
         self._conninfo = conninfo
         self._schema = schema

@@ -47,6 +47,7 @@ IDLE_SECONDS = 5.0  # that a transaction may wait for its client, with locks
 LOCK_STEP_SECONDS = 1.0  # that a change waits for a lock before it looks who has it
 LARGE_SECONDS = 120.0  # that a client may take to send a large statement, with locks
 LARGE_BYTES = 1_000_000
+LONGEST_LIMIT = 2**31 - 1  # milliseconds that a setting of PostgreSQL holds
 
 _MARKS = """
     SELECT m.number, m.hash, s.session_id, m.serial
@@ -318,7 +319,8 @@ def connect(address: Address, schema: str, *, lock_seconds: float, statement_sec
         raise _connection_error(error, address) from None
     try:
         with translated():
-            connection.execute(_SETTINGS, (f'"{schema}", pg_temp', f"{max(1, round(lock_seconds * 1000))}ms"))
+            limit = min(max(1, round(lock_seconds * 1000)), LONGEST_LIMIT)
+            connection.execute(_SETTINGS, (f'"{schema}", pg_temp', f"{limit}ms"))
     except BaseException:
         connection.close()
         raise

@@ -13,6 +13,7 @@ from ..errors import ErrorCode, InvalidValue, StoreError
 from ..files import require_path
 from .database import Database
 from .protocol import Head, Tombstone
+from .refusals import require_seconds
 from .requests import Change
 from .sql import SQLStore
 from .sql_leases import Claim
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["SQLiteStore"]
 
 READERS = 4
+LONGEST_BUSY_SECONDS = 2_147_483.0  # SQLite counts milliseconds in 32 bits, and waits not at all for a larger number
 TAIL_POLL_SECONDS = 0.025  # between two looks of a follower at the deltas that other processes write
 
 _Result = TypeVar("_Result")
@@ -48,11 +50,13 @@ class SQLiteStore(SQLStore["SQLiteDatabase"]):
         busy_seconds: float = 60.0,
         poll_seconds: float = 0.1,
     ) -> None:
+        require_seconds(busy_seconds, "busy_seconds", 0.0)
+        require_seconds(poll_seconds, "poll_seconds", 0.001)
         super().__init__(clock, poll_seconds, min(poll_seconds, TAIL_POLL_SECONDS), READERS)
         # Absolute, because a program may change its working folder.
         self._path = Path(_require_file(require_path("SQLiteStore: the path", path))).absolute()
-        self._busy_seconds = busy_seconds
-        self._writer = Writer(self._connect_writer, self._translate, busy_seconds=busy_seconds)
+        self._busy_seconds = min(busy_seconds, LONGEST_BUSY_SECONDS)
+        self._writer = Writer(self._connect_writer, self._translate, busy_seconds=self._busy_seconds)
         self._is_prepared = False
         self._tail_connection: SQLiteDatabase | None = None
 
