@@ -199,8 +199,9 @@ class MemoryStore(BaseStore):
         """Return what opens a session fast."""
         kept = self._find(session_id)
         size = kept.info.head.next_serial
-        newest = max((serial for serial in kept.snapshots if serial < size), default=None)
-        snapshot = None if newest is None else kept.snapshots[newest]
+        snapshots = kept.snapshots  # another thread replaces it, and never changes it
+        newest = max((serial for serial in snapshots if serial < size), default=None)
+        snapshot = None if newest is None else snapshots[newest]
         return OpenedSession(kept.info, LazyEntries(size, kept.read), snapshot)
 
     async def head(self, session_id: str) -> Head:
@@ -282,7 +283,7 @@ class MemoryStore(BaseStore):
 
     async def drop_snapshots(self, session_id: str) -> None:
         """Throw the snapshots away."""
-        self._find(session_id).snapshots.clear()
+        self._find(session_id).snapshots = {}
 
     async def _write_tails(self, pieces: Sequence[TailPiece]) -> None:
         with self._lock:
@@ -316,15 +317,16 @@ class MemoryStore(BaseStore):
 
     async def _list(self, query: ListQuery) -> SessionPage:
         self._require_usable()
-        newest_first = ((kept.number, kept.info) for kept in reversed(list(self._sessions.values())))
+        with self._lock:
+            newest_first = [(kept.number, kept.info) for kept in reversed(self._sessions.values())]
         return page_of(query, (each for each in newest_first if query.before is None or each[0] < query.before))
 
     async def _list_requests(self, query: RequestQuery) -> RequestPage:
         self._require_usable()
-        found = sorted(
-            (each for kept in self._sessions.values() for each in kept.requests), key=itemgetter(0), reverse=True
-        )
-        fitting = [(number, request) for number, request in found if query.fits(number, request)]
+        with self._lock:
+            found = [each for kept in self._sessions.values() for each in kept.requests]
+        newest_first = sorted(found, key=itemgetter(0), reverse=True)
+        fitting = [(number, request) for number, request in newest_first if query.fits(number, request)]
         more = str(fitting[query.limit - 1][0]) if len(fitting) > query.limit else None
         return RequestPage(tuple(request for _, request in fitting[: query.limit]), more)
 
