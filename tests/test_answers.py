@@ -282,6 +282,36 @@ def test_other_entries_add_no_delta() -> None:
     assert AnswerDeltas(1).feed(recorded(ModelInputEntry.of("Go."))) == []
 
 
+def text_of(*answers: tuple[str, str, FinishReason | None]) -> str:
+    """Return the text of answers: the run, the text and the finish reason of each, None for one that breaks off."""
+    text = AnswerText()
+    for run_id, words, reason in answers:
+        header = (run_id, 0, NOW)
+        text.feed(StartDelta(*header))
+        text.feed(TextDelta(*header, words))
+        if reason is not None:
+            text.feed(DoneDelta(*header, reason))
+    return text.text
+
+
+LENGTH, STOP = FinishReason.LENGTH, FinishReason.STOP
+
+
+def test_an_answer_that_was_cut_by_its_length_is_continued_by_the_next() -> None:
+    assert text_of(("r", "The rep", LENGTH), ("r", "ort is", LENGTH), ("r", " done.", STOP)) == "The report is done."
+    assert text_of(("r", "The rep", LENGTH), ("r", "ort.", STOP), ("r", "Next.", STOP)) == "The report.\n\nNext."
+    assert text_of(("r", "One.", STOP), ("r", "The rep", LENGTH), ("r", "ort", None)) == "One.\n\nThe report"
+
+
+def test_a_continuation_that_broke_off_is_replaced_and_not_what_it_continues() -> None:
+    assert text_of(("r", "The rep", LENGTH), ("r", "air", None), ("r", "ort.", STOP)) == "The report."
+
+
+def test_an_answer_of_another_run_continues_nothing() -> None:
+    assert text_of(("r", "The rep", LENGTH), ("s", "Whales.", STOP)) == "The rep\n\nWhales."
+    assert text_of(("", "The rep", LENGTH), ("", "Whales.", STOP)) == "The rep\n\nWhales."  # of no run
+
+
 def test_two_answers_are_separated() -> None:
     answers, text = AnswerDeltas(1), AnswerText()
     for serial, words in enumerate(("One.", "", "Two."), 1):

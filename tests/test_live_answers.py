@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dragoman import Agent, MemoryStore, SessionStore, SQLiteStore, StoreError, open_session, start_session
 from dragoman.delta import StartDelta, TextDelta
 from dragoman.history import ModelInputEntry, ModelOutputEntry
-from dragoman.message import Message
+from dragoman.message import FinishReason, Message
 from dragoman.request import AgentConfig, LoopConfig
 from dragoman.store import (
     AnswerDeltas,
@@ -200,6 +200,19 @@ def test_a_reader_that_came_while_the_lease_was_expired_gets_the_answer_once_it_
                 assert deltas_in(await read(followed, says(WORDS[-1]))) == answer_of(*WORDS)[:-1]
 
     run(stores=open_store, use=use)
+
+
+def test_the_text_of_an_answer_that_is_continued_is_the_output_of_its_run() -> None:
+    async def use() -> None:
+        session = await start_session(MemoryStore(), "s", live=True)
+        reading = asyncio.ensure_future(read(session.follow(deltas=True), is_kind("run_finished")))
+        turns = Turn(text="The rep", finish_reason=FinishReason.LENGTH), "ort is done."
+        config = AgentConfig(loop=LoopConfig(continue_cut=1))
+        result = await Agent(ScriptedModel(*turns), session=session, config=config).run("Go.")
+        assert text_of(await reading) == result.output == "The report is done."
+        assert text_of(await read(session.follow(deltas=True), is_kind("run_finished"))) == result.output
+
+    asyncio.run(use())
 
 
 def test_an_agent_shares_only_the_answers_of_a_live_session() -> None:

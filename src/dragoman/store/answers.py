@@ -69,27 +69,38 @@ class AnswerDeltas:
 
 
 class AnswerText:
-    """The text of all answers, from their deltas. The text of an answer that broke off is replaced by the next."""
+    """The text of all answers, from their deltas. The text of an answer that broke off is replaced by the next.
+
+    An answer that reached its length limit is continued by the next answer of the same run.
+    """
 
     def __init__(self) -> None:
-        self._answers: list[list[str]] = []
+        self._answers: list[list[str]] = []  # each with those that continue it
+        self._begin = 0  # of the newest answer, among the pieces of the last list
         self._is_done = True
+        self._cut_run: str | None = None  # the run whose newest whole answer reached its length limit
 
     def feed(self, delta: KnownDelta) -> None:
         """Take the next delta."""
         if isinstance(delta, StartDelta):
-            if not self._is_done:
-                self._answers.pop()
-            self._answers.append([])
-            self._is_done = False
+            self._start(delta.run_id)
         elif isinstance(delta, TextDelta) and self._answers:
             self._answers[-1].append(delta.text_delta)
         elif isinstance(delta, DoneDelta):
             self._is_done = True
+            self._cut_run = (delta.run_id or None) if delta.finish_reason is FinishReason.LENGTH else None
+
+    def _start(self, run_id: str) -> None:
+        if not self._is_done:
+            del self._answers[-1][self._begin :]
+        self._is_done = False
+        if self._cut_run != run_id:
+            self._answers.append([])
+        self._begin = len(self._answers[-1])
 
     @property
     def text(self) -> str:
-        """The text so far; an empty line separates two answers."""
+        """The text so far. An empty line separates two answers, and nothing an answer from its continuation."""
         return BETWEEN_ANSWERS.join(text for pieces in self._answers if (text := "".join(pieces)))
 
 
