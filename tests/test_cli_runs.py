@@ -2,13 +2,23 @@
 
 import asyncio
 import io
+import sqlite3
+from collections import Counter
+from contextlib import closing
 from typing import Any
 
+import pytest
+
 from dragoman import Agent, MemoryStore, Session
+from dragoman.cli.describedruns import list_described
 from dragoman.cli.output import Output
 from dragoman.cli.runs import follow_text
 from dragoman.durable import Agents, LocalEngine, submit
+from dragoman.errors import ErrorCode, StoreError
+from dragoman.store import RequestPage
+from dragoman.store.protocol import OpenedSession
 from dragoman.testing import ScriptedModel
+from tests.cli_cases import User, empty_user  # noqa: F401  # the fixture
 from tests.durable_cases import working
 
 # Lines of two lengths, so that the end of some delta cuts a line break, whatever the length of a delta is.
@@ -48,3 +58,121 @@ def test_a_followed_text_is_whole_wherever_its_deltas_are_cut() -> None:
         return stream.getvalue()
 
     assert asyncio.run(follow()) == SAID.replace("\r\n", "\n") + "\n"
+
+
+# ---------------------------------------------------------------- listing
+
+
+class CountingStore(MemoryStore):
+    """A store that counts how often each session is opened, and how many requests it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: Counter[str] = Counter()
+        self.limits: list[int | None] = []
+        self.erased_when_listed: set[str] = set()
+        self.broken: StoreError | None = None
+
+    async def open(self, session_id: str) -> OpenedSession:
+        self.opened[session_id] += 1
+        if self.broken is not None:
+            raise self.broken
+        return await super().open(session_id)
+
+    async def list_requests(self, **asked: Any) -> RequestPage:
+        self.limits.append(asked.get("limit"))
+        page = await super().list_requests(**asked)
+        for session_id in self.erased_when_listed:
+            await self.erase(session_id)
+        return page
+
+
+def in_a_store(use: Any) -> Any:
+    """Return what `use` makes of a store with a run that has failed, one that waits, and two that are queued in "q"."""
+
+    async def run() -> Any:
+        async with CountingStore() as store, asyncio.timeout(60):
+            engine = LocalEngine()
+            ended = [
+                await submit(store, engine, agent=agent, session=agent, prompt="Go.") for agent in ("broken", "payer")
+            ]
+            async with working(store, engine):
+                for each in ended:
+                    await each.result()
+            for prompt in ("One", "Two"):
+                await submit(store, engine, agent="echo", session="q", prompt=prompt, key=prompt)
+            store.opened.clear()
+            store.limits.clear()
+            return await use(store)
+
+    return asyncio.run(run())
+
+
+def test_a_list_opens_each_open_session_once_and_no_other() -> None:
+    async def use(store: CountingStore) -> None:
+        listed = await list_described(store)
+        assert [(each["session"], each["status"]) for each in listed] == [
+            ("q", "queued"),
+            ("q", "queued"),
+            ("payer", "awaiting_human"),
+            ("broken", "failed"),
+        ]
+        assert [each.get("key") for each in listed] == ["Two", "One", None, None]
+        assert [waiting["tool"] for waiting in listed[2]["waiting"]] == ["pay"]
+        assert store.opened == {"q": 1, "payer": 1}
+
+    in_a_store(use)
+
+
+def test_a_list_with_errors_opens_what_failed_too() -> None:
+    async def use(store: CountingStore) -> None:
+        (failed,) = [each for each in await list_described(store, with_errors=True) if each["status"] == "failed"]
+        assert failed["error"]["code"] == "given_up"
+        assert store.opened == {"q": 1, "payer": 1, "broken": 1}
+
+    in_a_store(use)
+
+
+def test_a_list_of_one_run_asks_for_one_and_opens_one() -> None:
+    async def use(store: CountingStore) -> None:
+        assert [each["serial"] for each in await list_described(store, limit=1)] == [1]
+        assert (store.limits, store.opened) == ([1], {"q": 1})
+
+    in_a_store(use)
+
+
+def test_a_session_that_is_erased_meanwhile_is_left_out_and_another_takes_its_place() -> None:
+    async def use(store: CountingStore) -> None:
+        store.erased_when_listed = {"q"}
+        assert [each["session"] for each in await list_described(store, limit=3)] == ["payer", "broken"]
+        assert store.limits == [3, 2]
+
+    in_a_store(use)
+
+
+def test_a_store_that_is_away_is_an_error_and_no_list_of_damaged_sessions() -> None:
+    async def use(store: CountingStore) -> None:
+        store.broken = StoreError("away", code=ErrorCode.CONNECTION)
+        with pytest.raises(StoreError, match="away"):
+            await list_described(store)
+
+    in_a_store(use)
+
+
+def test_a_session_with_an_id_that_no_session_may_have_hides_no_other_run(user: User) -> None:
+    for session in ("before", "bad", "after"):
+        assert user.run("runs", "submit", "--agent", "a", "--session", session, "Hello").status == 0
+    with closing(sqlite3.connect(user.store)) as database, database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f'DROP TRIGGER "{name}"')
+        database.execute("UPDATE sessions SET session_id = 'b\x1b[31m\nad' WHERE session_id = 'bad'")
+    ended = user.run("runs", "list")
+    assert (ended.status, ended.err) == (0, "")
+    rows = [line.rsplit(None, 3) for line in ended.out.splitlines()[1:]]
+    assert rows == [
+        ["after", "0", "a", "queued"],
+        ["b\\x1b[31m ad", "0", "a", "damaged"],
+        ["before", "0", "a", "queued"],
+    ]
+    (damaged,) = [each for each in user.run("runs", "list", "--json").json if each["status"] == "damaged"]
+    assert damaged["error"]["code"] == "invalid_request"

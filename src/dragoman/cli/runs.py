@@ -5,7 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidValue, StoreError
+from ..errors import InvalidValue
 from .arguments import SESSION_HELP, Tasks, add_task, add_tasks, natural
 from .config import configured
 from .engines import add_engine, open_engine, prepare
@@ -13,11 +13,9 @@ from .output import Output, write_table
 
 if TYPE_CHECKING:
     from ..durable import Engine, RunHandle
-    from ..store import RunRequest, SessionStore
+    from ..store import SessionStore
 
 __all__ = ["add_arguments", "follow_text"]
-
-DAMAGED = "damaged"  # the status that a list shows of a run whose session cannot be read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +64,7 @@ def submit_run(chosen: argparse.Namespace) -> None:
         run = await submit_to(
             store, engine, agent=chosen.agent, session=chosen.session, prompt=chosen.prompt, key=chosen.key
         )
-        await _write_run(chosen, run)
+        await _write_run(chosen, store, run)
 
     _with_engine(chosen, submit, creates=True)
 
@@ -74,15 +72,10 @@ def submit_run(chosen: argparse.Namespace) -> None:
 def list_runs(chosen: argparse.Namespace) -> None:
     """Print the requested runs."""
 
-    async def gather(store: "SessionStore", engine: "Engine") -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        page = None
-        while True:
-            some = await store.list_requests(open_only=chosen.open_only, page=page)
-            found += [await _listed(store, engine, request) for request in some.requests]
-            page = some.next_page
-            if page is None or (chosen.limit and len(found) >= chosen.limit):
-                return found[: chosen.limit or None]
+    async def gather(store: "SessionStore", _engine: "Engine") -> list[dict[str, Any]]:
+        from .describedruns import list_described
+
+        return await list_described(store, limit=chosen.limit, open_only=chosen.open_only, with_errors=chosen.json)
 
     found = _with_engine(chosen, gather)
     output = Output(color=configured(chosen).color)
@@ -98,7 +91,7 @@ def list_runs(chosen: argparse.Namespace) -> None:
 def show_run(chosen: argparse.Namespace) -> None:
     """Print a run, and follow it if asked."""
 
-    async def show(run: "RunHandle") -> None:
+    async def show(run: "RunHandle") -> "RunHandle":
         from .entrytext import write_entry
 
         output = Output(color=configured(chosen).color)
@@ -110,7 +103,7 @@ def show_run(chosen: argparse.Namespace) -> None:
             for entry in await run.entries():
                 write_entry(output, entry, LevelOfDetail.LIVE)
                 output.line()
-        await _write_run(chosen, run)
+        return run
 
     _with_run(chosen, show)
 
@@ -126,9 +119,9 @@ async def follow_text(run: "RunHandle", output: Output) -> None:
 def decide_call(chosen: argparse.Namespace, record: "Callable[[RunHandle], Callable[..., Awaitable[None]]]") -> None:
     """Record a decision about a call."""
 
-    async def decide(run: "RunHandle") -> None:
+    async def decide(run: "RunHandle") -> "RunHandle":
         await record(run)(await _waiting_call(chosen, run), reason=chosen.reason)
-        await _write_run(chosen, run)
+        return run
 
     _with_run(chosen, decide)
 
@@ -146,9 +139,9 @@ def deny_call(chosen: argparse.Namespace) -> None:
 def abort_run(chosen: argparse.Namespace) -> None:
     """Ask a run to end."""
 
-    async def abort(run: "RunHandle") -> None:
+    async def abort(run: "RunHandle") -> "RunHandle":
         await run.abort(chosen.reason)
-        await _write_run(chosen, run)
+        return run
 
     _with_run(chosen, abort)
 
@@ -156,10 +149,7 @@ def abort_run(chosen: argparse.Namespace) -> None:
 def retry_run(chosen: argparse.Namespace) -> None:
     """Request a run that carries on, and print it."""
 
-    async def retry(run: "RunHandle") -> None:
-        await _write_run(chosen, await run.retry())
-
-    _with_run(chosen, retry)
+    _with_run(chosen, lambda run: run.retry())
 
 
 # ---------------------------------------------------------------- helpers
@@ -184,12 +174,15 @@ def _with_engine(
     return with_store(location, run, creates=creates)
 
 
-def _with_run(chosen: argparse.Namespace, use: "Callable[[RunHandle], Awaitable[None]]") -> None:
+def _with_run(chosen: argparse.Namespace, use: "Callable[[RunHandle], Awaitable[RunHandle]]") -> None:
+    """Find the run that is meant, use it, and print the run that comes of this."""
+
     async def run(store: "SessionStore", engine: "Engine") -> None:
         from ..durable import find_run
         from .stores import find_session
 
-        await use(await find_run(store, engine, await find_session(store, chosen.session), chosen.serial))
+        found = await find_run(store, engine, await find_session(store, chosen.session), chosen.serial)
+        await _write_run(chosen, store, await use(found))
 
     _with_engine(chosen, run)
 
@@ -204,42 +197,11 @@ async def _waiting_call(chosen: argparse.Namespace, run: "RunHandle") -> str:
     raise InvalidValue(f"name the call with --call; waiting are: {', '.join(waiting)}")
 
 
-async def _listed(store: "SessionStore", engine: "Engine", request: "RunRequest") -> dict[str, Any]:
-    from ..durable import RunHandle
+async def _write_run(chosen: argparse.Namespace, store: "SessionStore", run: "RunHandle") -> None:
+    from .describedruns import describe_run
 
-    run = RunHandle(store, engine, request)
-    try:
-        return await _described(run)
-    except StoreError as error:  # one damaged session hides no other
-        if error.retryable:
-            raise
-        said = {"code": error.code.value, "message": str(error)}
-        return {
-            "session": run.session_id, "serial": run.serial, "agent": run.agent, "status": DAMAGED, "error": said
-        }  # fmt: skip
-
-
-async def _described(run: "RunHandle") -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "session": run.session_id,
-        "serial": run.serial,
-        "agent": run.agent,
-        "status": await run.status(),
-        "runId": run.run_id,
-    }
-    if run.key:
-        described["key"] = run.key
-    waiting = await run.waiting_calls() if described["status"] == "awaiting_human" else ()
-    if waiting:
-        described["waiting"] = [{"id": call.tool_call_id, "tool": call.tool_name} for call in waiting]
-    if described["status"] == "failed" and (error := (await run.result()).error) is not None:
-        described["error"] = {"code": error.code.value, "message": error.message}
-    return described
-
-
-async def _write_run(chosen: argparse.Namespace, run: "RunHandle") -> None:
     output = Output(color=configured(chosen).color)
-    described = await _described(run)
+    described = await describe_run(store, run)
     if chosen.json:
         output.json(described)
         return

@@ -77,7 +77,9 @@ def list_sessions(chosen: argparse.Namespace) -> None:
         parent = None if chosen.forks_of is None else await find_session(store, chosen.forks_of)
         gathered: list[dict[str, Any]] = []
         async for info in each_session(store, forks_of=parent):
-            gathered.append({"id": info, "damaged": True} if isinstance(info, str) else await _listed(store, info))
+            listed = {"id": info, "damaged": True} if isinstance(info, str) else await _listed(store, info)
+            if listed is not None:
+                gathered.append(listed)
             if chosen.limit and len(gathered) == chosen.limit:
                 break
         return gathered
@@ -89,7 +91,8 @@ def list_sessions(chosen: argparse.Namespace) -> None:
         _write_list(output, found)
 
 
-async def _listed(store: "SessionStore", info: "SessionInfo") -> dict[str, Any]:
+async def _listed(store: "SessionStore", info: "SessionInfo") -> dict[str, Any] | None:
+    """What a list says of a session; None if it was erased meanwhile."""
     from ..history import Metadata
     from .entrytext import title_of
 
@@ -98,6 +101,8 @@ async def _listed(store: "SessionStore", info: "SessionInfo") -> dict[str, Any]:
         try:
             title = title_of(await store.load(info.session_id, until_serial=8))
         except DragomanError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
             title = f"({error.code})"
     listed: dict[str, Any] = {
         "id": info.session_id,
@@ -219,7 +224,8 @@ def verify_sessions(chosen: argparse.Namespace) -> int:
     async def verify(store: "SessionStore") -> "list[VerifyReport]":
         if chosen.session:
             return [await store.verify(await find_session(store, each), kept=kept) for each in chosen.session]
-        return [await _verified(store, each) async for each in each_session(store)]
+        found = [await _verified(store, each) async for each in each_session(store)]
+        return [report for report in found if report is not None]
 
     reports = with_store(settings.store, verify)
     if chosen.json:
@@ -232,17 +238,22 @@ def verify_sessions(chosen: argparse.Namespace) -> int:
     return 0 if all(report.is_sound for report in reports) else 1
 
 
-async def _verified(store: "SessionStore", listed: "SessionInfo | str") -> "VerifyReport":
-    """What is wrong with a session of a list. One that cannot be found by its id keeps no other from being checked."""
+async def _verified(store: "SessionStore", listed: "SessionInfo | str") -> "VerifyReport | None":
+    """What is wrong with a session of a list. One that cannot be found by its id keeps no other from being checked.
+
+    None if it was erased meanwhile.
+    """
     from ..store import Head, VerifyReport
 
     session_id = listed if isinstance(listed, str) else listed.session_id
     try:
         return await store.verify(session_id)
     except DragomanError as error:
-        if error.code is not ErrorCode.CORRUPT and not isinstance(listed, str):  # erased meanwhile, or not reachable
-            raise
-        return VerifyReport(session_id, Head(), -1, str(error))
+        if isinstance(listed, str) or error.code is ErrorCode.CORRUPT:
+            return VerifyReport(session_id, Head(), -1, str(error))
+        if error.code is ErrorCode.NOT_FOUND:
+            return None
+        raise
 
 
 def _write_report(output: Output, report: "VerifyReport") -> None:
