@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DragomanError, ErrorCode
 from .arguments import SESSION_HELP, Tasks, add_task
 from .config import configured
-from .output import Output, write_table
+from .output import Output, one_line, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def _write_calls(output: Output, session_id: str, calls: "Sequence[CacheCall]") 
         if call.is_miss or call.cause == "unknown":
             output.line()
             output.write(f"#{call.serial} ", "bold")
-            output.line(call.sentence)
+            output.line(one_line(call.sentence))
 
 
 _HEAD = ("CALL", "MODEL", "BYTES", "SHARED", "EXPECTED", "REPORTED", "CAUSE")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, redact
 from .arguments import add_common, add_store
-from .output import Output
+from .output import Output, one_line
 
 if TYPE_CHECKING:
     from ..store import SessionStore
@@ -226,7 +226,7 @@ def _write(output: Output, found: dict[str, Any]) -> None:
     if found["problems"]:
         output.line("problems", "bold red")
         for problem in found["problems"]:
-            output.line(f"  {problem}", "red")
+            output.line(f"  {one_line(problem)}", "red")
     else:
         output.line("no problems", "green")
 

@@ -46,7 +46,7 @@ from ..history import (
 from ..history.entries import AnyEntry, as_entry
 from ..message import FileRef, Image, Message, Part, ProviderItem, Text, Thinking, ToolCall, ToolResult, UnknownPart
 from ..usage import TokenUsage
-from .output import Output, json_text, one_line, printable
+from .output import Output, json_text, one_line, printable, unbroken
 
 __all__ = ["local_time", "markdown_of", "part_text", "title_of", "usage_words", "write_entry"]
 
@@ -59,9 +59,11 @@ def write_entry(output: Output, entry: HistoryEntry, level: LevelOfDetail = Leve
     known = as_entry(entry)
     facts = [*_facts(known), *_level_facts(entry, level)]
     output.write(f"#{entry.serial} ", "bold")
-    output.write(entry.kind, "cyan")
+    output.write(unbroken(entry.kind), "cyan")
     when = local_time(entry.timestamp) if entry.timestamp else ""
-    rest = "  ".join([part for part in (when, f"run {entry.run_id[:8]}" if entry.run_id else "", *facts) if part])
+    rest = "  ".join(
+        [unbroken(part) for part in (when, f"run {entry.run_id[:8]}" if entry.run_id else "", *facts) if part]
+    )
     output.line(f"  {rest}" if rest else "", "dim")
     for text, style in _said(known, level):
         output.indented(text, style)
@@ -106,19 +108,19 @@ def part_text(part: Part) -> str:
         case Text() | Thinking():
             return part.text
         case ToolCall():
-            return f"{part.tool_name}({part.raw_args_text})"
+            return f"{unbroken(part.tool_name)}({part.raw_args_text})"
         case ToolResult():
             content = part.content
             if isinstance(content, tuple):
                 return "\n".join(part_text(each) for each in content)
             return content if isinstance(content, str) else json_text(content)
         case Image():
-            return f"[image {part.mime_type or ''} {_size(part.data, part.url)}]"
+            return unbroken(f"[image {part.mime_type or ''} {_size(part.data, part.url)}]")
         case FileRef():
             name = part.path or part.url or part.file_id or _size(part.data, None)
-            return f"[file {part.mime_type or ''} {name}]"
+            return unbroken(f"[file {part.mime_type or ''} {name}]")
         case ProviderItem():
-            return part.text or f"[{part.item_type}]"
+            return part.text or unbroken(f"[{part.item_type}]")
         case UnknownPart():
             text = one_line(f"[{part.kind}] {json_text(part.payload)}")
             return text if len(text) <= UNSHOWN_LENGTH else f"{text[:UNSHOWN_LENGTH]}…"
@@ -285,9 +287,9 @@ def _message_pieces(message: Message) -> Iterator[tuple[str, str]]:
         if isinstance(part, Thinking):
             yield f"(thinking) {part.text or '(not shown by its provider)'}", "dim"
         elif isinstance(part, ToolCall):
-            yield f"→ {part_text(part)}  [{part.tool_call_id}]", "magenta"
+            yield f"→ {part_text(part)}  [{unbroken(part.tool_call_id)}]", "magenta"
             if part.parse_error:
-                yield f"  not readable: {part.parse_error}", "yellow"
+                yield f"  not readable: {one_line(part.parse_error)}", "yellow"
         else:
             yield part_text(part), ""
     if not message.parts:
@@ -300,7 +302,7 @@ def _result_pieces(result: HistoryToolCallResult, level: LevelOfDetail) -> Itera
     if result.error_code is ErrorCode.TOOL_INTERRUPTED:
         ended = "interrupted"  # it may have run: the text says what is known
     style = "green" if result.error_code is None else "red"
-    yield f"← {result.tool_name}: {ended}{took}  [{result.tool_call_id}]", style
+    yield unbroken(f"← {result.tool_name}: {ended}{took}  [{result.tool_call_id}]"), style
     yield result.text(level), ""
     if level is LevelOfDetail.LIVE:
         yield from ((part_text(part), "") for part in result.attachments)
@@ -352,7 +354,7 @@ def _markdown(entry: AnyEntry) -> str:
             return "## User\n\n" + "\n\n".join(part_text(part) for part in entry.parts)
         case ModelOutputEntry():
             name = _model_name(entry.message)
-            return f"## Assistant{f' ({name})' if name else ''}\n\n" + _markdown_message(entry.message)
+            return f"## Assistant{f' ({unbroken(name)})' if name else ''}\n\n" + _markdown_message(entry.message)
         case InterruptionEntry():
             said = _markdown_message(entry.partial) if entry.partial is not None else ""
             return f"## Assistant (cut off: {entry.reason})\n\n{said}".rstrip()
@@ -396,7 +398,7 @@ def _markdown_message(message: Message) -> str:
             if part.text:
                 blocks.append("\n".join(f"> {line}".rstrip() for line in part.text.split("\n")))
         elif isinstance(part, ToolCall):
-            blocks.append(f"Calls `{part.tool_name}`:\n\n{_fenced(part.raw_args_text, 'json')}")
+            blocks.append(f"Calls `{unbroken(part.tool_name)}`:\n\n{_fenced(part.raw_args_text, 'json')}")
         else:
             blocks.append(part_text(part))
     return "\n\n".join(blocks)
@@ -405,7 +407,9 @@ def _markdown_message(message: Message) -> str:
 def _markdown_result(result: HistoryToolCallResult) -> str:
     code = f" ({result.error_code})" if result.error_code else ""
     texts: list[Any] = [result.text(), *(part_text(part) for part in result.attachments)]
-    return f"### Result of `{result.tool_name}`{code}\n\n" + _fenced("\n".join(text for text in texts if text))
+    return f"### Result of `{unbroken(result.tool_name)}`{code}\n\n" + _fenced(
+        "\n".join(text for text in texts if text)
+    )
 
 
 def _fenced(text: str, language: str = "") -> str:

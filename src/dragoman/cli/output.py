@@ -23,6 +23,7 @@ __all__ = [
     "one_line",
     "printable",
     "safe_json",
+    "unbroken",
     "wants_color",
     "warn",
     "wrapped",
@@ -69,6 +70,11 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the text on one line, its white space made single spaces, safe to print."""
     return printable(" ".join(text.split()))
+
+
+def unbroken(text: str) -> str:
+    """Return a name or an id on one line, safe to print: a line break in it is written out, white space stays."""
+    return printable(text).replace("\n", "\\n")
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
@@ -248,15 +254,14 @@ def write_table(
 
 def warn(words: str) -> None:
     """Write one line to standard error, with the program's name before it: the name of a file may hold line breaks."""
-    written = printable(words).replace("\n", "\\n")
-    sys.stderr.write(f"dragoman: {written}\n")
+    sys.stderr.write(f"dragoman: {unbroken(words)}\n")
 
 
 def confirm(question: str) -> bool:
     """Ask on the terminal and return whether the answer was yes; without a terminal it is no."""
     if sys.stdin is None or not sys.stdin.isatty():
         return False
-    sys.stderr.write(f"{printable(question)} [y/N] ")
+    sys.stderr.write(f"{unbroken(question)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -13,7 +13,7 @@ from ..message import FinishReason
 from ..usage import TokenUsage
 from .delta_follower import DeltaFollower
 from .entrytext import usage_words
-from .output import Output
+from .output import Output, one_line
 
 __all__ = ["Beat", "Note", "Player", "Wait", "schedule", "timed"]
 
@@ -135,4 +135,4 @@ class Player(DeltaFollower):
 
     def fail_answer(self, error: ErrorDelta) -> None:
         """Write what went wrong."""
-        self._output.line(f"[{error.error_code}] {error.message or ''}".rstrip(), "red")
+        self._output.line(f"[{error.error_code}] {one_line(error.message or '')}".rstrip(), "red")

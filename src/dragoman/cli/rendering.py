@@ -10,7 +10,7 @@ import msgspec
 from ..errors import InvalidValue, UnreadableData
 from .arguments import SESSION_HELP, add_common, add_store
 from .config import configured
-from .output import Output, json_text, warn
+from .output import Output, json_text, unbroken, warn
 
 if TYPE_CHECKING:
     from ..context import ContextStats
@@ -209,7 +209,9 @@ def _write_compared(output: Output, rendered: Sequence[Rendered], *, is_unified:
 def _summary(rendered: Rendered) -> str:
     stats = rendered.stats
     levels = ", ".join(f"{count} {level.value}" for level, count in stats.levels.items() if count)
-    return f"# {rendered.model}: about {stats.tokens:,} of {stats.budget:,} tokens; entries: {levels or 'none'}"
+    return (
+        f"# {unbroken(rendered.model)}: about {stats.tokens:,} of {stats.budget:,} tokens; entries: {levels or 'none'}"
+    )
 
 
 def _without_base64(value: Any) -> Any:

@@ -56,6 +56,7 @@ from ..history import (
 from ..history.entries import AnyEntry, as_entry
 from ..message import FinishReason, Image, Message, ProviderItem, Text, Thinking, ToolCall
 from .entrytext import part_text
+from .output import unbroken
 from .playing import Beat, Note
 
 __all__ = ["choose_run", "message_deltas", "retold"]
@@ -212,7 +213,7 @@ def _spread(deltas: list[MessageDelta]) -> Iterator[tuple[MessageDelta | Note, f
 
 def _result_note(result: HistoryToolCallResult) -> Note:
     code = f" ({result.error_code})" if result.error_code else ""
-    return Note(f"← {result.tool_name}{code}", result.text(), "green" if result.error_code is None else "red")
+    return Note(f"← {unbroken(result.tool_name)}{code}", result.text(), "green" if result.error_code is None else "red")
 
 
 def _seconds(beginning: datetime | None, begun: datetime | None, time: datetime | None, share: float) -> float:

@@ -9,7 +9,7 @@ from ..errors import InvalidValue
 from .arguments import SESSION_HELP, Tasks, add_task, add_tasks, natural
 from .config import configured
 from .engines import add_engine, open_engine, prepare
-from .output import Output, write_table
+from .output import Output, one_line, unbroken, write_table
 
 if TYPE_CHECKING:
     from ..durable import Engine, RunHandle
@@ -205,8 +205,9 @@ async def _write_run(chosen: argparse.Namespace, store: "SessionStore", run: "Ru
     if chosen.json:
         output.json(described)
         return
-    output.line(f"{run.session_id} {run.serial}: {described['status']}, agent {run.agent}, run {run.run_id}")
+    # A model chooses the ids of its calls: none of what follows may begin another line.
+    output.line(unbroken(f"{run.session_id} {run.serial}: {described['status']}, agent {run.agent}, run {run.run_id}"))
     for call in described.get("waiting", ()):
-        output.line(f"  waits for a decision: {call['tool']}  [{call['id']}]", "yellow")
+        output.line(f"  waits for a decision: {unbroken(call['tool'])}  [{unbroken(call['id'])}]", "yellow")
     if "error" in described:
-        output.line(f"  {described['error']['code']}: {described['error']['message']}", "red")
+        output.line(f"  {described['error']['code']}: {one_line(described['error']['message'])}", "red")

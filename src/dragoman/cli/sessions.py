@@ -9,7 +9,7 @@ from .arguments import SESSION_HELP, add_store, add_task, add_tasks, natural
 from .cachecauses import add_cache
 from .config import configured
 from .migrating import add_migrate
-from .output import Output, confirm, write_table
+from .output import Output, confirm, unbroken, write_table
 from .places import is_address
 from .transfer import add_export, add_import
 
@@ -168,10 +168,10 @@ def show_session(chosen: argparse.Namespace) -> None:
             for entry in entries:
                 output.json_line(entry_to_json(entry))
             return
-        output.write(f"session {session_id}", "bold")
+        output.write(f"session {unbroken(session_id)}", "bold")
         output.line(f"  {info.head.next_serial} entries, begun {local_time(info.created_at)}", "dim")
         if info.forked_from is not None:
-            output.line(f"forked from {info.forked_from.session_id} at {info.forked_from.serial}", "dim")
+            output.line(unbroken(f"forked from {info.forked_from.session_id} at {info.forked_from.serial}"), "dim")
         for entry in entries:
             output.line()
             write_entry(output, entry, LevelOfDetail(chosen.level))
@@ -260,11 +260,11 @@ def _write_report(output: Output, report: "VerifyReport") -> None:
     if report.is_sound:
         output.write("sound    ", "green")
         head = f"  {report.head.serial}:{report.head.checksum}" if report.head.serial >= 0 else "  empty"
-        output.line(f"{report.session_id}{head}")
+        output.line(f"{unbroken(report.session_id)}{head}")
         return
     where = "its own record" if report.bad_serial == -1 else f"serial {report.bad_serial}"
     output.write("DAMAGED  ", "red bold")
-    output.line(f"{report.session_id}  {where}: {report.problem}")
+    output.line(unbroken(f"{report.session_id}  {where}: {report.problem}"))
 
 
 def _reported(report: "VerifyReport") -> dict[str, Any]:
@@ -311,5 +311,5 @@ def erase_session(chosen: argparse.Namespace) -> int | None:
             return 1
     erased = with_store(settings.store, lambda store: store.erase(session_id, forks=forks, force=chosen.force))
     also = f" and {len(forks)} forks" if forks else ""
-    output.line(f"erased {session_id}{also}: {erased.entries} entries of its own are gone")
+    output.line(f"erased {unbroken(session_id)}{also}: {erased.entries} entries of its own are gone")
     return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InvalidValue, StoreError
 from ..arguments import add_common
 from ..config import configured
-from ..output import Output, one_line, wants_color, warn
+from ..output import Output, one_line, unbroken, wants_color, warn
 from ..settings import McpServerSettings, Settings
 from .options import APPROVALS, add_talk_options
 
@@ -296,7 +296,7 @@ def _can_draw(output: Output) -> bool:
 
 def _greet(talk: "Talk", output: Output, why: str) -> None:
     output.write("dragoman", "bold")
-    output.line(f" · {talk.model_name}{f' ({why})' if why else ''}")
+    output.line(f" · {unbroken(talk.model_name)}{f' ({why})' if why else ''}")
     if talk.session is not None:
         output.line(f"going on with {talk.session.session_id}, {talk.session.state.next_serial} entries", "dim")
         for mark, said in talk.last_exchange():
