@@ -18,7 +18,7 @@ from dragoman.errors import ErrorCode, StoreError
 from dragoman.store import RequestPage
 from dragoman.store.protocol import OpenedSession
 from dragoman.testing import ScriptedModel
-from tests.cli_cases import User, empty_user  # noqa: F401  # the fixture
+from tests.cli_cases import User, empty_user, require_words  # noqa: F401  # the fixture
 from tests.durable_cases import working
 
 # Lines of two lengths, so that the end of some delta cuts a line break, whatever the length of a delta is.
@@ -176,3 +176,39 @@ def test_a_session_with_an_id_that_no_session_may_have_hides_no_other_run(user: 
     ]
     (damaged,) = [each for each in user.run("runs", "list", "--json").json if each["status"] == "damaged"]
     assert damaged["error"]["code"] == "invalid_request"
+
+
+# ---------------------------------------------------------------- deciding
+
+
+RANDOM_ID = "9f2c44d07b3a4c1e8d5f6a7b8c9d0e1f"
+
+
+@pytest.mark.parametrize("typed", ["order-1", "12", "ORDER-12", "…12", "@", "order-123"])
+@pytest.mark.parametrize("decision", ["approve", "deny", "abort", "retry"])
+def test_a_decision_reaches_no_session_that_was_not_named(user: User, decision: str, typed: str) -> None:
+    assert user.run("runs", "submit", "--agent", "a", "--session", "order-12", "Hello").status == 0
+    ended = user.run("runs", decision, typed)
+    require_words(ended, typed)
+    assert user.run("runs", "list", "--json").json[0]["status"] == "queued"
+    assert len(user.run("sessions", "show", "order-12", "--json").json_lines) == 1
+
+
+@pytest.mark.parametrize("typed", [RANDOM_ID[:8], RANDOM_ID[-8:]])
+def test_a_decision_takes_no_part_of_a_random_id(user: User, typed: str) -> None:
+    assert user.run("runs", "submit", "--agent", "a", "--session", RANDOM_ID, "Hello").status == 0
+    require_words(user.run("runs", "abort", typed), f"is '{RANDOM_ID}' meant?")
+    assert user.run("runs", "show", typed).out.startswith(f"{RANDOM_ID} 0: queued")
+    assert user.run("runs", "abort", RANDOM_ID).out.startswith(f"{RANDOM_ID} 0: aborted")
+
+
+def test_the_help_of_a_decision_says_that_it_takes_a_whole_id(user: User) -> None:
+    assert "the session's whole id" in user.run("runs", "approve", "--help").out
+    assert "its beginning or its end" in " ".join(user.run("runs", "show", "--help").out.split())
+
+
+@pytest.mark.parametrize("typed", ["order-1", "12"])
+def test_nothing_is_erased_without_a_question_but_what_was_named(user: User, typed: str) -> None:
+    assert user.run("runs", "submit", "--agent", "a", "--session", "order-12", "Hello").status == 0
+    require_words(user.run("sessions", "erase", typed, "--yes"), "is 'order-12' meant?")
+    assert user.run("sessions", "erase", "order-12", "--yes").status == 0

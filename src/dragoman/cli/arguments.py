@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 __all__ = [
     "SESSION_HELP",
+    "WHOLE_ID_HELP",
     "Run",
     "Tasks",
     "add_common",
@@ -21,6 +22,7 @@ Run: TypeAlias = Callable[[argparse.Namespace], int | None]
 Tasks: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 SESSION_HELP = "an id, its beginning or its end, or @ for the session that was used last"
+WHOLE_ID_HELP = "the session's whole id: a part of it, or @, could mean another session"
 STORE_HELP = "a SQLite file, or postgresql://… (better in DRAGOMAN_STORE: others can read a command line)"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValue
-from .arguments import SESSION_HELP, Tasks, add_task, add_tasks, natural
+from .arguments import SESSION_HELP, WHOLE_ID_HELP, Tasks, add_task, add_tasks, natural
 from .config import configured
 from .engines import add_engine, open_engine, prepare
 from .output import Output, one_line, unbroken, write_table
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_one(tasks: Tasks, name: str, words: str, run: Callable[[argparse.Namespace], int | None]) -> Any:
     parser = add_task(tasks, name, words, run)
-    parser.add_argument("session", help=SESSION_HELP)
+    parser.add_argument("session", help=SESSION_HELP if run is show_run else WHOLE_ID_HELP)
     parser.add_argument(
         "--serial", type=natural, help="of the request (the oldest run that has not ended, or the newest)"
     )
@@ -105,7 +105,7 @@ def show_run(chosen: argparse.Namespace) -> None:
                 output.line()
         return run
 
-    _with_run(chosen, show)
+    _with_run(chosen, show, takes_parts=True)
 
 
 async def follow_text(run: "RunHandle", output: Output) -> None:
@@ -174,14 +174,20 @@ def _with_engine(
     return with_store(location, run, creates=creates)
 
 
-def _with_run(chosen: argparse.Namespace, use: "Callable[[RunHandle], Awaitable[RunHandle]]") -> None:
-    """Find the run that is meant, use it, and print the run that comes of this."""
+def _with_run(
+    chosen: argparse.Namespace, use: "Callable[[RunHandle], Awaitable[RunHandle]]", *, takes_parts: bool = False
+) -> None:
+    """Find the run that is meant, use it, and print the run that comes of this.
+
+    A decision goes to the session whose whole id was typed; to look at a run, a part of an id will do.
+    """
 
     async def run(store: "SessionStore", engine: "Engine") -> None:
         from ..durable import find_run
-        from .stores import find_session
+        from .stores import find_named, find_session
 
-        found = await find_run(store, engine, await find_session(store, chosen.session), chosen.serial)
+        session_id = await (find_session if takes_parts else find_named)(store, chosen.session)
+        found = await find_run(store, engine, session_id, chosen.serial)
         await _write_run(chosen, store, await use(found))
 
     _with_engine(chosen, run)

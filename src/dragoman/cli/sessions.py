@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verifying.add_argument("session", nargs="*", help=f"{SESSION_HELP}; without any, all are checked")
     verifying.add_argument("--head", metavar="SERIAL:CHECKSUM", help="a head that was kept elsewhere must be in it")
     erasing = add_task(tasks, "erase", "remove a session for good", erase_session)
-    erasing.add_argument("session", help=SESSION_HELP)
+    erasing.add_argument("session", help=f"{SESSION_HELP}; with --yes a whole id, or @")
     erasing.add_argument("--yes", action="store_true", help="do not ask")
     erasing.add_argument("--forks", action="store_true", help="erase the sessions that were forked from it, too")
     erasing.add_argument("--force", action="store_true", help="also if a process runs it now")
@@ -289,13 +289,15 @@ def _read_head(text: str | None) -> "Head | None":
 
 def erase_session(chosen: argparse.Namespace) -> int | None:
     """Erase a session and, if the user says so, its forks."""
-    from .stores import find_forks, find_session, with_store
+    from .stores import LATEST, find_forks, find_named, find_session, with_store
 
     settings = configured(chosen)
     output = Output(color=settings.color)
 
     async def look(store: "SessionStore") -> tuple[str, list[str]]:
-        session_id = await find_session(store, chosen.session)
+        # The question shows the id that was found; without a question the id must be whole.
+        is_whole = chosen.yes and chosen.session != LATEST
+        session_id = await (find_named if is_whole else find_session)(store, chosen.session)
         return session_id, await find_forks(store, session_id)
 
     session_id, forks = with_store(settings.store, look)

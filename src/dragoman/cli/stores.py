@@ -16,6 +16,7 @@ __all__ = [
     "each_session",
     "find_forks",
     "find_latest",
+    "find_named",
     "find_session",
     "is_part_of_id",
     "open_store",
@@ -112,6 +113,17 @@ async def find_session(store: "SessionStore", typed: str) -> str:
     if isinstance(missing, InvalidValue) or await store.tombstone(typed) is not None:
         raise missing
     raise StoreError(f"there is no session {typed!r}: `dragoman sessions list` shows them", code=ErrorCode.NOT_FOUND)
+
+
+async def find_named(store: "SessionStore", typed: str) -> str:
+    """Return the session whose whole id is given, for what nobody can take back.
+
+    Raises InvalidValue for a part of an id and for `@`: these may mean another session than the person thinks.
+    """
+    found = await find_session(store, typed)
+    if found != typed:
+        raise InvalidValue(f"this takes the whole id of a session, and {typed!r} is none: is {found!r} meant?")
+    return found
 
 
 def is_part_of_id(typed: str) -> bool:
