@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
+from .._finishing import finish
 from .engine import Perform
 from .orders import Order
 
@@ -18,7 +19,7 @@ class LocalEngine:
 
     def __init__(self) -> None:
         self._known: set[tuple[str, int]] = set()  # orders that wait, or are under way
-        self._queue: asyncio.Queue[Order] = asyncio.Queue()
+        self._queue: asyncio.Queue[Order] = asyncio.Queue()  # due now
         self._timers: set[asyncio.TimerHandle] = set()
 
     def __repr__(self) -> str:
@@ -39,11 +40,11 @@ class LocalEngine:
             self._queue.put_nowait(order)
             return
 
-        def come() -> None:
+        def enqueue() -> None:
             self._timers.discard(timer)
             self._queue.put_nowait(order)
 
-        timer = asyncio.get_running_loop().call_later(seconds, come)
+        timer = asyncio.get_running_loop().call_later(seconds, enqueue)
         self._timers.add(timer)
 
     async def find_unscheduled(self, orders: Iterable[Order]) -> list[Order]:
@@ -51,32 +52,42 @@ class LocalEngine:
         return [order for order in orders if (order.session, order.serial) not in self._known]
 
     async def work(self, perform: Perform, *, slots: int, stop: asyncio.Event) -> None:
-        """Give orders to `perform` until `stop` is set."""
+        """Give orders to `perform` until `stop` is set. Cancelling `work` cancels what is under way."""
         free, sessions = asyncio.Semaphore(slots), WeakValueDictionary[str, asyncio.Lock]()
-        stopped = asyncio.ensure_future(stop.wait())
         tasks: set[asyncio.Task[None]] = set()
 
         async def carry_out(order: Order) -> None:
             async with sessions.setdefault(order.session, asyncio.Lock()), free:
-                progress = await perform(order)
-            self._known.discard((order.session, order.serial))
+                if stop.is_set():
+                    self._queue.put_nowait(order)
+                    return
+                try:
+                    progress = await perform(order)
+                finally:
+                    self._known.discard((order.session, order.serial))
             if progress.next is not None:
                 await self.schedule(progress.next, seconds=progress.seconds)
 
-        try:
-            while not stop.is_set():
-                coming = asyncio.ensure_future(self._queue.get())
-                await asyncio.wait((coming, stopped), return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    coming.cancel()
-                    break
-                task = asyncio.ensure_future(carry_out(coming.result()))
+        async def take_orders() -> None:
+            while True:
+                task = asyncio.ensure_future(carry_out(await self._queue.get()))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        taking, stopped = asyncio.ensure_future(take_orders()), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((taking, stopped), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            cancel()
+            raise
         finally:
+            taking.cancel()
             stopped.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
+            await finish(asyncio.wait((taking, *tasks)), cancel)
 
     async def close(self) -> None:
         """Drop the orders that wait for their time."""

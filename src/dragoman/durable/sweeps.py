@@ -3,13 +3,13 @@
 import logging
 
 from ..errors import DragomanError
-from ..store import SessionStore, open_session
+from ..store import Head, SessionStore, open_session
 from .engine import REFUSALS, Engine, EngineError
 from .orders import Order
 from .performer import PASSING
 from .requested import ENDED, is_due, status_of
 
-__all__ = ["sweep"]
+__all__ = ["Sweeper", "sweep"]
 
 LOGGER = logging.getLogger("dragoman.durable")
 
@@ -20,16 +20,45 @@ async def sweep(store: SessionStore, engine: Engine) -> int:
     A worker does this when it starts and again and again. It finds what was recorded while the engine was away. An
     order that the engine refuses is logged, and the others are scheduled.
     """
-    count, page = 0, None
-    while True:
-        found = await store.list_requests(open_only=True, page=page)
-        orders = [Order(each.session_id, each.agent, each.serial) for each in found.requests]
-        for order in await _find_unscheduled(engine, orders):
-            if await _is_waiting(store, order) and await _is_taken(engine, order):
-                count += 1
-        page = found.next_page
-        if page is None:
-            return count
+    return await Sweeper(store, engine).sweep()
+
+
+class Sweeper:
+    """Sweeps again and again. It does not read a session again that waits for a person, until an entry is added."""
+
+    def __init__(self, store: SessionStore, engine: Engine) -> None:
+        self._store = store
+        self._engine = engine
+        self._waiting: dict[Order, Head] = {}  # orders that were not due, and the heads of their sessions at that time
+
+    async def sweep(self) -> int:
+        """Do what `sweep` does."""
+        count, page, before = 0, None, self._waiting
+        self._waiting = {}
+        while True:
+            found = await self._store.list_requests(open_only=True, page=page)
+            orders = [Order(each.session_id, each.agent, each.serial) for each in found.requests]
+            for order in await _find_unscheduled(self._engine, orders):
+                if await self._is_due(order, before.get(order)) and await _is_taken(self._engine, order):
+                    count += 1
+            page = found.next_page
+            if page is None:
+                return count
+
+    async def _is_due(self, order: Order, head_before: Head | None) -> bool:
+        """Whether the order's run waits for a worker; False if its session is damaged or was erased: others go on."""
+        try:
+            head = await self._store.head(order.session)
+            if head != head_before:
+                session = await open_session(self._store, order.session)
+                if is_due(session.state.derived) and status_of(session, order) not in ENDED:
+                    return True
+            self._waiting[order] = head
+        except DragomanError as error:
+            if error.code in PASSING:
+                raise
+            LOGGER.warning("order %s is left out: %s", order, error)
+        return False
 
 
 async def _find_unscheduled(engine: Engine, orders: list[Order]) -> list[Order]:
@@ -61,15 +90,3 @@ async def _is_taken(engine: Engine, order: Order) -> bool:
 def _log_refused(orders: list[Order], error: EngineError) -> None:
     for order in orders:
         LOGGER.warning("order %s is left out: %s", order, error)
-
-
-async def _is_waiting(store: SessionStore, order: Order) -> bool:
-    """Whether the order's run waits for a worker; False if its session is damaged or was erased: others go on."""
-    try:
-        session = await open_session(store, order.session)
-        return is_due(session.state.derived) and status_of(session, order) not in ENDED
-    except DragomanError as error:
-        if error.code in PASSING:
-            raise
-        LOGGER.warning("order %s is left out: %s", order, error)
-        return False

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 
+from .._finishing import finish
 from ..errors import DragomanError, InvalidValue
 from ..store import SessionStore
 from ..store.refusals import require_seconds
 from .agents import Agents
 from .engine import Engine
 from .performer import Performer, Retries
-from .sweeps import sweep
+from .sweeps import Sweeper
 
 __all__ = ["Worker"]
 
@@ -37,9 +38,9 @@ class Worker:
             raise InvalidValue.of("slots", slots, "a whole number from 1 up")
         require_seconds(sweep_seconds, "sweep_seconds", 0.001)
         require_seconds(stop_seconds, "stop_seconds", 0.0)
-        self._store = store
         self._engine = engine
         self._performer = Performer(store, agents, retries=retries)
+        self._sweeper = Sweeper(store, engine)
         self._slots = slots
         self._sweep_seconds = sweep_seconds
         self._stop_seconds = stop_seconds
@@ -69,13 +70,14 @@ class Worker:
     async def run(self) -> bool:
         """Work until `stop`; return whether every run reached its next entry in time.
 
-        If it returns False, runs are still under way, their leases are given back, and the process must end now.
+        Cancelling it does the same as `stop`, and raises after that. If it returns False, runs are still under way,
+        their leases are given back, and the process must end now.
         Raises EngineError or StoreError if the engine or the store cannot be used at the start.
         """
         try:
             await self._engine.prepare()
-            await sweep(self._store, self._engine)
-            return await self._work()
+            await self._sweeper.sweep()
+            return await finish(self._work(), on_cancelled=self.stop)
         finally:
             self._is_ready = False
             self._has_begun.set()
@@ -103,6 +105,6 @@ class Worker:
         while True:
             await asyncio.sleep(self._sweep_seconds)
             try:
-                await sweep(self._store, self._engine)
+                await self._sweeper.sweep()
             except DragomanError as error:  # the engine or the store is away: the next sweep finds the same
                 LOGGER.warning("sweep: %s", error)
