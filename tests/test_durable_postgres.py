@@ -1,6 +1,7 @@
 """The engine in the database of the sessions: what is recorded is scheduled, and no order is lost with its worker."""
 
 import asyncio
+import json
 import logging
 import sys
 import traceback
@@ -120,13 +121,26 @@ def test_what_raises_is_tried_again_later_and_is_not_lost(
     assert "order s:0 was not performed" in caplog.text
 
 
-def test_a_job_that_is_no_order_is_set_aside(postgres: Place) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"session": 3},
+        ["s", "support", 0],
+        {"session": "s", "agent": "support", "serial": 2**70},
+        {"session": "s", "agent": "support", "serial": 0, "head": 2**70},
+        '{"session": "s", "agent": "support", "serial": 1e5000}',
+        "[" * 2_000 + "]" * 2_000,
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_a_job_that_is_no_order_is_set_aside(postgres: Place, arguments: object) -> None:
     prepare(postgres, "s")
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments)
     with postgres.raw() as connection:
         connection.execute(f"SET search_path = {postgres.schema}_engine".encode())
         connection.execute(
-            f"INSERT INTO procrastinate_jobs (queue_name, task_name, args)"
-            f" VALUES ('{postgres.schema}', 'other', '{{\"session\": 3}}')".encode()
+            "INSERT INTO procrastinate_jobs (queue_name, task_name, args) VALUES (%s, 'other', %s)",
+            (postgres.schema, written),
         )
     request(postgres, "s")
     assert len(performed(engine_of(postgres), 1)) == 1
@@ -188,6 +202,67 @@ def test_no_order_is_lost_where_connections_are_cut_at_any_moment(postgres: Plac
 
     asyncio.run(run())
     assert seen == set(names)
+
+
+def test_a_worker_outlives_a_time_in_which_it_may_write_nothing(
+    postgres: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare(postgres, "s", "t")
+    role, engine_schema = f"{postgres.schema}_role", f"{postgres.schema}_engine"
+    refuse, allow = (
+        f"{statement} ALL ON ALL TABLES IN SCHEMA {engine_schema} {to} {role}".encode()
+        for statement, to in (("REVOKE", "FROM"), ("GRANT", "TO"))
+    )
+    with postgres.raw() as connection:
+        connection.execute(f"CREATE ROLE {role}".encode())
+        connection.execute(f"GRANT USAGE ON SCHEMA {engine_schema} TO {role}".encode())
+        connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {engine_schema} TO {role}".encode())
+        connection.execute(allow)
+    engine = PostgresEngine(
+        postgres.conninfo(options=f"-c role={role}"), schema=postgres.schema, heartbeat_seconds=0.05, dead_seconds=0.4
+    )
+    performed_by: list[str] = []
+
+    async def run() -> None:
+        stop = asyncio.Event()
+
+        async def perform(order: Order) -> Progress:
+            performed_by.append(order.session)
+            if order.session == "s":
+                await change(refuse)
+                await asyncio.to_thread(
+                    until, lambda: "this role may not do that" in caplog.text, "a statement was refused"
+                )
+            else:
+                stop.set()
+            return DONE
+
+        async def change(statement: bytes) -> None:
+            def execute() -> None:
+                with postgres.raw() as connection:
+                    connection.execute(statement)
+
+            await asyncio.to_thread(execute)
+
+        async def go_on() -> None:
+            await asyncio.to_thread(request, postgres, "s")
+            await asyncio.to_thread(
+                until, lambda: "this role may not do that" in caplog.text, "a statement was refused"
+            )
+            await change(allow)
+            await asyncio.to_thread(request, postgres, "t")
+
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(engine.work(perform, slots=3, stop=stop), go_on())
+
+    try:
+        asyncio.run(run())
+    finally:
+        with postgres.raw() as connection:
+            connection.execute(f"DROP OWNED BY {role}".encode())
+            connection.execute(f"DROP ROLE {role}".encode())
+    assert performed_by == ["s", "t"]
+    assert count(postgres, "jobs") == 0
 
 
 def test_an_order_is_found_although_no_notice_of_it_came(postgres: Place) -> None:

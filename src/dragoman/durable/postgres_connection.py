@@ -108,13 +108,16 @@ class WorkerConnection:
         from procrastinate.sql import queries
         from psycopg.errors import ForeignKeyViolation, UniqueViolation
         from psycopg.rows import dict_row
+        from psycopg.types.string import TextLoader
 
         while True:
             with translated():
                 connection = self._connected()
                 values = {"queues": [self._queue], "worker_id": self._id}
+                cursor = connection.cursor(row_factory=dict_row)
+                cursor.adapters.register_loader("jsonb", TextLoader)  # whatever stands there, it is read below
                 try:
-                    row = connection.cursor(row_factory=dict_row).execute(queries["fetch_job"], values).fetchone()
+                    row = cursor.execute(queries["fetch_job"], values).fetchone()
                 except UniqueViolation:  # another worker took an order of the same session at that moment
                     continue
                 except ForeignKeyViolation:  # others took this worker for dead
@@ -123,8 +126,8 @@ class WorkerConnection:
                 if row is None or row["id"] is None:
                     return None
                 try:
-                    job = Job(row["id"], row["attempts"], msgspec.convert(row["args"], Order))
-                except msgspec.ValidationError:
+                    job = Job(row["id"], row["attempts"], msgspec.json.decode(row["args"], type=Order))
+                except (msgspec.MsgspecError, ValueError, RecursionError):
                     connection.execute(_FAIL, (row["id"], self._id))
                     _logger.warning("job %s is no order: it is set aside as failed", row["id"])
                     continue

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from .._finishing import finish
-from ..errors import StoreError
+from ..errors import ErrorCode, StoreError
 from ..store.following import Notices
 from ..store.postgres_listening import Listener
 from .engine import EngineError, Perform
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["JobWorker", "engine_error"]
 
 RAISED_SECONDS = 60.0  # until the next attempt if `perform` raised, which is a bug
+# Errors of a database that an operator mends while workers wait: a standby in its place, rights, a full disk.
+MENDED = frozenset({ErrorCode.PERMISSION, ErrorCode.QUOTA_EXCEEDED})
 STEP_BACK_SECONDS = 0.1  # in which other workers may take an order first that failed here
 
 _logger = logging.getLogger(__name__)
@@ -80,7 +82,7 @@ class JobWorker:
             try:
                 job = await self._ask(self._connection.fetch)
             except EngineError as error:
-                if not error.retryable:
+                if not _may_pass(error):
                     raise
                 return  # the heartbeat logs this error; the next try comes with the next heartbeat
             if job is None:
@@ -107,7 +109,7 @@ class JobWorker:
                 is_ours = await self._ask(lambda: self._connection.finish(job, following, seconds))
                 break
             except EngineError as error:
-                if stop.is_set() or not error.retryable:  # others get the order, and see in the record that it is done
+                if stop.is_set() or not _may_pass(error):  # others get the order, and see in the record that it is done
                     _logger.warning("the end of order %s could not be reported: %s", job.order, error)
                     return
                 await asyncio.sleep(self._seconds)
@@ -143,7 +145,7 @@ class JobWorker:
                 if await self._ask(self._connection.beat):
                     self._awake.set()
             except EngineError as error:
-                if not error.retryable:
+                if not _may_pass(error):
                     raise
                 _logger.warning("the database is tried again: %s", error)
             await asyncio.sleep(self._seconds)
@@ -189,6 +191,10 @@ class _Wake(Notices):
 
     def tell(self, _notices: Iterable[str]) -> None:
         self._loop.call_soon_threadsafe(self._event.set)
+
+
+def _may_pass(error: EngineError) -> bool:
+    return error.retryable or error.code in MENDED
 
 
 def engine_error(error: StoreError) -> EngineError:
