@@ -48,7 +48,7 @@ async def _record(server: TemporalServer, name: str, *, cancels: bool) -> None:
         server.address, task_queue=name, prefix=name, identity="1@worker", heartbeat_seconds=0.5, abort=abort
     )
     client = await Client.connect(server.address)
-    handle = client.get_workflow_handle(f"{name}-{ORDER.session}-{ORDER.serial}")
+    handle = client.get_workflow_handle(f"{name}:{ORDER}")
     await engine.prepare()
     await engine.schedule(ORDER)
     working = asyncio.create_task(engine.work(perform, slots=1, stop=stop))

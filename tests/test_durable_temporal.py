@@ -131,7 +131,7 @@ async def ended(engine: TemporalEngine, *orders: Order) -> None:
 async def handle_of(server: TemporalServer, name: str, order: Order = ORDER) -> WorkflowHandle[Any, Any]:
     """Return the newest workflow of an order."""
     client = await Client.connect(server.address)
-    return client.get_workflow_handle(f"{name}-{order.session}-{order.serial}")
+    return client.get_workflow_handle(f"{name}:{order}")
 
 
 # ---------------------------------------------------------------- orders in one process
@@ -199,7 +199,7 @@ def test_a_signal_with_whatever_arguments_wakes_the_workflow(server: TemporalSer
         name = new_name()
         engine, performer = server.engine(name), Performer()
         await engine.schedule(ORDER, seconds=HOURS)
-        handle = (await engine._connect()).get_workflow_handle(f"{name}-{ORDER.session}-{ORDER.serial}")
+        handle = (await engine._connect()).get_workflow_handle(f"{name}:{ORDER}")
         await handle.signal("wake", args=given)
         async with working(engine, performer):
             await ended(engine, ORDER)
@@ -593,7 +593,7 @@ def test_session_agent_and_status_can_be_searched(server: TemporalServer) -> Non
         return [each.removeprefix(name) for each in ids]
 
     (found_id,) = run(found())
-    assert found_id.endswith("-1")
+    assert found_id.endswith(":1")
 
 
 def test_a_namespace_without_search_attributes_does(server: TemporalServer) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from dragoman import ErrorCode
 from dragoman.durable.engine import Engine, EngineError
 from dragoman.durable.orders import Order, Progress
 from dragoman.durable.temporal import TemporalEngine
-from dragoman.durable.temporal_worker import CallersLoop, LoopThread
-from dragoman.durable.temporal_workflow import define_workflow
-from dragoman.errors import InvalidValue, MissingExtra
+from dragoman.durable.temporal_worker import CallersLoop, LoopThread, make_activities
+from dragoman.durable.temporal_workflow import _as_seconds, define_workflow
+from dragoman.errors import InvalidValue, MissingExtra, StoreError
 from tests.temporal_histories import FOLDER
 
 KEY = "key-of-nobody-0123456789"
@@ -116,6 +117,43 @@ def test_a_caller_that_is_cancelled_waits_until_perform_has_ended_in_its_own_loo
         return said
 
     assert asyncio.run(facts()) == ["cancelled", "cleaned up", "returned"]
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(90_000, 90_000.0), (1e300, 0.0), (-1, 0.0), (float("nan"), 0.0), ("5", 0.0), (None, 0.0), (True, 0.0)],
+)
+def test_a_long_pause_stays_long_and_what_is_no_number_is_no_pause(given: object, seconds: float) -> None:
+    assert _as_seconds(given) == seconds
+
+
+def test_two_orders_of_two_prefixes_never_have_one_workflow() -> None:
+    pytest.importorskip("temporalio")
+    names = [("shop", "eu:1"), ("shop:eu", "1"), ("shop%3Aeu", "1"), ("shop", "eu%3A1")]
+    ids = {TemporalEngine("127.0.0.1:7233", prefix=prefix)._workflow_id(Order(name, "a", 0)) for prefix, name in names}
+    assert len(ids) == len(names)
+
+
+def test_an_abort_that_the_store_refuses_is_tried_again() -> None:
+    pytest.importorskip("temporalio")
+    from temporalio.exceptions import ApplicationError
+    from temporalio.testing import ActivityEnvironment
+
+    async def perform(order: Order) -> Progress:
+        raise AssertionError(order)
+
+    async def abort(order: Order) -> None:
+        raise StoreError(f"the database is away, {order}", code=ErrorCode.CONNECTION)
+
+    _, abort_order = make_activities(perform, abort, 0.01)
+
+    async def run() -> None:
+        await ActivityEnvironment().run(abort_order, {"session": "s", "agent": "a", "serial": 1})
+
+    with pytest.raises(ApplicationError) as raised:
+        asyncio.run(run())
+    assert (raised.value.non_retryable, raised.value.next_retry_delay) == (False, timedelta(seconds=1))
+    assert "away" not in str(raised.value)
 
 
 def test_there_are_histories_to_replay() -> None:

@@ -508,7 +508,7 @@ async def history_size(engine: Engine, setting: Setting, run: RunHandle) -> int 
         return None
     client = await engine._connect()  # type: ignore[attr-defined]  # that of TemporalEngine
     schema = setting.store.partition("#")[2]
-    history = await client.get_workflow_handle(f"{schema}-{run.session_id}-{run.serial}").fetch_history()
+    history = await client.get_workflow_handle(f"{schema}:{run.order}").fetch_history()
     return sum(int(event.ByteSize()) for event in history.events)
 
 

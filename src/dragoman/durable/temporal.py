@@ -16,10 +16,20 @@ import msgspec
 from .._finishing import finish
 from .._loops import SharedLock
 from ..errors import ErrorCode, InvalidValue, Secrets
+from ..store.refusals import require_seconds
 from .engine import EngineError, Perform
 from .orders import Order
 from .temporal_worker import Abort, CallersLoop, LoopThread, make_activities, require_temporalio
-from .temporal_workflow import AGENT, LONGEST_ATTEMPT_DAYS, SESSION, STATUS, WAKE, WORKFLOW, define_workflow
+from .temporal_workflow import (
+    AGENT,
+    LONGEST_ATTEMPT_DAYS,
+    LONGEST_PAUSE_SECONDS,
+    SESSION,
+    STATUS,
+    WAKE,
+    WORKFLOW,
+    define_workflow,
+)
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -62,6 +72,7 @@ class TemporalEngine:
         require_temporalio()
         if "://" in address or ":" not in address:
             raise InvalidValue.of("address", address, "host:port")
+        require_seconds(dead_seconds, "dead_seconds", 0.001)
         # Temporal may give an order back to a process that stands still, while its connection is open: the timeout then
         # passes more than once.
         silent_seconds = dead_seconds / 3
@@ -72,7 +83,7 @@ class TemporalEngine:
         self.address = address
         self.namespace = namespace
         self.task_queue = task_queue
-        self._prefix = prefix
+        self._prefix = prefix.replace("%", "%25").replace(":", "%3A")  # a colon ends it in the ids of workflows
         self._silent_seconds = silent_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._abort = abort
@@ -109,7 +120,7 @@ class TemporalEngine:
 
     async def schedule(self, order: Order, *, seconds: float = 0.0) -> None:
         """Start the order's workflow, or wake it if it runs: it then performs its order again, `seconds` from now."""
-        client = await self._connect()
+        client, seconds = await self._connect(), min(seconds, LONGEST_PAUSE_SECONDS)
         try:
             await self._call(self._signal_with_start(client, order, seconds, self._has_attributes))
         except EngineError as error:
@@ -208,7 +219,7 @@ class TemporalEngine:
 
     def _workflow_id(self, order: Order) -> str:
         """Return the id that is the order's alone. A long one ends with a hash, and no short one ends so."""
-        whole = f"{self._prefix}-{order.session}-{order.serial}".encode()
+        whole = f"{self._prefix}:{order}".encode()
         if len(whole) <= LONGEST_ID:
             return whole.decode()
         end = f"-sha256:{sha256(whole).hexdigest()}"

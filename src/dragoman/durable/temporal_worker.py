@@ -6,24 +6,30 @@ Temporal: its words may be content.
 
 import asyncio
 import contextvars
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from .._finishing import finish
-from ..errors import MissingExtra, report_raised, type_name
+from ..errors import DragomanError, MissingExtra, report_raised, type_name
 from .engine import Perform
 from .orders import Order, Progress
-from .temporal_workflow import ABORT, PERFORM, define_workflow
+from .temporal_workflow import ABORT, LONGEST_PAUSE_SECONDS, PERFORM, define_workflow
 
 if TYPE_CHECKING:
     from temporalio.plugin import SimplePlugin
 
 __all__ = ["Abort", "CallersLoop", "LoopThread", "make_activities", "make_plugin", "require_temporalio"]
+
+AGAIN_SECONDS = 1.0  # before the next attempt to abort a run in a store that failed
+
+_logger = logging.getLogger(__name__)
 
 Abort: TypeAlias = Callable[[Order], Awaitable[object]]
 _Activity: TypeAlias = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -80,12 +86,17 @@ async def _attempt(perform: Perform, given: dict[str, Any], heartbeat_seconds: f
 
     async with _heartbeats(heartbeat_seconds):
         try:
-            progress = await perform(order := msgspec.convert(given, Order))
+            order = msgspec.convert(given, Order)
+            progress = await perform(order)
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details is not None and details.cancel_requested:
                 raise
             stopped = ApplicationError("the worker stopped", type="stopped", category=ApplicationErrorCategory.BENIGN)
+        except DragomanError as error:  # of `abort`: the store is away, for example
+            _logger.warning("order %s: %s", order, error)
+            again = timedelta(seconds=AGAIN_SECONDS)
+            stopped = ApplicationError(f"{type_name(error)}: see the log", next_retry_delay=again)
         except Exception as error:  # noqa: BLE001  # told to the log, not to Temporal
             report_raised(error, "perform")
             stopped = ApplicationError(f"perform raised {type_name(error)}", non_retryable=True)
@@ -101,7 +112,7 @@ def _write_progress(order: Order, progress: Progress) -> dict[str, Any]:
         return written
     old, new = msgspec.to_builtins(order), msgspec.to_builtins(progress.next)
     changes = {field: value for field, value in new.items() if value != old[field]}
-    return {**written, "next": changes, "seconds": progress.seconds}
+    return {**written, "next": changes, "seconds": min(progress.seconds, LONGEST_PAUSE_SECONDS)}
 
 
 @asynccontextmanager

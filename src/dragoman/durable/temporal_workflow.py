@@ -9,7 +9,18 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-__all__ = ["ABORT", "AGENT", "PERFORM", "SESSION", "STATUS", "WAKE", "WORKFLOW", "OrderWorkflow", "define_workflow"]
+__all__ = [
+    "ABORT",
+    "AGENT",
+    "LONGEST_PAUSE_SECONDS",
+    "PERFORM",
+    "SESSION",
+    "STATUS",
+    "WAKE",
+    "WORKFLOW",
+    "OrderWorkflow",
+    "define_workflow",
+]
 
 WORKFLOW = "dragoman-order-1"
 WAKE = "wake"
@@ -22,7 +33,7 @@ AGENT = "DragomanAgent"
 STATUS = "DragomanStatus"
 
 LONGEST_ATTEMPT_DAYS = 30  # Temporal demands a limit; the heartbeat tells it of dead workers long before
-LONGEST_PAUSE_SECONDS = 86_400.0
+LONGEST_PAUSE_SECONDS = 31 * 86_400.0  # an engine gives no longer one
 RETRY_SECONDS = 0.2  # before a lost order is given to another worker
 
 
