@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from .._jsontext import join_surrogates
-from ..delta import DoneDelta, StartDelta, TextDelta
+from ..delta import DoneDelta, KnownDelta, StartDelta, TextDelta
 from ..message import FinishReason
 from .events import DeltaEvent, RunEvent
 from .output import OutputReader, PartialReader
@@ -39,24 +39,25 @@ class TextFollower:
 
     def feed(self, event: RunEvent) -> Iterable[str]:
         """Return the piece of text that an event adds."""
-        if not isinstance(event, DeltaEvent):
-            return ()
-        delta = event.delta
+        return self.feed_delta(event.delta) if isinstance(event, DeltaEvent) else ()
+
+    def feed_delta(self, delta: KnownDelta) -> Iterable[str]:
+        """Return the piece of text that a delta adds."""
         if isinstance(delta, TextDelta):
             return self._pieces(delta.text_delta)
         if isinstance(delta, StartDelta) and not self._continues:
-            return self._end_answer()
+            return self.end_answer()
         if isinstance(delta, DoneDelta):
             self._continues = delta.finish_reason is FinishReason.LENGTH  # if another answer comes, it goes on
         return ()
 
     def end(self, result: RunResult[Any]) -> Iterable[str]:
         """Yield what is left of the text; raise RunFailed if the run did not complete."""
-        yield from self._end_answer()
+        yield from self.end_answer()
         result.unwrap()
 
-    def _end_answer(self) -> Iterable[str]:
-        """The half of a character that the answer ends with, as the record has it. What comes then is separated."""
+    def end_answer(self) -> Iterable[str]:
+        """Return the half of a character that the answer ends with, as the record has it. An empty line comes next."""
         half, self._half = self._half, ""
         pieces = self._pieces(join_surrogates(half))
         self._separator = BETWEEN_ANSWERS if self._has_text else ""

@@ -6,13 +6,15 @@ Everything that a caller says to a run is an entry first. The engine is only wok
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from hashlib import sha256
 from typing import Any, Literal
 
 from ..agent import Budget, RunError, RunResult
 from ..agent.agentrun import Prompt, as_input, new_run_id
 from ..agent.answers import last_message
 from ..agent.deciding import decide_question
-from ..delta import KnownDelta, StartDelta, TextDelta
+from ..agent.following import TextFollower
+from ..delta import KnownDelta
 from ..errors import IllegalAppend, InvalidValue
 from ..history import (
     AbortRequestedEntry,
@@ -63,20 +65,28 @@ async def submit(
 ) -> "RunHandle":
     """Record a request for a run, schedule it, and return the run. Runs of one session go one after the other.
 
-    A session that is not there is started, with `metadata`; without `session` its id is random. Without a prompt the
-    run carries on what is there, and is completed at once if nothing is left to do. A `key` that any process has used
-    returns that run and records nothing. Raises EngineError if the run is recorded, but the engine cannot be reached or
-    refuses it: a worker schedules it later (`sweep`).
+    A session that is not there is started, with `metadata`; without `session` its id is random, or made of the `key`.
+    Without a prompt the run carries on what is there, and is completed at once if nothing is left to do. A `key` that
+    any process has used returns that run and records nothing. Raises EngineError if the run is recorded, but the engine
+    cannot be reached or refuses it: a worker schedules it later (`sweep`).
     """
     said = None if prompt is None else as_input(prompt)
     request = RunRequestedEntry.of_input(agent, said, run_id=new_run_id(), key=key)
     if request.key and (page := await store.list_requests(key=request.key, limit=1)).requests:
         return await _scheduled(store, engine, page.requests[0])
-    if session is None:
-        opened = await start_session(store, metadata=metadata)
-    else:
-        opened = await start_session(store, session, metadata=metadata, exist_ok=True)
+    if session is None and request.key:
+        session = await _session_of_key(store, request.key)
+    opened = await start_session(store, session, metadata=metadata, exist_ok=session is not None)
     return await _request(store, engine, opened, request)
+
+
+async def _session_of_key(store: SessionStore, key: str) -> str | None:
+    """Return the id of the session that the key starts, so that callers who use it at once start one session.
+
+    None if that session was erased: the key may be used again.
+    """
+    name = f"key-{sha256(key.encode()).hexdigest()[:32]}"
+    return None if await store.tombstone(name) else name
 
 
 async def find_run(store: SessionStore, engine: Engine, session: str, serial: int | None = None) -> "RunHandle":
@@ -88,20 +98,30 @@ async def find_run(store: SessionStore, engine: Engine, session: str, serial: in
     if serial is not None:
         found = await find_request(store, session, serial)
     else:
-        is_open = await store.list_requests(session_id=session, open_only=True)
-        newest = await store.list_requests(session_id=session, limit=1)
-        found = next(iter((*reversed(is_open.requests), *newest.requests)), None)
+        found = await _oldest_open(store, session)
+        if found is None:
+            found = next(iter((await store.list_requests(session_id=session, limit=1)).requests), None)
     if found is None:
         where = "" if serial is None else f" at serial {serial}"
         raise InvalidValue(f"no run was requested in session {session!r}{where}")
     return RunHandle(store, engine, found)
 
 
+async def _oldest_open(store: SessionStore, session: str) -> RunRequest | None:
+    found, page = None, None
+    while True:
+        listed = await store.list_requests(session_id=session, open_only=True, page=page)
+        found = listed.requests[-1] if listed.requests else found
+        page = listed.next_page
+        if page is None:
+            return found
+
+
 async def abort_order(store: SessionStore, order: Order) -> None:
     """Record that the order's run shall end, for an engine in which somebody cancels an order."""
     request = await find_request(store, order.session, order.serial)
-    if request is not None and request.status not in ENDED:
-        await (await open_session(store, order.session)).append(AbortRequestedEntry(run_id=request.run_id))
+    if request is not None:
+        await _record_abort(await open_session(store, order.session), order, AbortRequestedEntry(run_id=request.run_id))
 
 
 class RunHandle:
@@ -181,10 +201,12 @@ class RunHandle:
         """
         session = await open_session(self._store, self.session_id)
         start = max(Position.of(position), Position(self.serial + 1), key=lambda each: each.serial)
-        if self._is_over(session) or (start.serial >= session.state.next_serial and self._is_settled(session)):
+        of_run = self._entries_in(session)
+        has_begun = bool(of_run) and of_run[0].serial < start.serial
+        is_settled = not of_run or start.serial > of_run[-1].serial
+        if is_settled and self._is_settled(session):
             return
         deltas = AnswerDeltas(start)
-        has_begun = any(entry.serial < start.serial for entry in self._entries_in(session)[:1])
         async with aclosing(session.follow(start, deltas=True)) as items:
             async for item in items:
                 entry = item.entry if isinstance(item, FollowedEntry) else None
@@ -192,7 +214,7 @@ class RunHandle:
                 for each in deltas.feed(item):
                     if has_begun:
                         yield each
-                if entry is not None and await self._ends_with(entry, session):
+                if entry is not None and await self._ends_with(entry, session, has_begun):
                     return
 
     async def text(self) -> AsyncGenerator[str, None]:
@@ -201,13 +223,12 @@ class RunHandle:
         If a worker is killed, its half answer is followed by the whole one of another. To replace the half one, feed
         an `AnswerText` with the deltas of `follow`. This ends as `follow` does; `result` says how the run ended.
         """
-        has_text = is_next = False
+        follower = TextFollower()
         async for delta in self.follow():
-            if isinstance(delta, StartDelta):
-                is_next = has_text
-            elif isinstance(delta, TextDelta) and delta.text_delta:
-                yield f"\n\n{delta.text_delta}" if is_next else delta.text_delta
-                has_text, is_next = True, False
+            for text in follower.feed_delta(delta):
+                yield text
+        for text in follower.end_answer():
+            yield text
 
     async def entries(self) -> tuple[HistoryEntry, ...]:
         """Return the entries of the run, from its start to its end, as far as they are there."""
@@ -265,11 +286,9 @@ class RunHandle:
 
     async def abort(self, reason: str = "") -> None:
         """Ask the run to end. A queued run then never begins; a run that has ended does not change."""
-        try:
-            await self._say(AbortRequestedEntry(reason, run_id=self.run_id))
-        except IllegalAppend:
-            if await self.status() not in ENDED:
-                raise
+        session = await open_session(self._store, self.session_id)
+        await _record_abort(session, self.order, AbortRequestedEntry(reason, run_id=self.run_id))
+        await self._wake(session)
 
     async def retry(self) -> "RunHandle":
         """Request a run that carries on where this one failed or was aborted, and return it.
@@ -283,7 +302,8 @@ class RunHandle:
         asked = session.entries[self.serial]
         assert isinstance(asked, RunRequestedEntry)
         parts = () if self._entries_in(session) and session.state.derived.owes_answer else asked.parts
-        again = RunRequestedEntry(self.agent, parts, asked.sections if parts else None, run_id=new_run_id())
+        sections = asked.sections if parts else None
+        again = RunRequestedEntry(self.agent, parts, sections, run_id=new_run_id(), metadata=asked.metadata)
         return await _request(self._store, self._engine, session, again)
 
     async def _decide(self, entry: ApprovalAnsweredEntry) -> None:
@@ -293,10 +313,6 @@ class RunHandle:
                 f"no call {entry.tool_call_id!r} waits for a decision: it was answered, or never asked;"
                 " waiting_calls() returns those that wait"
             )
-        await self._say(entry, session)
-
-    async def _say(self, entry: HistoryEntry, session: Session | None = None) -> None:
-        session = session or await open_session(self._store, self.session_id)
         await session.append(entry)
         await self._wake(session)
 
@@ -308,18 +324,15 @@ class RunHandle:
         status = status_of(session, self.order)
         return status in ENDED or (status == AgentStatus.AWAITING_HUMAN and not is_due(session.state.derived))
 
-    def _is_over(self, session: Session) -> bool:
-        """Whether the run was aborted before it began."""
-        return status_of(session, self.order) in ENDED and not self._entries_in(session)
-
-    async def _ends_with(self, entry: HistoryEntry, session: Session) -> bool:
+    async def _ends_with(self, entry: HistoryEntry, session: Session, has_begun: bool) -> bool:
         """Whether nothing more comes of the run after this entry, unless a person decides something."""
         if isinstance(entry, RunFinishedEntry) and entry.run_id == self.run_id:
             return True
         if entry.serial >= session.state.next_serial - 1:
             await session.refresh()
-        is_newest = entry.serial == session.state.next_serial - 1
-        return self._is_over(session) or (is_newest and self._is_settled(session))
+        if entry.serial == session.state.next_serial - 1:
+            return self._is_settled(session)
+        return not has_begun and isinstance(entry, AbortRequestedEntry) and entry.run_id == self.run_id
 
     def _entries_in(self, session: Session) -> list[HistoryEntry]:
         """The entries from the run's start to its end, as far as they are there; none if it never began."""
@@ -353,6 +366,16 @@ class RunHandle:
             error=error,
             approvals=tuple(call.request for call in session.state.derived.open_calls if call.awaits_answer and waits),
         )
+
+
+async def _record_abort(session: Session, order: Order, entry: AbortRequestedEntry) -> None:
+    """Ask the order's run to end, unless it has ended."""
+    try:
+        await session.append(entry)
+    except IllegalAppend:
+        await session.refresh()
+        if status_of(session, order) not in ENDED:
+            raise
 
 
 async def _request(store: SessionStore, engine: Engine, session: Session, request: RunRequestedEntry) -> RunHandle:
