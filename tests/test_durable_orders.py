@@ -269,16 +269,18 @@ def test_a_worker_that_does_not_know_the_agent_leaves_the_order_to_one_that_does
     use(test)
 
 
-def test_a_run_whose_agent_only_others_know_is_left_to_its_own_order(use: Callable[[Use], None]) -> None:
+def test_a_run_whose_agent_only_others_know_is_left_to_them_by_its_order(use: Callable[[Use], None]) -> None:
     async def test(store: SessionStore, engine: LocalEngine) -> None:
         late = await submit(store, engine, agent="late", session="s", prompt="First")
         echo = await submit(store, engine, agent="echo", session="s", prompt="Then")
         only_echo, only_late = Agents({"echo": make_echo}), Agents({"late": make_late})
         early = await carry_on(store, only_echo, echo.order)  # the run before it is another order's
         assert (early.status, early.next, len(await store.load("s"))) == ("queued", echo.order, 2)
-        done = await carry_on(store, only_late, late.order)  # nor is the run after it this order's
-        assert (done.status, done.next) == ("completed", None)
-        assert (await carry_on(store, only_echo, echo.order)).status == "completed"
+        left = await carry_on(store, only_late, late.order)  # the order of the run after it may have come before
+        assert left.next is not None
+        assert (left.status, left.next.serial, left.next.agent, left.next.unknown) == ("queued", echo.serial, "echo", 1)
+        assert await late.status() == "completed"
+        assert (await carry_on(store, only_echo, left.next)).status == "completed"
 
     use(test)
 

@@ -20,11 +20,7 @@ from ..errors import (
     running_loop,
     type_name,
 )
-from ..history import (
-    AgentStatus,
-    ModelInputEntry,
-    QuestionAction,
-)
+from ..history import AgentStatus, ModelInputEntry, QuestionAction
 from ..message import FinishReason, Message
 from ..request import AgentConfig
 from ..store import Session, SessionBusy, SessionHold
@@ -219,15 +215,17 @@ class Agent(Generic[RuntimeT, OutputT]):
     # ------------------------------------------------------------ running
 
     async def run(
-        self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
+        self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0, run_id: str | None = None
     ) -> RunResult[OutputT]:
         """Say something, or nothing to carry on what was interrupted, and return how it ended.
 
         Raises InvalidValue for the caller's own mistakes, and SessionBusy if another run has the session for all of
         `wait_seconds`; nothing else. On a session with an unfinished run it goes on exactly where that stopped; a
-        prompt is then taken up before the next model call.
+        prompt is then taken up before the next model call. With `run_id` it carries on that run alone: it raises
+        InvalidValue if that run has ended meanwhile, or if another one comes first.
         """
-        return await self._start(prompt, strategy, keeps_events=False, wait_seconds=wait_seconds).result()
+        run = self._start(prompt, strategy, keeps_events=False, wait_seconds=wait_seconds, only=run_id)
+        return await run.result()
 
     def run_sync(
         self, prompt: Prompt | None = None, *, strategy: str = "", wait_seconds: float = 0.0
@@ -375,6 +373,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         keeps_events: bool,
         wait_seconds: float = 0.0,
         around: Budget | None = None,
+        only: str | None = None,
     ) -> AgentRun[OutputT]:
         running_loop()  # before anything is made that would have to be awaited
         self._routes.require(strategy)
@@ -384,7 +383,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         if session is None and entry is None and self._conversation is None:
             raise InvalidValue("there is nothing to carry on: give a prompt")
         run_id = next_run_id(session, has_prompt=entry is not None)
-        run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy)
+        run = AgentRun(self, run_id, keeps_events=keeps_events, strategy=strategy, only=only)
         if self._run is not None and self._run.is_done:
             self._run._note_end()  # its event loop may have been closed before it could say so
         elif self._run is not None and self._run.is_left:
@@ -427,6 +426,7 @@ class Agent(Generic[RuntimeT, OutputT]):
             async with AsyncExitStack() as stack:
                 if not await run._enter(stack, hold, left):
                     return self._ended(run, Ending(AgentStatus.ABORTED))
+                run._require_due(session)
                 if await self._end_aborted(session) and entry is None:
                     return self._ended(run, Ending(AgentStatus.ABORTED))
                 if session.run_id != known or not session.run_id:  # others have begun, ended or requested a run

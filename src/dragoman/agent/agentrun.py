@@ -27,7 +27,7 @@ from .runner import Runner
 if TYPE_CHECKING:
     from .agent import Agent
 
-__all__ = ["INSIDE", "AgentRun", "Prompt", "agent_busy", "as_input", "new_run_id", "next_run_id"]
+__all__ = ["INSIDE", "AgentRun", "Prompt", "agent_busy", "as_input", "due_run_id", "new_run_id", "next_run_id"]
 
 _Got = TypeVar("_Got")
 
@@ -47,8 +47,17 @@ class AgentRun(Generic[OutputT]):
     own.
     """
 
-    def __init__(self, agent: "Agent[Any, OutputT]", run_id: str, *, keeps_events: bool, strategy: str = "") -> None:
+    def __init__(
+        self,
+        agent: "Agent[Any, OutputT]",
+        run_id: str,
+        *,
+        keeps_events: bool,
+        strategy: str = "",
+        only: str | None = None,
+    ) -> None:
         self.run_id = run_id
+        self._only = only  # the run to carry on, if it must be no other
         self._agent = agent
         self._log = EventLog() if keeps_events else None
         self._strategy = strategy
@@ -210,6 +219,11 @@ class AgentRun(Generic[OutputT]):
         elif self._is_waiting and self._task is not None and not self._task.cancelling():
             self._task.cancel()
 
+    def _require_due(self, session: Session) -> None:
+        """Raise InvalidValue if this carries on one run alone, and another one is due. The session must be held."""
+        if self._only is not None and due_run_id(session) != self._only:
+            raise InvalidValue(f"run {self._only!r} is not due: it has ended, or another run comes first")
+
     async def _enter(self, stack: AsyncExitStack, hold: Callable[[float], SessionHold], wait_seconds: float) -> bool:
         """Hold the session until the stack is left; return False if the run was aborted while another one had it."""
         try:
@@ -296,10 +310,15 @@ def agent_busy(session: Session | None) -> SessionBusy:
 
 def next_run_id(session: Session | None, *, has_prompt: bool) -> str:
     """Return the id of the run that comes next: the open one, the first requested one, or a new one for a prompt."""
-    if session is not None and session.run_id:
-        return session.run_id
-    requests = () if session is None or has_prompt else session.state.derived.requests
-    return requests[0].run_id if requests else new_run_id()
+    if session is not None and (session.run_id or not has_prompt):
+        return due_run_id(session) or new_run_id()
+    return new_run_id()
+
+
+def due_run_id(session: Session) -> str:
+    """Return the id of the run that is open, or of the first requested one; empty if there is none."""
+    requests = session.state.derived.requests
+    return session.run_id or (requests[0].run_id if requests else "")
 
 
 def new_run_id() -> str:

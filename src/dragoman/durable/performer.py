@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from .._finishing import finish
 from ..agent import Agent, RunError
+from ..agent.agentrun import due_run_id
 from ..agent.loop import end_run
 from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError, report_raised, type_name
 from ..history import HistoryEntry, RunStartedEntry, RunStatus
 from ..store import LeaseLost, Session, SessionBusy, SessionStore, open_session
 from ..store.leases import give_back_lease
-from ..store.refusals import require_serial, require_session_id
+from ..store.refusals import require_seconds, require_serial, require_session_id
 from ..tools.containing import current_task, must_pass
 from .agents import Agents, UnknownAgent
 from .orders import Order, Progress
@@ -45,6 +46,12 @@ class Retries(msgspec.Struct, frozen=True):
     attempts: int = 20
     seconds: float = 1.0
     longest_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if type(self.attempts) is not int or self.attempts < 1:
+            raise InvalidValue.of("attempts", self.attempts, "a whole number from 1 up")
+        require_seconds(self.seconds, "seconds", 0.0)
+        require_seconds(self.longest_seconds, "longest_seconds", 0.0)
 
     def pause_after(self, failures: int) -> float:
         """Return the seconds to wait after that many failures."""
@@ -138,94 +145,121 @@ class Performer:
         return Progress("queued", -1, replace(order, failures=failures), self._retries.pause_after(failures), problem)
 
     async def _carry_on(self, order: Order, session: Session) -> Progress:
-        """Carry on the runs that are due, one after the other. This order may belong to a later one."""
+        """Carry on the runs that are due, one after the other. This order may belong to a later one.
+
+        Until a run has the lease, others may begin or end runs: nothing is decided about another run than the one that
+        was tried.
+        """
         while is_due(session.state.derived) and not self.is_stopping:
+            run_id, before = due_run_id(session), session.state.next_serial
+            unknown: UnknownAgent | None = None
             try:
-                failure = await self._run_once(session, order)
-            except UnknownAgent as error:
-                return await self._leave_to_others(session, order, str(error))
-            if failure is not None:
-                return await self._retry(session, order, failure)
+                error = await self._run_once(session, order, run_id)
+            except UnknownAgent as raised:
+                unknown = raised
+            await session.refresh()
+            if due_run_id(session) != run_id or not is_due(session.state.derived):
+                continue
+            if unknown is not None:
+                return await self._leave_to_others(session, order, str(unknown))
+            if error is None and session.state.next_serial == before and not self.is_stopping:
+                error = RunError(ErrorCode.INTERNAL, "the run went on and recorded nothing")
+            if error is not None:
+                return await self._retry(session, order, error.message or error.code.value)
         later = order if is_due(session.state.derived) else None
         return Progress(status_of(session, order), session.state.next_serial - 1, later)
 
-    async def _run_once(self, session: Session, order: Order) -> str | None:
-        """Run the session's agent once; return why it made no progress, None if it did."""
-        before, task = session.state.next_serial, current_task()
+    async def _run_once(self, session: Session, order: Order, run_id: str) -> RunError | None:
+        """Make the agent and carry that run on; return why it failed. Raises UnknownAgent, and StoreError."""
+        task = current_task()
         try:
             async with asyncio.timeout(MAKE_SECONDS):
                 agent = await self._agents.make(agent_due(session, order), session)
         except UnknownAgent:
             raise
-        except DragomanError as error:
-            return str(error)
-        except BaseException as error:  # of the user's own code: the order is tried again, then given up
-            if must_pass(error, task):
+        except DragomanError as raised:
+            return RunError(ErrorCode.INTERNAL, str(raised))
+        except BaseException as raised:  # of the user's own code: the order is tried again, then given up
+            if must_pass(raised, task):
                 raise
-            report_raised(error, "the function that makes the agent")
-            return f"{type_name(error)} where the agent is made: the log has its traceback"
+            report_raised(raised, "the function that makes the agent")
+            words = f"{type_name(raised)} where the agent is made: the log has its traceback"
+            return RunError(ErrorCode.INTERNAL, words)
         if self.is_stopping:
             return None
         self._working[agent] = session
         try:
-            result = await finish(agent.run(), on_cancelled=lambda: self._pause(agent))
+            result = await finish(agent.run(run_id=run_id), on_cancelled=lambda: self._pause(agent))
         except (SessionBusy, LeaseLost):
             raise
-        except DragomanError as error:
-            await session.refresh()
-            return str(error) if is_due(session.state.derived) else None  # another worker may have done it
+        except DragomanError as raised:
+            return RunError.of(raised)
         finally:
             del self._working[agent]
-        await session.refresh()
-        if result.error is not None and session.run_id == result.run_id:  # the store knows no end of the run
-            if result.error.code in (ErrorCode.CONFLICT, ErrorCode.CONNECTION, ErrorCode.TIMEOUT):
-                raise StoreError(result.error.message, code=result.error.code)
-            return result.error.message or result.error.code.value
-        if session.state.next_serial == before and not self.is_stopping:
-            return "the run went on and recorded nothing"
-        return None
+        if result.error is not None and result.error.code in PASSING and session.run_id == run_id:
+            raise StoreError(result.error.message, code=result.error.code)  # the store did not take the end of the run
+        return result.error
 
     async def _retry(self, session: Session, order: Order, problem: str) -> Progress:
         """Return the next attempt, or end the run after the last one."""
-        await session.refresh()
-        head = newest_of_runs(session)
-        failures = order.failures + 1 if head == order.head else 1
+        order = _at_head(session, order)
+        failures = order.failures + 1
         if failures >= self._retries.attempts:
             return await self._give_up(session, order, failures, problem)
         LOGGER.warning("order %s: attempt %d recorded nothing: %s", order, failures, problem)
-        later = replace(order, failures=failures, head=head)
-        return Progress(status_of(session, order), head, later, self._retries.pause_after(failures), problem)
+        later = replace(order, failures=failures)
+        return Progress(status_of(session, order), order.head, later, self._retries.pause_after(failures), problem)
 
     async def _leave_to_others(self, session: Session, order: Order, problem: str) -> Progress:
         """Leave the run that is due to a worker that knows its agent; give it up where no worker does."""
-        head, status = session.state.next_serial - 1, status_of(session, order)
-        if request_due(session) not in (None, order.serial):  # the run has an order of its own, and this one ended,
-            later = None if status in ENDED else order  # or waits for it
-            return Progress(status, head, later, LOST_SECONDS, problem)
-        unknown, retries = order.unknown + 1, self._retries.for_unknown()
+        due = request_due(session)
+        if due not in (None, order.serial):  # another run comes first, or this order's run has ended
+            if (status := status_of(session, order)) not in ENDED:
+                return Progress(status, session.state.next_serial - 1, order, LOST_SECONDS, problem)
+            order = Order(
+                order.session, agent_due(session, order), due
+            )  # its own order may have come before it was due
+        order, retries = _at_head(session, order), self._retries.for_unknown()
+        unknown = order.unknown + 1
         if unknown >= retries.attempts:
             return await self._give_up(session, order, unknown, problem)
         LOGGER.info("order %s is left to others: %s", order, problem)
-        return Progress(status, head, replace(order, unknown=unknown), retries.pause_after(unknown), problem)
+        later = replace(order, unknown=unknown)
+        return Progress(status_of(session, order), order.head, later, retries.pause_after(unknown), problem)
 
     async def _give_up(self, session: Session, order: Order, attempts: int, problem: str) -> Progress:
-        """Record that the run which is due has failed. What was said to it is recorded too: it can be tried again."""
-        LOGGER.error("order %s: given up after %d attempts: %s", order, attempts, problem)
-        words = f"given up after {attempts} attempts that recorded nothing: {problem}"
+        """Record that the run which is due has failed, unless others have carried it on meanwhile.
+
+        What was said to it is recorded too: it can be tried again.
+        """
+        run_id = due_run_id(session)
         async with session.hold():
             state = session.state.derived
-            entries: list[HistoryEntry] = []
-            run_id = state.current_run_id
-            if not run_id and state.requests:
-                request = state.requests[0]
-                run_id = request.run_id
-                entries = [RunStartedEntry(run_id=run_id), *request.to_inputs()]
-            if run_id:
-                error = RunError(ErrorCode.GIVEN_UP, words)
-                await session.append(*entries, *end_run(state, run_id, RunStatus.FAILED, error))
+            if due_run_id(session) != run_id or newest_of_runs(session) != order.head or not is_due(state):
+                later = order if is_due(state) else None
+                return Progress(status_of(session, order), session.state.next_serial - 1, later)
+            LOGGER.error("order %s: given up after %d attempts: %s", order, attempts, problem)
+            words = f"given up after {attempts} attempts that recorded nothing: {problem}"
+            *results, end = end_run(state, run_id, RunStatus.FAILED, RunError(ErrorCode.GIVEN_UP, words))
+            start: tuple[HistoryEntry, ...] = ()
+            if not session.run_id:
+                start, inputs = (RunStartedEntry(run_id=run_id),), state.requests[0].to_inputs()
+                results += inputs
+            await session.append(*start, *results, end)
         return Progress(status_of(session, order), session.state.next_serial - 1, problem=problem)
 
     def _pause(self, agent: Agent[Any, Any]) -> None:
         pausing = asyncio.ensure_future(agent.pause())
         self._pausing.add(pausing)
-        pausing.add_done_callback(self._pausing.discard)
+        pausing.add_done_callback(self._forget)
+
+    def _forget(self, pausing: "asyncio.Future[Any]") -> None:
+        self._pausing.discard(pausing)
+        if not pausing.cancelled():
+            pausing.exception()  # the caller of the run gets it
+
+
+def _at_head(session: Session, order: Order) -> Order:
+    """Return the order with its counts of failed attempts, which are zero again if a run has recorded something."""
+    head = newest_of_runs(session)
+    return order if head == order.head else replace(order, failures=0, unknown=0, head=head)
