@@ -10,7 +10,7 @@ import os
 import random
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -256,11 +256,27 @@ class Session(
         """Yield the entries from a position on, then each new one of every writer, until the store is closed.
 
         With `deltas`, also those of the answer under way, if its session was opened with `live`. Each comes with the
-        position after it; a number is the serial of the next entry.
+        position after it; a number is the serial of the next entry, and this waits until the session is that long.
+        A Position, or its text, that lies beyond the end is not of this session: the first item raises InvalidValue.
         """
+        begin = Position.of(position)
         if deltas:
-            return self._store.follow_live(self.session_id, position)
-        return _with_positions(self._store.follow(self.session_id, Position.of(position).serial))
+            items = self._store.follow_live(self.session_id, position)
+        else:
+            items = _with_positions(self._store.follow(self.session_id, begin.serial))
+        if isinstance(position, int) or begin.serial <= self._state.next_serial:
+            return items
+        return self._checked(items, begin)
+
+    async def _checked(self, items: AsyncGenerator[Followed, None], begin: Position) -> AsyncGenerator[Followed, None]:
+        """Yield the items; raise InvalidValue if they begin beyond the end of what the store has by now."""
+        async with aclosing(items):
+            with suppress(StoreError):  # the store gives the same error, or the end, to the follower
+                end = (await self._store.head(self.session_id)).next_serial
+                if begin.serial > end:
+                    raise InvalidValue.of("position", str(begin), f"a position of this session, up to {end}")
+            async for item in items:
+                yield item
 
     def begin_tail(self) -> "AnswerTail | None":
         """Return what shares the deltas of an answer that begins now with followers; None if the session is not live.

@@ -362,6 +362,27 @@ async def check_bad_positions_are_refused(store: SessionStore) -> None:
     assert (await raised(StoreError, anext(aiter(store.follow_live("tail-missing"))))).code is ErrorCode.NOT_FOUND
 
 
+async def check_a_position_beyond_the_end_is_refused(store: SessionStore) -> None:
+    """A position of another session raises InvalidValue; a reader may wait at the end, and for a serial to come."""
+    writer = await start_session(store, "tail-beyond")
+    session = await open_session(store, "tail-beyond")  # knows of none of the entries that follow
+    for number in range(3):
+        await writer.append(ModelInputEntry.of(f"Line {number}."))
+    for deltas in (True, False):
+        for beyond in ("4", Position(50), Position(4, "f" * 16, 1, 1, 1)):
+            first = anext(session.follow(beyond, deltas=deltas))
+            await raised(InvalidValue, asyncio.wait_for(first, PATIENT))
+    followers = [session.follow(place, deltas=deltas) for place in ("3", Position(3), 4) for deltas in (True, False)]
+    coming = [asyncio.ensure_future(anext(each)) for each in followers]
+    for number in range(3, 5):
+        await writer.append(ModelInputEntry.of(f"Line {number}."))
+    async with asyncio.timeout(PATIENT):
+        found = await asyncio.gather(*coming)
+    assert [item.position.serial for item in found] == [4, 4, 4, 4, 5, 5]
+    for each in followers:
+        await each.aclose()
+
+
 async def check_closing_ends_live_followers(store: SessionStore) -> None:
     """A follower of deltas that waits when the store is closed ends, and so does one that comes later."""
     session = await start_session(store, "tail-closed", live=True)
@@ -393,6 +414,7 @@ TAIL_CHECKS = (
     check_odd_deltas_are_shared,
     check_a_session_that_is_not_live_shares_nothing,
     check_bad_positions_are_refused,
+    check_a_position_beyond_the_end_is_refused,
     check_closing_ends_live_followers,
 )
 
