@@ -29,7 +29,7 @@ from .positions import OVER, Followed, FollowedDelta, Position
 
 __all__ = ["AnswerDeltas", "AnswerText", "deltas_after"]
 
-RECORDED = "recorded"  # the stream of deltas that were made from a message, none of which was followed
+RECORDED = "recorded"  # the stream of an answer whose deltas were all made from its message
 BETWEEN_ANSWERS = "\n\n"
 
 

@@ -1,6 +1,6 @@
 """Long strings out of the JSON of an entry, and back into it, byte for byte. Knows no database.
 
-Images, files and long results repeat: a result stands in its `tool finished` and again among the results of its turn.
+Images, files and long results repeat: two entries hold a result, its `tool finished` and the results of its turn.
 Cut out, each is kept once. Base64 is kept as the bytes that it means.
 """
 

@@ -72,7 +72,7 @@ class StoreTime(NamedTuple):
 
 
 def kept_expiry(wall: float, boot: str, uptime: float) -> StoreTime:
-    """Return the expiry that a store keeps for a lease; one that no store writes has passed."""
+    """Return the expiry that a store keeps for a lease. An expiry that no store writes counts as passed."""
     return StoreTime(wall, boot, uptime) if max(wall, uptime) < END_OF_TIME else StoreTime(0.0)
 
 

@@ -94,7 +94,10 @@ class Position(msgspec.Struct, frozen=True):
 
 
 def _content(delta: KnownDelta) -> tuple[int, bytes]:
-    """How many characters and parts a delta adds, and what is checked of them. It does not matter how text is cut."""
+    """How many characters and parts a delta adds, and the bytes that their checksum covers.
+
+    A text gives the same bytes however it is cut into deltas.
+    """
     if isinstance(delta, (TextDelta, ThinkingDelta)):
         return len(delta.text_delta), _bytes(delta.text_delta)
     if isinstance(delta, ToolCallArgsDelta):
@@ -111,7 +114,7 @@ def _bytes(text: str) -> bytes:
 
 
 def ends_answer(entries: Any) -> bool:
-    """Return whether one of the entries ends the answer that is under way."""
+    """Return whether an entry among these ends the answer that is under way."""
     return any(isinstance(entry, ENDING_KINDS) for entry in entries)
 
 

@@ -90,7 +90,7 @@ def _rewrite(connection: "psycopg.Connection", table: str) -> int:
     details: list[str] = []
 
     def note(notice: "psycopg.errors.Diagnostic") -> None:
-        if notice.message_detail:  # "0 dead row versions cannot be removed yet.", in whichever language
+        if notice.message_detail:  # "0 dead row versions cannot be removed yet.", in the server's language
             details.append(notice.message_detail)
 
     connection.add_notice_handler(note)

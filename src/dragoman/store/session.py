@@ -216,11 +216,11 @@ class Session(
             return prepared
 
     async def steer(self, *parts: Part | str) -> SteeringEntry:
-        """Say something to the run under way, in whichever process: it is taken up before the next model call."""
+        """Say something to the run under way, in any process: the run takes it up before the next model call."""
         return await self._append(SteeringEntry(tuple(Text(part) if isinstance(part, str) else part for part in parts)))
 
     async def request_abort(self, reason: str = "") -> AbortRequestedEntry:
-        """Ask the run under way, in whichever process, to end; it ends within a fifth of its lease."""
+        """Ask the run under way, in any process, to end; it ends within a fifth of its lease."""
         await self.refresh()
         return await self._append(AbortRequestedEntry(reason))
 

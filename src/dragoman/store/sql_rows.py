@@ -388,7 +388,7 @@ def _rows(
 ) -> Iterator[tuple[int, bytes, bytes]]:
     """The serial, entry and checksum of each, the pieces put back, up to the first step with a missing entry.
 
-    A damaged head may name more entries than anybody can count.
+    A damaged head may name more entries than a program can count.
     """
     for segment in segments:
         low, high = max(first, segment.first), min(end - 1, segment.last)

@@ -167,7 +167,7 @@ class TailWriter:
             batch.task = loop.create_task(self._work(batch))
 
     async def settle(self, session_id: str) -> None:
-        """Wait while deltas of the session are being written: what is written later is not deleted by an append."""
+        """Wait while deltas of the session are being written: an append that begins earlier would not delete them."""
         batch = self._batches.get(asyncio.get_running_loop())
         if batch is not None and batch.written is not None and session_id in batch.writing:
             await asyncio.wait((batch.written,))

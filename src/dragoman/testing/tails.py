@@ -180,7 +180,7 @@ async def check_what_is_said_to_a_run_leaves_its_answer(store: SessionStore) -> 
 
 
 async def check_two_readers_get_the_same(store: SessionStore) -> None:
-    """Each reader gets every delta, also one that reads late and one that comes late."""
+    """Each reader gets every delta: a quick one, a slow one, and a reader that begins after the last delta."""
     session = await start_session(store, "tail-two", live=True)
     async with session.hold():
         early, slow = session.follow(deltas=True), session.follow(deltas=True)
@@ -262,7 +262,7 @@ async def _require_no_answer(store: SessionStore, session: Session) -> None:
 
 
 async def check_an_expired_lease_leaves_no_tail(store: SessionStore) -> None:
-    """A reader gets no delta of an owner whose lease has expired, until that owner renews it after all."""
+    """A reader gets no delta of an owner whose lease has expired, until that owner renews the lease."""
     session = await start_session(store, "tail-expired", live=True)
     lease = await store.acquire_lease("tail-expired", seconds=PATIENT)
     tail, deltas = store.begin_tail(lease, 0), answer_of(*WORDS)
@@ -345,7 +345,7 @@ async def check_a_session_that_is_not_live_shares_nothing(store: SessionStore) -
 
 
 async def check_bad_positions_are_refused(store: SessionStore) -> None:
-    """What is no position raises InvalidValue; a position of an answer that never was leads to the one that is."""
+    """A text that is no position raises InvalidValue; a reader with a forged answer gets the answer under way whole."""
     session = await start_session(store, "tail-bad", live=True)
     bad: Any = None
     for position in ("", "-1", "1.", "1.x.2", "1." + "a" * 40 + ".1.1.1.1", "9" * 40, "1\n", 1.5, -1, bad, True):
@@ -365,7 +365,7 @@ async def check_bad_positions_are_refused(store: SessionStore) -> None:
 async def check_a_position_beyond_the_end_is_refused(store: SessionStore) -> None:
     """A position of another session raises InvalidValue; a reader may wait at the end, and for a serial to come."""
     writer = await start_session(store, "tail-beyond")
-    session = await open_session(store, "tail-beyond")  # knows of none of the entries that follow
+    session = await open_session(store, "tail-beyond")  # it does not know the entries that follow
     for number in range(3):
         await writer.append(ModelInputEntry.of(f"Line {number}."))
     for deltas in (True, False):
@@ -384,7 +384,7 @@ async def check_a_position_beyond_the_end_is_refused(store: SessionStore) -> Non
 
 
 async def check_closing_ends_live_followers(store: SessionStore) -> None:
-    """A follower of deltas that waits when the store is closed ends, and so does one that comes later."""
+    """A follower of deltas that waits when the store is closed ends; a follower that begins after that ends at once."""
     session = await start_session(store, "tail-closed", live=True)
     hold = session.hold()
     await hold.__aenter__()
