@@ -47,6 +47,8 @@ def work(chosen: argparse.Namespace) -> int:
     import asyncio
     import logging
 
+    from .registry import load_agents
+
     settings = configured(chosen)
     if chosen.health_port > 65_535:
         raise InvalidValue("--health-port must be from 0 to 65535")
@@ -66,31 +68,6 @@ def _slots(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text)):
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
     return int(text)
-
-
-def load_agents(named: str) -> "Agents":
-    """Return the registry that is named as `package.module:name`; raise InvalidValue or DragomanError."""
-    from importlib import import_module
-
-    from ..durable import Agents
-
-    module_name, colon, name = named.partition(":")
-    if not colon or not module_name or not name:
-        raise InvalidValue.of("--agents", named, "a module and a name in it, such as app.agents:agents")
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as `python -m` does
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            words = f"{module_name} needs the module {error.name!r}: install it"
-            raise DragomanError(words, code=ErrorCode.NOT_FOUND) from error
-        words = f"there is no module {error.name!r} here: start the worker in its folder, or set PYTHONPATH"
-        raise DragomanError(words, code=ErrorCode.NOT_FOUND) from error
-    found = getattr(module, name, None)
-    if not isinstance(found, Agents):
-        seen = "has no such name" if found is None else f"has a {type(found).__name__} of that name"
-        raise InvalidValue(f"--agents {named}: the module {seen}; give it {name} = Agents({{…}})")
-    return found
 
 
 async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> bool:
