@@ -1,4 +1,12 @@
-"""`dragoman worker`: what it says of a registry that is wrong."""
+"""`dragoman worker`: what it says of a registry that is wrong, and that signals end it well at any moment."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -6,6 +14,8 @@ from tests.cli_cases import User, empty_user, require_words  # noqa: F401  # the
 
 SECRET = "sk-planted-5d21-not-to-be-shown"
 EMPTY = "from dragoman.durable import Agents\nagents = Agents({})\n"
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+PATIENCE = 60.0
 
 
 # ---------------------------------------------------------------- the registry
@@ -51,3 +61,99 @@ def test_debug_shows_the_traceback_of_the_users_module(user: User) -> None:
 @pytest.mark.parametrize("named", ["..:x", ".app:x", "app.:x", "a..b:x", ":x", "app:"])
 def test_a_name_that_no_module_has_is_refused(user: User, named: str) -> None:
     require_words(user.run("worker", "--agents", named), "--agents must be a module and a name in it")
+
+
+# ---------------------------------------------------------------- signals
+
+
+@contextmanager
+def worker(user: User, module: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker with this module in a process of its own, which is ended whatever happens."""
+    user.write("app.py", module)
+    process = subprocess.Popen(
+        user.command("worker", "--agents", "app:agents"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """Wait for the next line of a process."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_the_registry_is_imported_ends_the_worker_well(user: User, number: signal.Signals) -> None:
+    with worker(user, "import signal\nprint('importing', flush=True)\nsignal.pause()\n") as process:
+        assert next_line(process) == "importing\n"
+        process.send_signal(number)
+        assert process.communicate(timeout=PATIENCE) == ("", "")
+        assert process.returncode == 0
+
+
+def test_a_module_that_catches_everything_does_not_keep_the_worker_from_ending(user: User) -> None:
+    pause = "import signal\nprint('importing', flush=True)\ntry:\n    signal.pause()\nexcept BaseException:\n    pass\n"
+    with worker(user, pause + EMPTY) as process:
+        assert next_line(process) == "importing\n"
+        process.terminate()
+        assert process.communicate(timeout=PATIENCE) == ("", "")
+        assert process.returncode == 0
+
+
+def test_a_signal_before_the_store_is_ready_ends_the_worker_well(user: User) -> None:
+    user.imported()
+    with closing(sqlite3.connect(user.store, isolation_level=None)) as locked:
+        locked.execute("BEGIN EXCLUSIVE")
+        with worker(user, f"{EMPTY}print('imported', flush=True)\n") as process:
+            assert next_line(process) == "imported\n"
+            process.terminate()
+            locked.execute("ROLLBACK")
+            assert process.communicate(timeout=PATIENCE) == ("", "")
+            assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_worker_that_works_ends_well(user: User, number: signal.Signals) -> None:
+    take = f"import signal\nsignal.signal(signal.{number.name}, signal.SIG_IGN)\n"  # the worker takes it back
+    with worker(user, take + EMPTY) as process:
+        assert next_line(process).startswith("dragoman works: ")
+        process.send_signal(number)
+        assert process.communicate(timeout=PATIENCE) == ("", "")
+        assert process.returncode == 0
+
+
+def test_the_command_leaves_the_handlers_of_its_caller_and_no_timer(user: User) -> None:
+    program = """
+import os, signal, sys, threading
+from dragoman.cli import main
+
+def heard(number, frame):
+    print("heard", number, flush=True)
+
+numbers = (signal.SIGTERM, signal.SIGINT)
+for number in numbers:
+    signal.signal(number, heard)
+status = main(["worker", "--agents", "app:agents", "--stop-seconds", "5"])
+for thread in threading.enumerate():
+    if isinstance(thread, threading.Timer):
+        thread.join()
+print("ended", status, flush=True)
+for number in numbers:
+    os.kill(os.getpid(), number)
+"""
+    user.write("app.py", EMPTY)
+    process = subprocess.Popen([sys.executable, "-W", "error", "-c", program], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert next_line(process).startswith("dragoman works: ")
+        process.terminate()
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert said == "ended 0\nheard 15\nheard 2\n"
+    assert process.returncode == 0

@@ -1,7 +1,6 @@
 """`dragoman worker`: carries requested runs on until it is told to stop."""
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -9,12 +8,14 @@ from ..errors import DragomanError, ErrorCode, InvalidValue
 from .arguments import add_common, natural, real
 from .config import configured
 from .engines import add_engine, open_engine, prepare
-from .output import Output, warn
+from .output import Output
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from ..durable import Agents, Worker
+    from ..durable import Agents, Engine, Worker
+    from ..store import SessionStore
+    from .stopping import StopSignals
 
 __all__ = ["add_arguments"]
 
@@ -44,6 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def work(chosen: argparse.Namespace) -> int:
     """Work until SIGTERM or SIGINT; return 0, also if runs were left to other workers."""
+    from .stopping import Stopped, StopSignals
+
+    with StopSignals(chosen.stop_seconds + END_SECONDS) as signals:  # before everything that takes time
+        import asyncio
+
+        try:
+            in_time = _start(chosen, signals)
+        except (Stopped, asyncio.CancelledError):  # before it began to work
+            return 0
+        if not in_time:
+            sys.stdout.flush()
+            signals.end_process()  # their tools may still run in threads, and must not go on without a lease
+    return 0
+
+
+def _start(chosen: argparse.Namespace, signals: "StopSignals") -> bool:
+    """Import the agents, and work; return False if runs are still under way."""
     import asyncio
     import logging
 
@@ -53,14 +71,13 @@ def work(chosen: argparse.Namespace) -> int:
     if chosen.health_port > 65_535:
         raise InvalidValue("--health-port must be from 0 to 65535")
     agents = load_agents(chosen.agents)
+    signals.take()  # the user's module may have taken them
+    if signals.is_heard:  # and it may have kept the exception to itself
+        return True
     logging.basicConfig(
         level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    in_time = asyncio.run(_work(chosen, settings.store, agents))
-    if not in_time:
-        sys.stdout.flush()
-        _end_process()  # their tools may still run in threads, and must not go on without a lease
-    return 0
+    return asyncio.run(_work(chosen, settings.store, agents, signals))
 
 
 def _slots(text: str) -> int:
@@ -70,60 +87,61 @@ def _slots(text: str) -> int:
     return int(text)
 
 
-async def _work(chosen: argparse.Namespace, location: str, agents: "Agents") -> bool:
+async def _work(chosen: argparse.Namespace, location: str, agents: "Agents", signals: "StopSignals") -> bool:
     import asyncio
 
-    from ..durable import LocalEngine, Worker
     from .stores import open_store
 
-    async with open_store(location, creates=True) as store:
-        engine = open_engine(chosen, location, store)
-        worker = Worker(
-            store,
-            engine,
-            agents,
-            slots=chosen.slots,
-            stop_seconds=chosen.stop_seconds,
-            sweep_seconds=LOCAL_SWEEP_SECONDS if isinstance(engine, LocalEngine) else SWEEP_SECONDS,
-        )
-        await prepare(location, store, engine)
-        runner, address = await _serve_health(worker, chosen.health_port)
-        try:
-            working = asyncio.ensure_future(worker.run())
-            _stop_at_signals(worker, chosen.stop_seconds)
-            await worker.ready()
-            if worker.is_ready:
-                names = ", ".join(agents.names) or "no agents"
-                Output().line(f"dragoman works: {names}; {chosen.slots} slots; health at {address}/healthz")
-                sys.stdout.flush()
-            return await working
-        finally:
-            await runner.cleanup()
-            await engine.close()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    signals.stop = lambda: loop.call_soon_threadsafe(task.cancel)
+    try:
+        async with open_store(location, creates=True) as store:
+            engine = open_engine(chosen, location, store)
+            try:
+                await prepare(location, store, engine)
+                return await _work_with(chosen, _worker(chosen, store, engine, agents), agents, signals)
+            finally:
+                await engine.close()
+    finally:
+        signals.stop = _do_nothing  # it stops already, and the loop will be closed
 
 
-def _stop_at_signals(worker: "Worker", stop_seconds: float) -> None:
-    """Stop the worker at SIGTERM and SIGINT; end the process some time later, whatever blocks it or does not end."""
+def _worker(chosen: argparse.Namespace, store: "SessionStore", engine: "Engine", agents: "Agents") -> "Worker":
+    from ..durable import LocalEngine, Worker
+
+    return Worker(
+        store,
+        engine,
+        agents,
+        slots=chosen.slots,
+        stop_seconds=chosen.stop_seconds,
+        sweep_seconds=LOCAL_SWEEP_SECONDS if isinstance(engine, LocalEngine) else SWEEP_SECONDS,
+    )
+
+
+async def _work_with(chosen: argparse.Namespace, worker: "Worker", agents: "Agents", signals: "StopSignals") -> bool:
+    """Answer questions about the worker's health while it works; a signal stops it."""
     import asyncio
-    import signal
-    import threading
 
     loop = asyncio.get_running_loop()
-    ending = threading.Timer(stop_seconds + END_SECONDS, _end_process)
-    ending.daemon = True
+    runner, address = await _serve_health(worker, chosen.health_port)
+    try:
+        signals.stop, signals.late_words = lambda: loop.call_soon_threadsafe(worker.stop), LEFT
+        await asyncio.sleep(0)  # a signal that came before this cancels here, and not while the worker works
+        working = asyncio.ensure_future(worker.run())
+        await worker.ready()
+        if worker.is_ready:
+            names = ", ".join(agents.names) or "no agents"
+            Output().line(f"dragoman works: {names}; {chosen.slots} slots; health at {address}/healthz")
+            sys.stdout.flush()
+        return await working
+    finally:
+        await runner.cleanup()
 
-    def stop(_number: int, _frame: object) -> None:  # called also while a tool blocks the event loop
-        loop.call_soon_threadsafe(worker.stop)
-        if ending.ident is None:
-            ending.start()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-
-
-def _end_process() -> None:
-    warn(LEFT)
-    os._exit(0)
+def _do_nothing() -> None:
+    """Do nothing."""
 
 
 async def _serve_health(worker: "Worker", port: int) -> "tuple[web.AppRunner, str]":
