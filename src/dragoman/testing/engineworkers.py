@@ -99,7 +99,7 @@ class WorkerProcesses:
     async def submit(self, agent: str, session: str) -> RunHandle:
         """Submit a run of the agent `look`, whose tool may be repeated, or `send`, whose tool may not.
 
-        The tool waits for `let_tools_end`.
+        The tool waits for `let_tools_end`. `slow` is as `look`, but the first worker that makes it waits for that too.
         """
         self.sessions.append(session)
         return await submit(self.store, self.engine, agent=agent, session=session, prompt=MARK)
@@ -121,13 +121,13 @@ class WorkerProcesses:
     async def completed(self, *runs: RunHandle) -> None:
         """Wait until the runs have ended; raise AssertionError if one does not, or has failed."""
         for run in runs:
-            async with self._patience(f"run {run.session_id}:{run.serial} ends"):
+            async with self.patience(f"run {run.session_id}:{run.serial} ends"):
                 result = await run.result()
             assert result.status is AgentStatus.COMPLETED, f"{run!r}: {result.status}, {result.error}"
 
     async def until(self, is_so: Callable[[], object], what: str) -> None:
         """Wait for a fact that nothing tells; raise AssertionError if it does not come."""
-        async with self._patience(what):
+        async with self.patience(what):
             while not is_so():  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -154,7 +154,8 @@ class WorkerProcesses:
             self._end(pid)
 
     @asynccontextmanager
-    async def _patience(self, what: str) -> AsyncIterator[None]:
+    async def patience(self, what: str) -> AsyncIterator[None]:
+        """Raise AssertionError if the block does not end."""
         try:
             async with asyncio.timeout(PATIENCE):
                 yield
@@ -169,8 +170,7 @@ class WorkerProcesses:
         process.stdin.close()
 
     def _notes(self, name: str) -> list[str]:
-        path = Path(self.place.folder, name)
-        return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        return _read_notes(self.place, name).splitlines()
 
 
 def _start_worker(place: Workplace) -> subprocess.Popen[bytes]:
@@ -284,6 +284,25 @@ async def check_a_stopped_worker_does_no_harm(workers: WorkerProcesses) -> None:
     assert await workers.store.head("stopped") == head
 
 
+@_with_workers
+async def check_a_worker_that_stopped_before_it_began_begins_nothing(workers: WorkerProcesses) -> None:
+    """A worker stands still while it makes the agent. Meanwhile another one begins the run, and a person aborts it."""
+    run = await workers.submit("slow", "stopped-early")
+    stopped = await workers.holder(run)
+    workers.send(stopped, signal.SIGSTOP)
+    other = await workers.holder(run, 3)  # it has made the agent, and begun the tool
+    await run.abort()
+    async with workers.patience("the run is aborted"):
+        assert (await run.result()).status is AgentStatus.ABORTED
+    head = await workers.store.head("stopped-early")
+    workers.let_tools_end()
+    workers.send(other, signal.SIGKILL)
+    workers.send(stopped, signal.SIGCONT)
+    later = await workers.submit("look", "after-early")
+    await workers.completed(later)
+    assert await workers.store.head("stopped-early") == head
+
+
 async def _require_interrupted(workers: WorkerProcesses, run: RunHandle) -> None:
     assert len(workers.executions(run)) == 1, "a tool that may not be repeated ran twice"
     (finished,) = await workers.entries(run.session_id, ToolFinishedEntry)
@@ -297,6 +316,7 @@ WORKER_CHECKS: dict[str, _Check] = {
         check_a_tool_that_may_not_repeat_does_not,
         check_a_run_is_not_given_up_because_workers_were_killed,
         check_a_stopped_worker_does_no_harm,
+        check_a_worker_that_stopped_before_it_began_begins_nothing,
     )
 }
 
@@ -318,8 +338,20 @@ def make_agents(place: Workplace) -> Agents:
         config = AgentConfig(loop=LoopConfig(lease_seconds=place.lease_seconds))
         return make_caller(session, function, {}, config)
 
-    tools = {"look": tool(name="look", idempotent=True)(wait), "send": tool(name="send")(wait)}
-    return Agents({name: partial(make, function) for name, function in tools.items()})
+    async def make_slowly(session: Session) -> Agent[Any, Any]:
+        is_first = session.session_id not in _read_notes(place, "executed")
+        _note(place, "executed", session.session_id, os.getpid())
+        while is_first and not Path(place.folder, "go").exists():  # noqa: ASYNC110, ASYNC240  # files do not tell
+            await asyncio.sleep(LOOK_SECONDS)
+        return make(look, session)
+
+    look, send = tool(name="look", idempotent=True)(wait), tool(name="send")(wait)
+    return Agents({"look": partial(make, look), "send": partial(make, send), "slow": make_slowly})
+
+
+def _read_notes(place: Workplace, name: str) -> str:
+    path = Path(place.folder, name)
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def _note(place: Workplace, name: str, *words: object) -> None:
