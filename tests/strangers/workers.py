@@ -26,7 +26,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +38,7 @@ import msgspec
 from dragoman import AgentStatus, ErrorCode, open_session, start_session
 from dragoman.durable import Engine, EngineError, RunHandle, submit
 from dragoman.durable.requested import is_due
-from dragoman.history import ToolFinishedEntry
+from dragoman.history import HistoryEntry, RunRequestedEntry, RunStartedEntry, ToolFinishedEntry
 from dragoman.store import Head, LeaseOwner
 from tests.postgres_server import Place, Server, running_server
 from tests.strangers.fleet import PLANTED, Fleet, NotingStore, Setting, make_agents, uptime
@@ -165,17 +165,16 @@ class Campaign:
                 self.fleet.start()
             while len(self.fleet.ready()) < WORKERS:  # noqa: ASYNC110  # files do not tell
                 await asyncio.sleep(0.05)
-            looking = asyncio.ensure_future(self._look_for_takeovers())
-            if number == signal.SIGKILL:
-                await self._kill(rounds)
-            else:
-                await self._stop(rounds)
-            await self._all_taken()
+            async with asyncio.TaskGroup() as group:  # if looking fails, nothing waits for what it would find
+                looking = group.create_task(self._look_for_takeovers())
+                if number == signal.SIGKILL:
+                    await self._kill(rounds)
+                else:
+                    await self._stop(rounds)
+                await self._all_taken()
+                looking.cancel()
         finally:
             self._is_over = True
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
 
     async def _kill(self, rounds: int) -> None:
         for number in range(1, rounds + 1):
@@ -284,6 +283,7 @@ class Campaign:
             lost += sum(kept.get(serial) != checksum for serial, checksum in heads.items())
             loaded = await self.store.load(name)
             entries += len(loaded)
+            wrong += _wrong_order(name, loaded)
             for entry in loaded:
                 if isinstance(entry, ToolFinishedEntry):
                     interrupted += entry.result.error_code is ErrorCode.TOOL_INTERRUPTED
@@ -308,6 +308,13 @@ class Campaign:
                 b" WHERE session = (SELECT key FROM sessions WHERE session_id = %s)"
             )
             return dict(connection.execute(select, (name,)).fetchall())
+
+
+def _wrong_order(name: str, entries: Iterable[HistoryEntry]) -> list[str]:
+    """Every requested run must have begun once, in the order of the requests, and no other run."""
+    requested = [entry.run_id for entry in entries if isinstance(entry, RunRequestedEntry)]
+    started = [entry.run_id for entry in entries if isinstance(entry, RunStartedEntry)]
+    return [] if started == requested else [f"session {name}: requested were {requested}, begun {started}"]
 
 
 async def judge_takeovers(
