@@ -216,9 +216,8 @@ class Performer:
         if due not in (None, order.serial):  # another run comes first, or this order's run has ended
             if (status := status_of(session, order)) not in ENDED:
                 return Progress(status, session.state.next_serial - 1, order, LOST_SECONDS, problem)
-            order = Order(
-                order.session, agent_due(session, order), due
-            )  # its own order may have come before it was due
+            # The run that is due has an order, but that one may have come too early, and be gone.
+            order = Order(order.session, agent_due(session, order), due)
         order, retries = _at_head(session, order), self._retries.for_unknown()
         unknown = order.unknown + 1
         if unknown >= retries.attempts:
