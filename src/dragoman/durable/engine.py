@@ -48,7 +48,7 @@ class Engine(Protocol):
         """Give orders to `perform`, at most `slots` at a time, until `stop` is set; then return when all have returned.
 
         `perform` raises nothing but CancelledError. If it returns a `next` order, the engine schedules that. If its
-        process dies or stands still, the engine gives the order to another worker.
+        process dies or is suspended, the engine gives the order to another worker.
         """
 
     async def close(self) -> None:

@@ -106,7 +106,7 @@ class Performer:
         try:
             require_session_id(order.session)
             require_serial(order.serial, "serial")
-        except InvalidValue as error:  # somebody else than `submit` has put it into the engine
+        except InvalidValue as error:  # it does not come from `submit`
             return Progress("aborted", -1, problem=f"no run can be requested there, the order is dropped: {error}")
         while True:
             try:
@@ -125,7 +125,7 @@ class Performer:
     async def _outlasts(self, busy: SessionBusy) -> bool:
         """Wait for the end of a lease that is no longer renewed, if it ends soon; return whether it has ended.
 
-        An engine would come back a second later, and may give the order to a worker that stands still.
+        An engine would come back a second later, and may give the order to a worker that is suspended.
         """
         if not busy.is_overdue or busy.seconds_left > LEASE_SECONDS or self.is_stopping:
             return False

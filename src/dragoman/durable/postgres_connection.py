@@ -115,7 +115,7 @@ class WorkerConnection:
                 connection = self._connected()
                 values = {"queues": [self._queue], "worker_id": self._id}
                 cursor = connection.cursor(row_factory=dict_row)
-                cursor.adapters.register_loader("jsonb", TextLoader)  # whatever stands there, it is read below
+                cursor.adapters.register_loader("jsonb", TextLoader)  # decoded below, where bad values are set aside
                 try:
                     row = cursor.execute(queries["fetch_job"], values).fetchone()
                 except UniqueViolation:  # another worker took an order of the same session at that moment
@@ -163,7 +163,7 @@ class WorkerConnection:
             if time.monotonic() >= self._judges_from:
                 limits = self._dead_seconds, self._early_seconds, self._queue
                 for (dead,) in connection.execute(_DELETE_DEAD, limits):
-                    _logger.warning("worker %s is dead or stands still: its orders are taken back", dead)
+                    _logger.warning("worker %s is dead or suspended: its orders are taken back", dead)
             return self._take_back(connection)
 
     def notify(self) -> None:

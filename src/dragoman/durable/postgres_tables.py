@@ -1,7 +1,7 @@
 """The tables of the PostgreSQL engine: those of procrastinate, in a schema beside that of the sessions.
 
 A trigger on the store's table of requests makes an order of each request, in the transaction that records it. So an
-order is there exactly if its request is, whichever process recorded it. The engine's schema holds nothing that cannot
+order is there exactly if its request is, for requests of all processes. The engine's schema holds nothing that cannot
 be made again from the record: it may be dropped, `prepare` makes it anew.
 """
 

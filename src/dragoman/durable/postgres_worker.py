@@ -182,7 +182,7 @@ class JobWorker:
 
 
 class _Wake(Notices):
-    """Sets an event of the loop that makes it, whatever the notice says."""
+    """Sets an event of the loop that makes it. The text of the notice does not matter."""
 
     def __init__(self, event: asyncio.Event) -> None:
         super().__init__()

@@ -118,7 +118,7 @@ async def _oldest_open(store: SessionStore, session: str) -> RunRequest | None:
 
 
 async def abort_order(store: SessionStore, order: Order) -> None:
-    """Record that the order's run shall end, for an engine in which somebody cancels an order."""
+    """Record that the order's run shall end. An engine calls this when a user cancels the order there."""
     request = await find_request(store, order.session, order.serial)
     if request is not None:
         await _record_abort(await open_session(store, order.session), order, AbortRequestedEntry(run_id=request.run_id))
@@ -273,7 +273,7 @@ class RunHandle:
     async def steer(self, prompt: Prompt) -> None:
         """Say something to the run; it is taken up before the next model call.
 
-        A run that waits for a person goes on waiting. Raises InvalidValue if the run has ended: nobody would answer.
+        A run that waits for a person goes on waiting. Raises InvalidValue if the run has ended: it answers no more.
         """
         said, session = SteeringEntry.of_input(as_input(prompt)), await open_session(self._store, self.session_id)
         recorded: tuple[HistoryEntry, ...] = ()

@@ -1,6 +1,6 @@
 """Temporal as the engine of durable runs: one workflow for each requested run, one activity for each attempt.
 
-Temporal sees ids, names and counts: its history of an attempt has the same size whatever the conversation. The record
+Temporal sees ids, names and counts: the size of its history does not depend on the conversation. The record
 is elsewhere, so that a lost workflow or a lost signal loses nothing: a sweep schedules the order again.
 """
 
@@ -51,8 +51,8 @@ _Result = TypeVar("_Result")
 class TemporalEngine:
     """Schedules orders as workflows of the Temporal server at `address` (`host:port`). It connects when first used.
 
-    Another worker has the order of a worker that died or stands still within about `dead_seconds`: docs/temporal.md has
-    figures. `abort` is called in a worker when somebody cancels the workflow of an order: it must record that the run
+    Another worker has the order of a worker that died or is suspended within about `dead_seconds`: docs/temporal.md has
+    figures. A worker calls `abort` when a user cancels the workflow of an order: it must record that the run
     shall end. Without it the run stays open, and a sweep schedules it again. Further arguments (`api_key`, `tls`,
     `data_converter`, …) are those of `temporalio.client.Client.connect`.
     """
@@ -73,7 +73,7 @@ class TemporalEngine:
         if "://" in address or ":" not in address:
             raise InvalidValue.of("address", address, "host:port")
         require_seconds(dead_seconds, "dead_seconds", 0.001)
-        # Temporal may give an order back to a process that stands still, while its connection is open: the timeout then
+        # Temporal may give an order back to a process that is suspended, while its connection is open: the timeout then
         # passes more than once.
         silent_seconds = dead_seconds / 3
         if not 0.0 < heartbeat_seconds < silent_seconds:
@@ -235,7 +235,7 @@ class TemporalEngine:
             workflows=[define_workflow()],
             activities=make_activities(here.perform, self._abort, self._heartbeat_seconds),
             max_concurrent_activities=slots,
-            # The server gives orders to open polls of a process that stands still, and each waits there for a timeout.
+            # The server gives orders to open polls of a process that is suspended, and each waits there for a timeout.
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(maximum=1),
             workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(maximum=2),  # one is for workflows that it knows
             # Else the worker that has the workflow gets every attempt, also where it does not know the agent.

@@ -51,7 +51,7 @@ class OrderWorkflow:
         """Return status and serial after the last attempt. Orders and progress are JSON objects.
 
         A worker that sends no heartbeat for `silent_seconds` loses its attempt to another.
-        If somebody cancels the workflow, the attempt under way is cancelled, and the ABORT activity ends the run.
+        If a user cancels the workflow, the attempt under way is cancelled, and the ABORT activity ends the run.
         """
         from temporalio import workflow
         from temporalio.exceptions import ActivityError
@@ -141,7 +141,7 @@ async def _perform(activity: str, order: dict[str, Any], silent_seconds: float) 
 
 
 def _as_progress(given: Any) -> dict[str, Any]:
-    """Return the progress. If somebody completed the activity by hand, ask for another attempt."""
+    """Return the progress. If a user completed the activity by hand, ask for another attempt."""
     is_progress = (
         isinstance(given, dict)
         and isinstance(given.get("status"), str)

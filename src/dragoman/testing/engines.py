@@ -142,7 +142,7 @@ async def check_a_key_that_was_used_gives_the_run_there_is(stage: Stage) -> None
 
 @_on_stage("in-order")
 async def check_runs_of_one_session_go_one_after_the_other(stage: Stage) -> None:
-    """Runs of one session start in the order in which they were submitted, whichever workers have them."""
+    """Runs of one session start in the order in which they were submitted, also on several workers."""
     runs = [await stage.submit("echo", "in-order", str(number)) for number in range(4)]
     async with stage.working(), stage.working():
         runs += [await stage.submit("echo", "in-order", str(number)) for number in range(4, 6)]

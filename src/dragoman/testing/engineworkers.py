@@ -264,7 +264,7 @@ async def check_a_run_is_not_given_up_because_workers_were_killed(workers: Worke
 
 @_with_workers
 async def check_a_stopped_worker_does_no_harm(workers: WorkerProcesses) -> None:
-    """Another worker takes over from one that stands still. When that one goes on, it adds nothing to what it lost.
+    """Another worker takes over from one that is suspended. When that one goes on, it adds nothing to what it lost.
 
     After that it performs orders again.
     """
@@ -286,7 +286,7 @@ async def check_a_stopped_worker_does_no_harm(workers: WorkerProcesses) -> None:
 
 @_with_workers
 async def check_a_worker_that_stopped_before_it_began_begins_nothing(workers: WorkerProcesses) -> None:
-    """A worker stands still while it makes the agent. Meanwhile another one begins the run, and a person aborts it."""
+    """A worker is suspended while it makes the agent. Meanwhile another one begins the run, and a person aborts it."""
     run = await workers.submit("slow", "stopped-early")
     stopped = await workers.holder(run)
     workers.send(stopped, signal.SIGSTOP)
