@@ -299,10 +299,8 @@ class MemoryStore(BaseStore):
     async def _read_tails(self, queries: Sequence[TailQuery]) -> Sequence[TailPiece]:
         self._require_usable()
         with self._lock:
-            now, followed = (
-                machine_time(),
-                {query.session_id: self._sessions.get(query.session_id) for query in queries},
-            )
+            now = machine_time()
+            followed = {query.session_id: self._sessions.get(query.session_id) for query in queries}
             return [
                 piece
                 for kept in followed.values()
