@@ -397,7 +397,7 @@ def test_local_models_that_are_not_there(user: User, arguments: list[str], words
 def test_a_worker_has_one_slot_or_more(user: User, slots: str) -> None:
     ended = user.run("worker", "--agents", "shop:agents", f"--slots={slots}")
     assert ended.status == 2
-    assert f"expected a whole number from 1 up, got '{slots}'" in ended.err
+    assert f"argument --slots: expected a whole number from 1 to 10,000, got '{slots}'" in ended.err
 
 
 @pytest.mark.parametrize(

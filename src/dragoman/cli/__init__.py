@@ -7,9 +7,9 @@ arguments and, by `add_common`, the function that it runs; no module but the cho
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..errors import DragomanError, StoreError
 
@@ -94,32 +94,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """Prints a usage error in two lines: what is wrong, and which help to read."""
 
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]  # its overloads say the same
+        """Return what was read, and what a parser of commands leaves to another one."""
+        self._given = list(args or ())
+        chosen, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:  # else the error would name the help of `dragoman` alone
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return chosen, unknown
+
     def error(self, message: str) -> NoReturn:
+        from .mistyped import meant_by
         from .output import printable
 
-        meant = self._meant(message)
+        meant = meant_by(message, self, self._given)
         words = f"{message}: {meant}" if meant else message
         self.exit(USAGE_ERROR, f"dragoman: {printable(words)}\nsee {self.prog} --help\n")
-
-    def _meant(self, message: str) -> str:
-        """Return which known word a mistyped command or option is like; nothing if it is like none."""
-        import re
-
-        from .._nearest import nearest
-
-        chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if chosen is not None:
-            return nearest(chosen[1], re.findall(r"[\w-]+", chosen[2]))
-        unknown = re.search(r"unrecognized arguments: .*?(--[\w-]+)", message)
-        return "" if unknown is None else nearest(unknown[1], self._all_options())
-
-    def _all_options(self) -> Iterator[str]:
-        """Yield the options of this parser, and of the commands that the command line may mean."""
-        for action in self._actions:
-            yield from action.option_strings
-            if isinstance(action, argparse._SubParsersAction):
-                for parser in action.choices.values():
-                    yield from parser._all_options()
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

@@ -15,7 +15,12 @@ __all__ = [
     "add_task",
     "add_tasks",
     "natural",
+    "read_digits",
     "real",
+    "seconds",
+    "serial_number",
+    "whole",
+    "word",
 ]
 
 Run: TypeAlias = Callable[[argparse.Namespace], int | None]
@@ -23,6 +28,13 @@ Tasks: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 SESSION_HELP = "an id, its beginning or its end, or @ for the session that was used last"
 WHOLE_ID_HELP = "the session's whole id: a part of it, or @, could mean another session"
+# What stores and entries take at most, which is known without loading them.
+LARGEST_SERIAL = 2**31 - 1
+LONGEST_SECONDS = 1e9
+LONGEST_WORD = 200
+LONGEST_SHOWN = 40  # characters of a wrong value that an error repeats
+_MOST_DIGITS = 18  # of a number that fits 64 bits
+
 STORE_HELP = "a SQLite file, or postgresql://… (better in DRAGOMAN_STORE: others can read a command line)"
 
 
@@ -58,23 +70,58 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="PROVIDER:NAME", help="the model, e.g. anthropic:claude-sonnet-4-5")
 
 
-def natural(text: str) -> int:
-    """Read a whole number from 0 up."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 up, got {text!r}")
-    return number
+def whole(least: int = 0, most: int | None = None) -> Callable[[str], int]:
+    """Return what reads a whole number in these bounds, written in digits alone."""
+    words = f"from {least} up" if most is None else f"from {least} to {most:,}"
+
+    def read(text: str) -> int:
+        number = read_digits(text.removeprefix("-") if least < 0 else text)
+        if number is not None and text.startswith("-"):
+            number = -number
+        if number is None or number < least or (most is not None and number > most):
+            size = f" of at most {_MOST_DIGITS} digits" if len(text) > _MOST_DIGITS else ""
+            raise argparse.ArgumentTypeError(f"expected a whole number {words}{size}, got {_shortened(text)}")
+        return number
+
+    return read
+
+
+natural = whole()
+serial_number = whole(0, LARGEST_SERIAL)
+
+
+def read_digits(text: str) -> int | None:
+    """Return the number that ASCII digits make; None for any other text, and for more digits than a number here has."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def real(text: str) -> float:
     """Read a number from 0 up."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number from 0 up, got {text!r}")
+    return _real(text, None)
+
+
+def seconds(text: str) -> float:
+    """Read a span of time in seconds, as long as any store takes."""
+    return _real(text, LONGEST_SECONDS)
+
+
+def word(text: str) -> str:
+    """Read a name or a key: what a store can look for."""
+    if not text.strip() or len(text) > LONGEST_WORD or not text.isprintable():
+        words = f"from 1 to {LONGEST_WORD} printable characters"
+        raise argparse.ArgumentTypeError(f"expected {words}, got {_shortened(text)}")
+    return text
+
+
+def _real(text: str, most: float | None) -> float:
+    import re
+
+    number = float(text) if re.fullmatch(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text) else -1.0
+    if not 0 <= number < float("inf") or (most is not None and number > most):
+        words = "from 0 up" if most is None else f"from 0 to {most:,.0f}"
+        raise argparse.ArgumentTypeError(f"expected a number {words}, got {_shortened(text)}")
     return number
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")

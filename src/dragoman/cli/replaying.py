@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidValue, UnreadableData
-from .arguments import SESSION_HELP, add_common, add_store, natural, real
+from .arguments import SESSION_HELP, add_common, add_store, natural, real, seconds
 from .config import configured
 from .output import Output
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="FILE|SESSION", help=what + SESSION_HELP)
     parser.add_argument("--speed", type=real, default=1.0, help="how many times as fast, 0 for at once (%(default)s)")
     parser.add_argument(
-        "--longest-wait", type=real, default=3.0, metavar="SECONDS", help="no pause is longer (%(default)s)"
+        "--longest-wait", type=seconds, default=3.0, metavar="SECONDS", help="no pause is longer (%(default)s)"
     )
     parser.add_argument("--exchange", type=natural, metavar="NUMBER", help="only this one of a recording, from 0")
     parser.add_argument("--api", help="whose answer it is, where a file does not say")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValue
-from .arguments import SESSION_HELP, WHOLE_ID_HELP, Tasks, add_task, add_tasks, natural
+from .arguments import SESSION_HELP, WHOLE_ID_HELP, Tasks, add_task, add_tasks, natural, serial_number, word
 from .config import configured
 from .engines import add_engine, open_engine, prepare
 from .output import Output, one_line, unbroken, write_table
@@ -23,9 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = add_tasks(parser)
     submitting = add_task(tasks, "submit", "request a run of an agent; a new session is started", submit_run)
     submitting.add_argument("prompt", nargs="?", help="what the user says; without it the session is carried on")
-    submitting.add_argument("--agent", required=True, metavar="NAME", help="the agent's name in the workers' registry")
+    submitting.add_argument(
+        "--agent", required=True, type=word, metavar="NAME", help="the agent's name in the workers' registry"
+    )
     submitting.add_argument("--session", metavar="ID", help="the session's id (a random one)")
-    submitting.add_argument("--key", default="", help="your own word: the same key again gives the same run")
+    submitting.add_argument("--key", type=_key, default="", help="your own word: the same key again gives the same run")
     listing = add_task(tasks, "list", "list requested runs, the newest first", list_runs)
     listing.add_argument("--limit", type=natural, default=50, help="how many at most, 0 for all (%(default)s)")
     listing.add_argument("--open", action="store_true", dest="open_only", help="only those that have not ended")
@@ -46,11 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         each.add_argument("--json", action="store_true", help="as JSON")
 
 
+def _key(text: str) -> str:
+    return word(text) if text else ""
+
+
 def _add_one(tasks: Tasks, name: str, words: str, run: Callable[[argparse.Namespace], int | None]) -> Any:
     parser = add_task(tasks, name, words, run)
     parser.add_argument("session", help=SESSION_HELP if run is show_run else WHOLE_ID_HELP)
     parser.add_argument(
-        "--serial", type=natural, help="of the request (the oldest run that has not ended, or the newest)"
+        "--serial", type=serial_number, help="of the request (the oldest run that has not ended, or the newest)"
     )
     return parser
 
@@ -60,7 +66,10 @@ def submit_run(chosen: argparse.Namespace) -> None:
 
     async def submit(store: "SessionStore", engine: "Engine") -> None:
         from ..durable import submit as submit_to
+        from ..store.refusals import require_new_session_id
 
+        if chosen.session is not None:
+            require_new_session_id(chosen.session, "--session")
         run = await submit_to(
             store, engine, agent=chosen.agent, session=chosen.session, prompt=chosen.prompt, key=chosen.key
         )

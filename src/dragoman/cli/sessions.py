@@ -5,7 +5,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DragomanError, ErrorCode, InvalidValue
-from .arguments import SESSION_HELP, add_store, add_task, add_tasks, natural
+from .arguments import (
+    LARGEST_SERIAL,
+    SESSION_HELP,
+    add_store,
+    add_task,
+    add_tasks,
+    natural,
+    read_digits,
+    serial_number,
+    whole,
+)
 from .cachecauses import add_cache
 from .config import configured
 from .migrating import add_migrate
@@ -29,12 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--forks-of", metavar="SESSION", help="only the forks of one")
     showing = add_task(tasks, "show", "print the entries of a session", show_session)
     showing.add_argument("session", help=SESSION_HELP)
-    showing.add_argument("--from", dest="first", type=natural, default=0, metavar="SERIAL", help="begin here")
+    showing.add_argument("--from", dest="first", type=serial_number, default=0, metavar="SERIAL", help="begin here")
     showing.add_argument("--last", type=natural, metavar="COUNT", help="only so many, from the end")
     showing.add_argument("--level", choices=LEVELS, default="live", help="the level of detail (%(default)s)")
     forking = add_task(tasks, "fork", "begin a new session that shares the entries up to a serial", fork_session)
     forking.add_argument("session", help=SESSION_HELP)
-    forking.add_argument("--at", type=int, metavar="SERIAL", help="the last entry to share (all), -1 for none")
+    forking.add_argument(
+        "--at", type=whole(-1, LARGEST_SERIAL), metavar="SERIAL", help="the last entry to share (all), -1 for none"
+    )
     forking.add_argument("--id", dest="new_id", help="the new session's id (a random one)")
     verifying = add_task(tasks, "verify", "check every byte of sessions against their checksums", verify_sessions)
     verifying.add_argument("session", nargs="*", help=f"{SESSION_HELP}; without any, all are checked")
@@ -199,9 +211,12 @@ def _total_usage(entries: Any) -> Any:
 
 def fork_session(chosen: argparse.Namespace) -> None:
     """Fork a session and print the id of the new one."""
+    from ..store.refusals import require_new_session_id
     from .stores import find_session, with_store
 
     settings = configured(chosen)
+    if chosen.new_id is not None:
+        require_new_session_id(chosen.new_id, "--id")
 
     async def fork(store: "SessionStore") -> str:
         session_id = await find_session(store, chosen.session)
@@ -281,10 +296,11 @@ def _read_head(text: str | None) -> "Head | None":
 
     if text is None:
         return None
-    serial, colon, checksum = text.partition(":")
-    if not colon or not serial.isdecimal() or len(checksum) != 64:
+    typed, colon, checksum = text.partition(":")
+    number = read_digits(typed)
+    if not colon or number is None or len(checksum) != 64:
         raise InvalidValue("--head must be a serial, a colon and a checksum, as verify prints them")
-    return Head(int(serial), checksum.lower())
+    return Head(number, checksum.lower())
 
 
 def erase_session(chosen: argparse.Namespace) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..request import ContextConfig
+from .arguments import read_digits
 from .folders import default_store
 from .places import place_mistake, read_place
 
@@ -126,7 +127,7 @@ def _model(value: object) -> str:
 
 def _count(least: int) -> Callable[[object], int]:
     def read(value: object) -> int:
-        number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+        number = read_digits(value.strip()) if isinstance(value, str) else value
         if type(number) is not int or number < least:
             raise WrongValue(f"a whole number from {least} up")
         return number

@@ -144,11 +144,14 @@ def import_session(chosen: argparse.Namespace) -> int:
     """
     if Path(chosen.file).is_dir():
         return _import_folder(chosen)
+    from ..store.refusals import require_new_session_id
     from .conversations import read_path
     from .stores import with_store
 
     settings = configured(chosen)
     conversations = read_path(chosen.file, chosen.format, made_by=chosen.made_by, session_id=chosen.new_id)
+    if chosen.new_id is not None:
+        require_new_session_id(chosen.new_id, "--id")
     if chosen.new_id is not None and len(conversations) != 1:
         raise InvalidValue(f"--id belongs to one session, and there are {len(conversations)} in the file")
     _require_ids(conversations, chosen.file)

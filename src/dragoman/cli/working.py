@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import DragomanError, ErrorCode, InvalidValue
-from .arguments import add_common, natural, real
+from .arguments import add_common, natural, seconds, whole
 from .config import configured
 from .engines import add_engine, open_engine, prepare
 from .output import Output
@@ -21,6 +21,7 @@ __all__ = ["add_arguments"]
 
 LOCAL_SWEEP_SECONDS = 1.0  # without a server that tells, a worker looks for requests as often as this
 SWEEP_SECONDS = 60.0
+MOST_SLOTS = 10_000
 END_SECONDS = 2.0  # to give leases back and close connections, after runs that did not stop in time
 LEFT = "runs that did not reach their next entry in time were left to other workers"
 LEVELS = ("debug", "info", "warning", "error")
@@ -33,9 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--agents", required=True, metavar="MODULE:NAME", help="the registry, such as app.agents:agents"
     )
     add_engine(parser)
-    parser.add_argument("--slots", type=_slots, default=8, metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument(
-        "--stop-seconds", type=real, default=20.0, metavar="S", help="for runs to reach their next entry (%(default)s)"
+        "--slots", type=whole(1, MOST_SLOTS), default=8, metavar="N", help="runs at a time (%(default)s)"
+    )
+    parser.add_argument(
+        "--stop-seconds",
+        type=seconds,
+        default=20.0,
+        metavar="S",
+        help="for runs to reach their next entry (%(default)s)",
     )
     parser.add_argument(
         "--health-port", type=natural, default=0, metavar="PORT", help="of /healthz and /readyz; 0 takes a free one"
@@ -78,13 +85,6 @@ def _start(chosen: argparse.Namespace, signals: "StopSignals") -> bool:
         level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     return asyncio.run(_work(chosen, settings.store, agents, signals))
-
-
-def _slots(text: str) -> int:
-    """Read a whole number from 1 up."""
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, got {text!r}")
-    return int(text)
 
 
 async def _work(chosen: argparse.Namespace, location: str, agents: "Agents", signals: "StopSignals") -> bool:

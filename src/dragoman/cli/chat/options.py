@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..arguments import add_model, add_store, natural, real
+from ..arguments import add_model, add_store, natural, real, seconds
 
 __all__ = ["ALL_TOOLS", "APPROVALS", "add_talk_options"]
 
@@ -33,4 +33,4 @@ def add_talk_options(parser: argparse.ArgumentParser) -> None:
         "--approve", choices=APPROVALS, default="as-declared", help="which calls to ask about (%(default)s)"
     )
     waiting = "with -p or a pipe: wait so long for another process that runs the session (%(default)s)"
-    parser.add_argument("--wait", type=real, default=0.0, metavar="SECONDS", help=waiting)
+    parser.add_argument("--wait", type=seconds, default=0.0, metavar="SECONDS", help=waiting)
