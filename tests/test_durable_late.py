@@ -7,28 +7,33 @@ from typing import Any
 
 import pytest
 
-from dragoman import Agent, MemoryStore, Session, open_session, start_session
+from dragoman import Agent, MemoryStore, Session, open_session, start_session, tool
 from dragoman.durable import (
     Agents,
     LocalEngine,
     Order,
     Progress,
     Retries,
-    RunHandle,
     Worker,
-    abort_order,
     carry_on,
-    find_run,
     submit,
 )
 from dragoman.durable.performer import Performer
 from dragoman.durable.sweeps import Sweeper
 from dragoman.errors import ErrorCode, InvalidValue, ToolError
-from dragoman.history import ModelInputEntry, ModelOutputEntry, RunFinishedEntry, RunStartedEntry
-from dragoman.message import FinishReason, Message, Role, ToolCall
-from dragoman.request import AgentConfig, LoopConfig
-from dragoman.store import Head, RequestPage, SessionStore
-from dragoman.testing import ScriptedModel, Turn
+from dragoman.history import (
+    AbortRequestedEntry,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    RunFinishedEntry,
+    RunStartedEntry,
+    SystemInstructionEntry,
+    ToolStartedEntry,
+)
+from dragoman.message import Message, Role, Text, ToolCall
+from dragoman.store import Head, SessionStore
+from dragoman.testing import Call, ScriptedModel, Turn
 from tests.durable_cases import AGENTS, QUICK, Use, make_echo, make_late, runner, working
 
 
@@ -162,6 +167,96 @@ def test_a_run_carries_on_by_its_id_or_not_at_all(use: Callable[[Use], None]) ->
     use(test)
 
 
+# ---------------------------------------------------------------- aborts that come at any moment
+
+
+class Meanwhile:
+    """Says something to a session right before an entry of a kind is appended, as another process does."""
+
+    def __init__(self, store: SessionStore, kind: type[HistoryEntry], say: Callable[[], Awaitable[object]]) -> None:
+        self._kind = kind
+        self._say: Callable[[], Awaitable[object]] | None = say
+        self._append = store.append
+        store.append = self._appending  # type: ignore[method-assign]
+
+    async def _appending(self, session_id: str, entries: Any, *args: Any, **options: Any) -> Any:
+        if self._say is not None and any(isinstance(entry, self._kind) for entry in entries):
+            say, self._say = self._say, None
+            await say()
+        return await self._append(session_id, entries, *args, **options)
+
+
+def make_spender(session: Session) -> Agent[Any, Any]:
+    calls = (Call("spend", {"amount": 1}), Call("spend", {"amount": 2}))
+    return Agent(ScriptedModel(Turn(calls=calls), "Spent."), tools=[spend], session=session)
+
+
+SPENT: list[int] = []
+
+
+@tool
+def spend(amount: int) -> str:
+    """Spend."""
+    SPENT.append(amount)
+    return "spent"
+
+
+@pytest.mark.parametrize("instructions", [None, "Be brief."])
+def test_a_run_that_is_aborted_right_before_its_start_never_begins(
+    use: Callable[[Use], None], instructions: str | None
+) -> None:
+    def make(session: Session) -> Agent[Any, Any]:
+        return Agent(ScriptedModel("Hello"), session=session, instructions=instructions)
+
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
+        await submit(store, engine, agent="echo", session="s", prompt="And then?")
+        Meanwhile(store, SystemInstructionEntry if instructions else RunStartedEntry, run.abort)
+        progress = await carry_on(store, Agents({"echo": make}), run.order)
+        assert (progress.status, progress.next) == ("aborted", None)
+        started = [entry.run_id for entry in await store.load("s") if isinstance(entry, RunStartedEntry)]
+        assert run.run_id not in started
+        assert len(started) == 1  # the run after it
+
+    use(test)
+
+
+def test_words_that_come_right_before_the_start_of_a_run_are_heard_by_it(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
+        session = await open_session(store, "s")
+        Meanwhile(store, RunStartedEntry, lambda: session.steer("And more."))
+        await carry_on(store, AGENTS, run.order)
+        said = [entry for entry in await store.load("s") if isinstance(entry, ModelInputEntry)]
+        assert [entry.parts for entry in said] == [(Text("And more."),), (Text("Hello"),)]
+
+    use(test)
+
+
+def test_no_tool_starts_after_an_abort_that_was_recorded(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        SPENT.clear()
+        run = await submit(store, engine, agent="spender", session="s", prompt="Spend")
+        Meanwhile(store, ToolStartedEntry, run.abort)
+        progress = await carry_on(store, Agents({"spender": make_spender}), run.order)
+        kinds = [type(entry) for entry in await store.load("s")]
+        assert ToolStartedEntry not in kinds[kinds.index(AbortRequestedEntry) :]
+        assert (progress.status, SPENT) == ("aborted", [])
+
+    use(test)
+
+
+def test_words_to_a_queued_run_are_heard_by_no_other(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        await submit(store, engine, agent="payer", session="s", prompt="Pay 5")
+        queued = await submit(store, engine, agent="echo", session="s", prompt="Then this")
+        with pytest.raises(InvalidValue, match="queued"):
+            await queued.steer("For the second run alone")
+        assert len(await store.load("s")) == 2
+
+    use(test)
+
+
 # ---------------------------------------------------------------- giving up
 
 
@@ -216,6 +311,55 @@ def test_progress_makes_an_order_known_again(use: Callable[[Use], None]) -> None
 def test_retries_are_checked_where_they_are_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
         Retries(**wrong)
+
+
+def test_a_worker_that_is_told_to_stop_does_not_wait_for_an_agent_to_be_made() -> None:
+    async def test() -> None:
+        async with MemoryStore() as store:
+            run = await submit(store, LocalEngine(), agent="echo", session="s", prompt="Hello")
+            gate = Gate(make_echo)
+            performer = Performer(store, Agents({"echo": gate}))
+            performing = asyncio.ensure_future(performer.perform(run.order))
+            await gate.reached.wait()
+            performer.stop()
+            assert (await performing).next == run.order  # at once, for another worker
+
+    asyncio.run(test())
+
+
+def test_a_function_that_cancels_its_own_task_is_given_up(use: Callable[[Use], None]) -> None:
+    async def make(_session: Session) -> Agent[Any, Any]:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        raise AssertionError
+
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="suicidal", session="s", prompt="Hello")
+        async with working(store, engine, Agents({"suicidal": make})):
+            error = (await run.result()).error
+        assert error is not None
+        assert error.code is ErrorCode.GIVEN_UP
+
+    use(test)
+
+
+def test_words_that_a_function_raises_are_in_no_log(
+    use: Callable[[Use], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(_session: Session) -> Agent[Any, Any]:
+        words = "my PIN is 1234\nforged line"
+        raise ToolError(words, code=ErrorCode.TOOL_FAILED)
+
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="leaky", session="s", prompt="Hello")
+        async with working(store, engine, Agents({"leaky": make})):
+            await run.result()
+
+    use(test)
+    assert "1234" not in caplog.text
+    assert "forged" not in caplog.text
 
 
 # ---------------------------------------------------------------- workers and sweeps
@@ -316,96 +460,24 @@ def test_a_sweep_reads_a_waiting_session_once_until_something_is_added() -> None
     asyncio.run(test())
 
 
-# ---------------------------------------------------------------- handles
+class BusyEngine(LocalEngine):
+    """Counts how often it is told of an order."""
+
+    scheduled = 0
+
+    async def schedule(self, order: Order, *, seconds: float = 0.0) -> None:
+        self.scheduled += 1
+        await super().schedule(order, seconds=seconds)
 
 
-def test_callers_that_use_a_key_at_once_start_one_session(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        runs = await asyncio.gather(
-            *(submit(store, engine, agent="echo", prompt="Hello", key="mail-1") for _ in range(8))
-        )
-        assert len({run.run_id for run in runs}) == 1
-        assert len((await store.list()).sessions) == 1
-        await store.erase(runs[0].session_id)
-        again = await submit(store, engine, agent="echo", prompt="Hello", key="mail-1")
-        assert again.session_id != runs[0].session_id
-
-    use(test)
-
-
-def test_the_oldest_of_many_open_runs_is_found(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        for number in range(130):
-            await submit(store, engine, agent="echo", session="s", prompt=str(number))
-        assert (await find_run(store, engine, "s")).serial == 0
+def test_a_key_that_is_used_again_does_not_hurry_the_next_attempt(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, _engine: LocalEngine) -> None:
+        engine = BusyEngine()
+        for _ in range(3):
+            await submit(store, engine, agent="echo", prompt="Hello", key="mail-1")
+        assert engine.scheduled == 1
+        other = BusyEngine()  # it lost the order, or never heard of it
+        await submit(store, other, agent="echo", prompt="Hello", key="mail-1")
+        assert other.scheduled == 1
 
     use(test)
-
-
-def test_a_position_after_the_end_of_a_run_gives_nothing_of_the_next(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        async with working(store, engine):
-            first = await submit(store, engine, agent="echo", session="s", prompt="Hello")
-            await first.result()
-            end = (await store.head("s")).serial
-            second = await submit(store, engine, agent="echo", session="s", prompt="And then?")
-            await second.result()
-        assert [each async for each in first.follow_from(end + 1)] == []
-        assert [each async for each in second.follow_from(0)] != []
-
-    use(test)
-
-
-def test_the_text_of_an_answer_that_was_continued_is_whole(use: Callable[[Use], None]) -> None:
-    def make(session: Session) -> Agent[Any, Any]:
-        turns = Turn(text="The rep", finish_reason=FinishReason.LENGTH), "ort is done."
-        config = AgentConfig(loop=LoopConfig(continue_cut=1))
-        return Agent(ScriptedModel(*turns), session=session, config=config)
-
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        run = await submit(store, engine, agent="writer", session="s", prompt="Write")
-        async with working(store, engine, Agents({"writer": make})):
-            assert (await run.result()).output == "The report is done."
-        assert await _text_of(run) == "The report is done."
-
-    use(test)
-
-
-def test_a_run_that_is_tried_again_keeps_the_metadata_of_its_request(use: Callable[[Use], None]) -> None:
-    async def test(store: SessionStore, engine: LocalEngine) -> None:
-        said = ModelInputEntry.of("Hello", metadata={"ticket": 7})
-        run = await submit(store, engine, agent="broken", session="s", prompt=said)
-        async with working(store, engine):
-            await run.result()
-        again = await run.retry()
-        assert (await store.load("s"))[again.serial].metadata == {"ticket": 7}
-
-    use(test)
-
-
-class EndsMeanwhile(MemoryStore):
-    """Lets another worker carry on after its requests were listed."""
-
-    ending: Callable[[], Awaitable[object]] | None = None
-
-    async def list_requests(self, **query: Any) -> RequestPage:
-        page = await super().list_requests(**query)
-        if self.ending is not None:
-            ending, self.ending = self.ending, None
-            await ending()
-        return page
-
-
-def test_an_abort_of_an_order_that_has_just_ended_changes_nothing() -> None:
-    async def test() -> None:
-        async with EndsMeanwhile() as store:
-            run = await submit(store, LocalEngine(), agent="echo", session="s", prompt="Hello")
-            store.ending = lambda: carry_on(store, AGENTS, run.order)
-            await abort_order(store, run.order)
-            assert await run.status() == "completed"
-
-    asyncio.run(test())
-
-
-async def _text_of(run: RunHandle) -> str:
-    return "".join([text async for text in run.text()])

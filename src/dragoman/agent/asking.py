@@ -69,7 +69,6 @@ class Asker:
         self._waiting: dict[str, asyncio.Future[QuestionAnsweredEntry]] = {}
         self._sampling = asyncio.Lock()  # one at a time: the next call sees what the one before has used
         self.tell_waiting: Callable[[bool], None] = lambda _: None
-        scope.after_append = self.take_news
 
     @property
     def is_waiting(self) -> bool:

@@ -19,6 +19,7 @@ from ..history import (
     ModelOutputEntry,
     OpenCall,
     RunFinishedEntry,
+    RunRequestedEntry,
     RunStartedEntry,
     RunStatus,
     SteeringEntry,
@@ -118,18 +119,11 @@ class AgentLoop:
         them comes first. A run that was requested begins with what the request says.
         """
         self._move(_S.PREPARING)
-        entries: list[HistoryEntry] = []
-        requested = [request for request in self._state.requests if request.run_id == self.run_id]
-        inputs = [*(said for request in requested for said in request.to_inputs()), *inputs]
-        if self._state.current_run_id or self._state.open_calls:
-            entries += [SteeringEntry.of_input(said) for said in inputs]
-        else:
-            entries += [*(said.to_input() for said in self._state.steering), *inputs]
-        if not self._state.current_run_id:
-            entries.insert(0, RunStartedEntry(run_id=self.run_id))
-        if entries:
-            yield from self._append(*entries)
         ending: Ending | None = None
+        if not self._state.current_run_id:
+            ending = yield from self._begin(tuple(inputs))
+        elif said := [SteeringEntry.of_input(each) for each in inputs]:
+            yield from self._append(*said)
         while ending is None:
             if self._state.open_calls:
                 ending = yield from self._drop_calls() if self._answer_is_unusable else self._answer_calls()
@@ -138,6 +132,30 @@ class AgentLoop:
             is_due = self._state.owes_answer and not self._answer_is_unusable
             ending = yield from self._get_answer() if is_due else self._complete()
         return ending
+
+    def _begin(self, inputs: tuple[ModelInputEntry, ...]) -> Steps:
+        """Record the start with what is said to the run; end if the run was requested, and is aborted before that.
+
+        Others may say something until the start is recorded: what is recorded is decided anew then.
+        """
+        was_requested = self._requested is not None
+        while not self._state.current_run_id:
+            requested = self._requested
+            if was_requested and requested is None:
+                self._move(_S.ABORTED)
+                return Ending(_S.ABORTED)
+            said = (*(() if requested is None else requested.to_inputs()), *inputs)
+            entries: list[HistoryEntry] = [RunStartedEntry(run_id=self.run_id)]
+            if self._state.open_calls:
+                entries += (SteeringEntry.of_input(each) for each in said)
+            else:
+                entries += (*(each.to_input() for each in self._state.steering), *said)
+            yield from self._do(Append(tuple(entries), self._state.next_serial))
+        return None
+
+    @property
+    def _requested(self) -> RunRequestedEntry | None:
+        return next((each for each in self._state.requests if each.run_id == self.run_id), None)
 
     def _take_up_steering(self) -> Generator[Action, Outcome, None]:
         """Record what was said to the run since the last model call as its input."""

@@ -140,13 +140,15 @@ class ToolRunner:
         notes = {"parse_warning": "; ".join(ready.warnings)} if ready.warnings else {}
         entry = ToolStartedEntry(call.tool_call_id, call.tool_name, ready.definition.idempotent, metadata=notes)
         await self._scope.hooks.before_tool(call, self._context(ready))
-        if self._scope.hooks.is_stopped:  # the run ends: the call is not started
-            raise asyncio.CancelledError
         hold = self._scope.session.held
         if hold is not None:
             await hold.renew_if_old()
-        # The append checks the lease, and from here to the start of the tool no one is waited for.
-        await self._scope.append(entry)
+        recorded: tuple[HistoryEntry, ...] = ()
+        while not recorded:  # something else may be recorded first: an abort, for example
+            if self._scope.hooks.is_stopped:  # the run ends: the call is not started
+                raise asyncio.CancelledError
+            # The append checks the lease, and from here to the start of the tool no one is waited for.
+            recorded = await self._scope.append(entry, expected_serial=self._scope.state.next_serial)
         self._scope.tell(ToolStartedEvent, call)
 
     def _require_lease(self) -> None:
