@@ -28,6 +28,8 @@ class Agents:
     """
 
     def __init__(self, makers: Mapping[str, MakeAgent]) -> None:
+        if not isinstance(makers, Mapping):
+            raise InvalidValue.of_content("the agents", makers, "a mapping from names to functions that make agents")
         for name, make in makers.items():
             require_word("the name of an agent", name)
             if not callable(make):

@@ -5,6 +5,7 @@ The record alone says what is left to do. So an order that comes twice, late, or
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from .._finishing import finish
 from ..agent import Agent, RunError
 from ..agent.agentrun import due_run_id
 from ..agent.loop import end_run
-from ..errors import DragomanError, ErrorCode, InvalidValue, StoreError, report_raised, type_name
+from ..errors import DragomanError, ErrorCode, InvalidValue, MissingExtra, StoreError, report_raised, type_name
 from ..history import HistoryEntry, RunStartedEntry, RunStatus
 from ..store import LeaseLost, Session, SessionBusy, SessionStore, open_session
 from ..store.leases import give_back_lease
@@ -170,23 +171,12 @@ class Performer:
         return Progress(status_of(session, order), session.state.next_serial - 1, later)
 
     async def _run_once(self, session: Session, order: Order, run_id: str) -> RunError | None:
-        """Make the agent and carry that run on; return why it failed. Raises UnknownAgent, and StoreError."""
-        task = current_task()
-        try:
-            async with asyncio.timeout(MAKE_SECONDS):
-                agent = await self._agents.make(agent_due(session, order), session)
-        except UnknownAgent:
-            raise
-        except DragomanError as raised:
-            return RunError(ErrorCode.INTERNAL, str(raised))
-        except BaseException as raised:  # of the user's own code: the order is tried again, then given up
-            if must_pass(raised, task):
-                raise
-            report_raised(raised, "the function that makes the agent")
-            words = f"{type_name(raised)} where the agent is made: the log has its traceback"
-            return RunError(ErrorCode.INTERNAL, words)
+        """Make the agent and carry that run on; return why it failed. Raises UnknownAgent and StoreError."""
+        agent = await self._make(agent_due(session, order), session)
         if self.is_stopping:
             return None
+        if isinstance(agent, RunError):
+            return agent
         self._working[agent] = session
         try:
             result = await finish(agent.run(run_id=run_id), on_cancelled=lambda: self._pause(agent))
@@ -199,6 +189,21 @@ class Performer:
         if result.error is not None and result.error.code in PASSING and session.run_id == run_id:
             raise StoreError(result.error.message, code=result.error.code)  # the store did not take the end of the run
         return result.error
+
+    async def _make(self, name: str, session: Session) -> Agent[Any, Any] | RunError:
+        """Return the agent, or why it could not be made. A worker that is told to stop does not wait for it."""
+        making = asyncio.ensure_future(_made(self._agents.make(name, session)))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((making, stopping), timeout=MAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not making.done():
+                return RunError(ErrorCode.INTERNAL, f"the agent was not made within {MAKE_SECONDS:g} s")
+            if making.cancelled():  # by the function itself
+                return RunError(ErrorCode.INTERNAL, "the function that makes the agent cancelled its task")
+            return making.result()
+        finally:
+            making.cancel()
+            stopping.cancel()
 
     async def _retry(self, session: Session, order: Order, problem: str) -> Progress:
         """Return the next attempt, or end the run after the last one."""
@@ -244,8 +249,10 @@ class Performer:
             if not session.run_id:
                 start, inputs = (RunStartedEntry(run_id=run_id),), state.requests[0].to_inputs()
                 results += inputs
-            await session.append(*start, *results, end)
-        return Progress(status_of(session, order), session.state.next_serial - 1, problem=problem)
+            recorded = await session.append(*start, *results, end, expected_serial=session.state.next_serial)
+        # Something may have been said to the run before its end was recorded: then it is tried again.
+        later = order if not recorded and is_due(session.state.derived) else None
+        return Progress(status_of(session, order), session.state.next_serial - 1, later, problem=problem)
 
     def _pause(self, agent: Agent[Any, Any]) -> None:
         pausing = asyncio.ensure_future(agent.pause())
@@ -256,6 +263,26 @@ class Performer:
         self._pausing.discard(pausing)
         if not pausing.cancelled():
             pausing.exception()  # the caller of the run gets it
+
+
+async def _made(making: Awaitable[Agent[Any, Any]]) -> Agent[Any, Any] | RunError:
+    """Return the agent, or what its function raised. Raises UnknownAgent.
+
+    The user's own code may raise anything: the order is tried again, then given up. Its words may be content. The words
+    of InvalidValue and MissingExtra are ours.
+    """
+    task = current_task()
+    try:
+        return await making
+    except UnknownAgent:
+        raise
+    except (InvalidValue, MissingExtra) as error:
+        return RunError(ErrorCode.INTERNAL, str(error))
+    except BaseException as error:
+        if must_pass(error, task):
+            raise
+        report_raised(error, "the function that makes the agent")
+        return RunError(ErrorCode.INTERNAL, f"{type_name(error)} where the agent is made: the log has its traceback")
 
 
 def _at_head(session: Session, order: Order) -> Order:

@@ -100,7 +100,7 @@ class JobWorker:
             progress = await perform(job.order)
             following, seconds = progress.next, progress.seconds
         except (Exception, asyncio.CancelledError) as error:
-            if self._is_cancelled:
+            if self._is_cancelled or (stop.is_set() and isinstance(error, asyncio.CancelledError)):
                 raise  # all that is under way is given back together
             _logger.warning("order %s was not performed", job.order, exc_info=error)
             following, seconds = job.order, RAISED_SECONDS

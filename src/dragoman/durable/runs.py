@@ -73,7 +73,7 @@ async def submit(
     said = None if prompt is None else as_input(prompt)
     request = RunRequestedEntry.of_input(agent, said, run_id=new_run_id(), key=key)
     if request.key and (page := await store.list_requests(key=request.key, limit=1)).requests:
-        return await _scheduled(store, engine, page.requests[0])
+        return await _found(store, engine, page.requests[0])
     if session is None and request.key:
         session = await _session_of_key(store, request.key)
     opened = await start_session(store, session, metadata=metadata, exist_ok=session is not None)
@@ -273,7 +273,8 @@ class RunHandle:
     async def steer(self, prompt: Prompt) -> None:
         """Say something to the run; it is taken up before the next model call.
 
-        A run that waits for a person goes on waiting. Raises InvalidValue if the run has ended: it answers no more.
+        A run that waits for a person goes on waiting. Raises InvalidValue if the run has not begun: another run would
+        hear it. So it does if the run has ended: it answers no more.
         """
         said, session = SteeringEntry.of_input(as_input(prompt)), await open_session(self._store, self.session_id)
         recorded: tuple[HistoryEntry, ...] = ()
@@ -281,6 +282,10 @@ class RunHandle:
             status = status_of(session, self.order)
             if status in ENDED:
                 raise InvalidValue(f"this run is {status} and answers no more: submit another one")
+            if status == "queued":
+                raise InvalidValue(
+                    "this run is queued and hears nothing yet: wait until it has begun, or submit another"
+                )
             recorded = await session.append(said, expected_serial=session.state.next_serial)
         await self._wake(session)
 
@@ -382,9 +387,17 @@ async def _request(store: SessionStore, engine: Engine, session: Session, reques
     try:
         (recorded,) = await session.append(request)
     except RequestKeyTaken as taken:  # another process was faster
-        return await _scheduled(store, engine, taken.request)
+        return await _found(store, engine, taken.request)
     found = RunRequest(session.session_id, recorded.serial, request.agent, request.run_id, request.key, "queued")
     return await _scheduled(store, engine, found)
+
+
+async def _found(store: SessionStore, engine: Engine, request: RunRequest) -> RunHandle:
+    """The handle of a run that was requested before. If the engine knows it, its next attempt comes at its own time."""
+    handle = RunHandle(store, engine, request)
+    if engine.follows_record or request.status in ENDED or not await engine.find_unscheduled([handle.order]):
+        return handle
+    return await _scheduled(store, engine, request)
 
 
 async def _scheduled(store: SessionStore, engine: Engine, request: RunRequest) -> RunHandle:

@@ -6,6 +6,7 @@ is elsewhere, so that a lost workflow or a lost signal loses nothing: a sweep sc
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import timedelta
 from hashlib import sha256
@@ -265,9 +266,15 @@ class TemporalEngine:
 
     def _explain(self, status: str, said: str) -> EngineError:
         code, advice = _ADVICE.get(status, _UNKNOWN)
+        if code is ErrorCode.CONNECTION and _TLS.search(said):
+            advice = "the server has no TLS, or a certificate that is not trusted: see tls= (an api_key turns TLS on)"
         said = Secrets(_texts(self._connection)).hide(said)
+        if code is ErrorCode.INVALID_REQUEST and said:
+            advice = f"{advice}: {said}"  # of ids and settings, which is all that the server knows
         return EngineError(f"{self!r}: {status}: {advice}", code=code, provider_message=said)
 
+
+_TLS = re.compile("certificate|InvalidMessage|InvalidContentType", re.IGNORECASE)  # words of rustls
 
 # What an operator can do about a refusal, by the status of gRPC.
 _ADVICE = {

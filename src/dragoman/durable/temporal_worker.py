@@ -87,7 +87,7 @@ async def _attempt(perform: Perform, given: dict[str, Any], heartbeat_seconds: f
     async with _heartbeats(heartbeat_seconds):
         try:
             order = msgspec.convert(given, Order)
-            progress = await perform(order)
+            progress = _require_progress(await perform(order))
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details is not None and details.cancel_requested:
@@ -103,6 +103,12 @@ async def _attempt(perform: Perform, given: dict[str, Any], heartbeat_seconds: f
         else:
             return _write_progress(order, progress)
     raise stopped  # here, so that no error with content is its context
+
+
+def _require_progress(given: object) -> Progress:
+    if not isinstance(given, Progress):
+        raise TypeError("perform must return a Progress")
+    return given
 
 
 def _write_progress(order: Order, progress: Progress) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Worker:
     ) -> None:
         if type(slots) is not int or slots < 1:
             raise InvalidValue.of("slots", slots, "a whole number from 1 up")
+        if not isinstance(retries, Retries | None):
+            raise InvalidValue.of("retries", retries, "a Retries")
         require_seconds(sweep_seconds, "sweep_seconds", 0.001)
         require_seconds(stop_seconds, "stop_seconds", 0.0)
         self._engine = engine
