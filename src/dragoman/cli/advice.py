@@ -33,7 +33,8 @@ ANSWER_ADVICE: dict[ErrorCode, str] = {
     ErrorCode.OUTPUT_UNFINISHED: _AGAIN,
 }
 STORE_ADVICE: dict[ErrorCode, str] = {
-    ErrorCode.BUSY: "--wait SECONDS waits for it, `dragoman sessions fork` begins another one that shares its entries",
+    ErrorCode.BUSY: "`chat` and `ask` wait for it with --wait SECONDS, `sessions erase` does not with --force,"
+    " `dragoman sessions fork` begins another one that shares its entries",
     ErrorCode.TIMEOUT: "Try again when the other program is done with it",
     ErrorCode.CORRUPT: "`dragoman sessions verify` says which sessions are sound; --store names another store",
     ErrorCode.QUOTA_EXCEEDED: "Make room, then try again",

@@ -12,7 +12,7 @@ from ..store import RunRequest, Session, SessionStore, open_session
 __all__ = ["describe_run", "list_described"]
 
 DAMAGED = "damaged"  # the status of a run whose session cannot be read
-FAILED = "failed"
+FAILED, QUEUED = "failed", "queued"
 PAGE = 100
 
 
@@ -80,9 +80,10 @@ async def _described_page(
 def _described(session: Session, run: Requested) -> dict[str, Any]:
     status = status_of(session, Order(run.session_id, run.agent, run.serial))
     described = _plain(run, status)
-    if status == AgentStatus.AWAITING_HUMAN:
+    if status in (AgentStatus.AWAITING_HUMAN, QUEUED):  # a queued run waits for the calls of the one before it
         waiting = [call.request for call in session.state.derived.open_calls if call.awaits_answer]
-        described["waiting"] = [{"id": call.tool_call_id, "tool": call.tool_name} for call in waiting]
+        if waiting or status != QUEUED:
+            described["waiting"] = [{"id": call.tool_call_id, "tool": call.tool_name} for call in waiting]
     if status == FAILED and (error := _error_of(session, run)) is not None:
         described["error"] = error
     return described

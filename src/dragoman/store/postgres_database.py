@@ -415,7 +415,10 @@ _MEANINGS: dict[str, tuple[ErrorCode, str]] = {
     "3F": (ErrorCode.CORRUPT, "the schema is not as it was made"),
     "40": (ErrorCode.TIMEOUT, "others were always faster, nothing was kept"),
     "42": (ErrorCode.CORRUPT, "the schema is not as it was made"),
-    "42P01": (ErrorCode.CORRUPT, f"a table is missing, or our search path is gone; {_POOLER}"),
+    "42P01": (
+        ErrorCode.CORRUPT,
+        f"a table is missing, this role has no USAGE on its schema, or our search path is gone; {_POOLER}",
+    ),
     "42P05": (ErrorCode.UNSUPPORTED, f"others have prepared statements on our connection; {_POOLER}"),
     "42883": (ErrorCode.CORRUPT, f"a function is missing, or our search path is gone; {_POOLER}"),
     "42501": (ErrorCode.PERMISSION, "this role may not do that, nothing was kept"),
