@@ -6,13 +6,13 @@ from typing import Any, Protocol
 from ..durable import Order
 from ..durable.requested import ENDED, status_of
 from ..errors import DragomanError, ErrorCode
-from ..history import AgentStatus, RunFinishedEntry
+from ..history import AgentStatus, RunFinishedEntry, RunStatus
 from ..store import RunRequest, Session, SessionStore, open_session
+from ..store.requests import QUEUED
 
 __all__ = ["describe_run", "list_described"]
 
 DAMAGED = "damaged"  # the status of a run whose session cannot be read
-FAILED, QUEUED = "failed", "queued"
 PAGE = 100
 
 
@@ -62,7 +62,7 @@ async def _described_page(
     sessions: dict[str, Session] = {}
     for request in requests:
         name = request.session_id
-        if request.status in ENDED and not (with_errors and request.status == FAILED):
+        if request.status in ENDED and not (with_errors and request.status == RunStatus.FAILED):
             described.append(_plain(request, request.status))
             continue
         try:
@@ -84,7 +84,7 @@ def _described(session: Session, run: Requested) -> dict[str, Any]:
         waiting = [call.request for call in session.state.derived.open_calls if call.awaits_answer]
         if waiting or status != QUEUED:
             described["waiting"] = [{"id": call.tool_call_id, "tool": call.tool_name} for call in waiting]
-    if status == FAILED and (error := _error_of(session, run)) is not None:
+    if status == RunStatus.FAILED and (error := _error_of(session, run)) is not None:
         described["error"] = error
     return described
 

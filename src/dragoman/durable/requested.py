@@ -4,11 +4,10 @@ from ..errors import ErrorCode, StoreError
 from ..history import AgentStatus, DerivedState, RunRequestedEntry, RunStatus
 from ..store import RunRequest, Session, SessionStore
 from ..store.leases import is_said_to_a_run
+from ..store.requests import ENDED, QUEUED
 from .orders import Order
 
 __all__ = ["ENDED", "agent_due", "find_request", "is_due", "newest_of_runs", "request_due", "status_of"]
-
-ENDED = frozenset(status.value for status in RunStatus)
 
 
 async def find_request(store: SessionStore, session_id: str, serial: int) -> RunRequest | None:
@@ -43,7 +42,7 @@ def status_of(session: Session, order: Order) -> str:
     """
     state = session.state.derived
     if any(request.serial == order.serial for request in state.requests):
-        return "queued"
+        return QUEUED
     request = session.entries[order.serial] if 0 <= order.serial < session.state.next_serial else None
     if not isinstance(request, RunRequestedEntry):
         words = "the store lists a request there, and the record has none"

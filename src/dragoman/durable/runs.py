@@ -45,6 +45,7 @@ from ..store import (
     start_session,
 )
 from ..store.refusals import store_closed
+from ..store.requests import QUEUED
 from ..tools import QuestionAnswer
 from .engine import REFUSALS, Engine, EngineError
 from .orders import Order
@@ -282,7 +283,7 @@ class RunHandle:
             status = status_of(session, self.order)
             if status in ENDED:
                 raise InvalidValue(f"this run is {status} and answers no more: submit another one")
-            if status == "queued":
+            if status == QUEUED:
                 raise InvalidValue(
                     "this run is queued and hears nothing yet: wait until it has begun, or submit another"
                 )
