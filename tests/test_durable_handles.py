@@ -17,6 +17,7 @@ from dragoman.durable import (
     find_run,
     submit,
 )
+from dragoman.errors import ErrorCode, InvalidValue, ModelError
 from dragoman.history import ModelInputEntry
 from dragoman.message import FinishReason
 from dragoman.request import AgentConfig, LoopConfig
@@ -79,6 +80,35 @@ def test_the_text_of_an_answer_that_was_continued_is_whole(use: Callable[[Use], 
         async with working(store, engine, Agents({"writer": make})):
             assert (await run.result()).output == "The report is done."
         assert await _text_of(run) == "The report is done."
+
+    use(test)
+
+
+def test_the_text_of_a_continuation_that_broke_off_is_separated_from_its_repeat(use: Callable[[Use], None]) -> None:
+    def make(session: Session) -> Agent[Any, Any]:
+        turns = (
+            Turn(text="One ", finish_reason=FinishReason.LENGTH),
+            Turn(text="tw", error=ModelError("broken", code=ErrorCode.OVERLOADED, retryable=True)),
+            "two.",
+        )
+        config = AgentConfig(loop=LoopConfig(continue_cut=1, backoff_seconds=0.0))
+        return Agent(ScriptedModel(*turns), session=session, config=config)
+
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="writer", session="s", prompt="Write")
+        async with working(store, engine, Agents({"writer": make})):
+            assert (await run.result()).output == "One two."
+        assert await _text_of(run) == "One tw\n\ntwo."
+
+    use(test)
+
+
+@pytest.mark.parametrize("position", [50, "50"])
+def test_a_position_of_another_session_is_refused(use: Callable[[Use], None], position: int | str) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
+        with pytest.raises(InvalidValue, match="position"):
+            await anext(run.follow_from(position))
 
     use(test)
 

@@ -19,6 +19,7 @@ from dragoman.durable import (
     submit,
 )
 from dragoman.durable.performer import Performer
+from dragoman.durable.requested import newest_of_runs
 from dragoman.durable.sweeps import Sweeper
 from dragoman.errors import ErrorCode, InvalidValue, ToolError
 from dragoman.history import (
@@ -29,6 +30,7 @@ from dragoman.history import (
     RunFinishedEntry,
     RunStartedEntry,
     SystemInstructionEntry,
+    TakeoverEntry,
     ToolStartedEntry,
 )
 from dragoman.message import Message, Role, Text, ToolCall
@@ -163,6 +165,11 @@ def test_a_run_carries_on_by_its_id_or_not_at_all(use: Callable[[Use], None]) ->
         with pytest.raises(InvalidValue, match=f"run '{first.run_id}' is not due"):
             await agent.run(run_id=first.run_id)
         assert (await agent.run(run_id=second.run_id)).output == "Two."
+        for wrong in ("", 3):
+            with pytest.raises(InvalidValue, match="run_id"):
+                await agent.run(run_id=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidValue, match="without a prompt"):
+            await agent.run("More", run_id=first.run_id)
 
     use(test)
 
@@ -286,7 +293,19 @@ def test_the_reason_of_a_run_that_never_began_is_recorded(use: Callable[[Use], N
         async with working(store, engine, Agents({"wordless": make})):
             result = await run.result()
         assert result.error is not None
-        assert "recorded nothing: the run went on" not in result.error.message
+        assert "ToolError in the instructions" in result.error.message
+
+    use(test)
+
+
+def test_a_takeover_is_no_progress(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        await submit(store, engine, agent="echo", session="s", prompt="Hello")
+        session = await open_session(store, "s")
+        before = newest_of_runs(session)
+        async with session.hold():
+            await session.append(TakeoverEntry("this worker", "a dead one"))
+        assert newest_of_runs(session) == before
 
     use(test)
 
@@ -373,11 +392,43 @@ def test_a_cancelled_worker_stops_its_runs_and_takes_no_more(use: Callable[[Use]
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
-        await asyncio.sleep(0.01)
-        assert (worker.is_ready, await run.status()) == (False, "queued")
-        async with working(store, engine):  # the engine lost no order to the worker that is gone
-            assert (await run.result()).output == "You said: Hello"
+        first = await submit(store, engine, agent="late", session="a", prompt="Hello")
+        assert not worker.is_ready
+        async with working(store, engine, Agents({"echo": make_echo, "late": make_echo})):
+            later = await submit(store, engine, agent="echo", session="b", prompt="Hello")
+            assert (await later.result()).output == "You said: Hello"
+            assert (await first.result()).output == "You said: Hello"  # by this worker, whose agent it is
+
+    use(test)
+
+
+def test_a_cancelled_worker_keeps_the_lease_of_a_tool_under_way(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        @tool
+        async def wait() -> str:
+            """Wait."""
+            begun.set()
+            await may_end.wait()
+            return "waited"
+
+        def make(session: Session) -> Agent[Any, Any]:
+            return Agent(ScriptedModel(Turn(calls=(Call("wait", {}),)), "Done."), tools=[wait], session=session)
+
+        worker = Worker(store, engine, Agents({"waiter": make}), stop_seconds=0.0)
+        run = await submit(store, engine, agent="waiter", session="s", prompt="Wait")
+        running = asyncio.ensure_future(worker.run())
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert (worker.count, await store.find_lease("s") is None) == (1, False)
+        may_end.set()
+        while worker.count:  # noqa: ASYNC110  # nothing tells that the run has reached its next entry
+            await asyncio.sleep(0)
+        assert await store.find_lease("s") is None
+        assert await run.status() == "preparing"
 
     use(test)
 
@@ -395,14 +446,15 @@ def test_work_that_is_cancelled_loses_no_order() -> None:
             ended.set()
             return Progress("completed", 0)
 
-        first, second = Order("a", "echo", 0), Order("b", "echo", 0)
+        first, waiting, second = (Order(name, "echo", 0) for name in "abc")
         await engine.schedule(first)
+        await engine.schedule(waiting)  # for the one slot
         at_work = asyncio.ensure_future(engine.work(hang, slots=1, stop=asyncio.Event()))
         await begun.wait()
         at_work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await at_work
-        assert await engine.find_unscheduled([first]) == [first]  # a sweep finds it
+        assert await engine.find_unscheduled([first, waiting]) == [first, waiting]  # a sweep finds them
         stop = asyncio.Event()
         at_work = asyncio.ensure_future(engine.work(perform, slots=1, stop=stop))
         await engine.schedule(second)

@@ -134,7 +134,8 @@ def test_two_orders_of_two_prefixes_never_have_one_workflow() -> None:
     assert len(ids) == len(names)
 
 
-def test_an_abort_that_the_store_refuses_is_tried_again() -> None:
+@pytest.mark.parametrize(("code", "is_final"), [(ErrorCode.CONNECTION, False), (ErrorCode.CORRUPT, True)])
+def test_an_abort_is_tried_again_where_the_store_is_away(code: ErrorCode, is_final: bool) -> None:
     pytest.importorskip("temporalio")
     from temporalio.exceptions import ApplicationError
     from temporalio.testing import ActivityEnvironment
@@ -143,7 +144,7 @@ def test_an_abort_that_the_store_refuses_is_tried_again() -> None:
         raise AssertionError(order)
 
     async def abort(order: Order) -> None:
-        raise StoreError(f"the database is away, {order}", code=ErrorCode.CONNECTION)
+        raise StoreError(f"the database is away, {order}", code=code)
 
     _, abort_order = make_activities(perform, abort, 0.01)
 
@@ -152,7 +153,7 @@ def test_an_abort_that_the_store_refuses_is_tried_again() -> None:
 
     with pytest.raises(ApplicationError) as raised:
         asyncio.run(run())
-    assert (raised.value.non_retryable, raised.value.next_retry_delay) == (False, timedelta(seconds=1))
+    assert (raised.value.non_retryable, raised.value.next_retry_delay) == (is_final, timedelta(seconds=1))
     assert "away" not in str(raised.value)
 
 

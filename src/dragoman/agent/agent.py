@@ -21,7 +21,7 @@ from ..errors import (
     type_name,
 )
 from ..history import AgentStatus, ModelInputEntry, QuestionAction
-from ..message import FinishReason, Message
+from ..message import FinishReason, Message, require_name
 from ..request import AgentConfig
 from ..store import Session, SessionBusy, SessionHold
 from ..store.refusals import require_seconds
@@ -221,9 +221,13 @@ class Agent(Generic[RuntimeT, OutputT]):
 
         Raises InvalidValue for the caller's own mistakes, and SessionBusy if another run has the session for all of
         `wait_seconds`; nothing else. On a session with an unfinished run it goes on exactly where that stopped; a
-        prompt is then taken up before the next model call. With `run_id` it carries on that run alone: it raises
-        InvalidValue if that run has ended meanwhile, or if another one comes first.
+        prompt is then taken up before the next model call. With `run_id`, and without a prompt, it carries on that run
+        alone: it raises InvalidValue if that run has ended meanwhile, or if another one comes first.
         """
+        if run_id is not None:
+            require_name("run_id", run_id)
+            if prompt is not None:
+                raise InvalidValue("run_id carries on what is there, without a prompt: steer() speaks to that run")
         run = self._start(prompt, strategy, keeps_events=False, wait_seconds=wait_seconds, only=run_id)
         return await run.result()
 

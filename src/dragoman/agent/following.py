@@ -45,8 +45,9 @@ class TextFollower:
         """Return the piece of text that a delta adds."""
         if isinstance(delta, TextDelta):
             return self._pieces(delta.text_delta)
-        if isinstance(delta, StartDelta) and not self._continues:
-            return self.end_answer()
+        if isinstance(delta, StartDelta):
+            continues, self._continues = self._continues, False
+            return () if continues else self.end_answer()
         if isinstance(delta, DoneDelta):
             self._continues = delta.finish_reason is FinishReason.LENGTH  # if another answer comes, it goes on
         return ()

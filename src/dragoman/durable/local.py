@@ -57,14 +57,16 @@ class LocalEngine:
         tasks: set[asyncio.Task[None]] = set()
 
         async def carry_out(order: Order) -> None:
-            async with sessions.setdefault(order.session, asyncio.Lock()), free:
-                if stop.is_set():
-                    self._queue.put_nowait(order)
-                    return
-                try:
-                    progress = await perform(order)
-                finally:
-                    self._known.discard((order.session, order.serial))
+            try:
+                async with sessions.setdefault(order.session, asyncio.Lock()), free:
+                    progress = None if stop.is_set() else await perform(order)
+            except BaseException:  # a sweep finds it
+                self._known.discard((order.session, order.serial))
+                raise
+            if progress is None:
+                self._queue.put_nowait(order)
+                return
+            self._known.discard((order.session, order.serial))
             if progress.next is not None:
                 await self.schedule(progress.next, seconds=progress.seconds)
 

@@ -20,6 +20,7 @@ from ..history import HistoryEntry, RunStartedEntry, RunStatus
 from ..store import LeaseLost, Session, SessionBusy, SessionStore, open_session
 from ..store.leases import give_back_lease
 from ..store.refusals import require_seconds, require_serial, require_session_id
+from ..store.requests import ABORTED, QUEUED
 from ..tools.containing import current_task, must_pass
 from .agents import Agents, UnknownAgent
 from .orders import Order, Progress
@@ -108,7 +109,7 @@ class Performer:
             require_session_id(order.session)
             require_serial(order.serial, "serial")
         except InvalidValue as error:  # it does not come from `submit`
-            return Progress("aborted", -1, problem=f"no run can be requested there, the order is dropped: {error}")
+            return Progress(ABORTED, -1, problem=f"no run can be requested there, the order is dropped: {error}")
         while True:
             try:
                 if await find_request(self._store, order.session, order.serial) is None:
@@ -117,11 +118,11 @@ class Performer:
             except SessionBusy as busy:
                 if not await self._outlasts(busy):
                     seconds = min(LOST_SECONDS, busy.lease.seconds / 4)
-                    return Progress("queued", order.head, order, seconds, str(busy))
+                    return Progress(QUEUED, order.head, order, seconds, str(busy))
             except StoreError as error:  # the store failed, not the order; a damaged session stays so for long
                 LOGGER.warning("order %s: %s", order, error)
                 seconds = LOST_SECONDS if error.code in PASSING else self._retries.longest_seconds
-                return Progress("queued", order.head, order, seconds, str(error))
+                return Progress(QUEUED, order.head, order, seconds, str(error))
 
     async def _outlasts(self, busy: SessionBusy) -> bool:
         """Wait for the end of a lease that is no longer renewed, if it ends soon; return whether it has ended.
@@ -139,11 +140,11 @@ class Performer:
     async def _leave(self, order: Order) -> Progress:
         """Leave the order to workers of another store: this one has no such session."""
         if await self._store.tombstone(order.session) is not None or order.failures >= self._retries.attempts:
-            return Progress("aborted", -1, problem="the session was erased, or no store here has it")
+            return Progress(ABORTED, -1, problem="the session was erased, or no store here has it")
         problem = "this store has no such session, or no run was requested there"
         LOGGER.warning("order %s: %s; do workers of several stores share this engine?", order, problem)
         failures = order.failures + 1
-        return Progress("queued", -1, replace(order, failures=failures), self._retries.pause_after(failures), problem)
+        return Progress(QUEUED, -1, replace(order, failures=failures), self._retries.pause_after(failures), problem)
 
     async def _carry_on(self, order: Order, session: Session) -> Progress:
         """Carry on the runs that are due, one after the other. This order may belong to a later one.

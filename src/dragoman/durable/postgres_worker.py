@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["JobWorker", "engine_error"]
 
 RAISED_SECONDS = 60.0  # until the next attempt if `perform` raised, which is a bug
-# Errors of a database that an operator mends while workers wait: a standby in its place, rights, a full disk.
-MENDED = frozenset({ErrorCode.PERMISSION, ErrorCode.QUOTA_EXCEEDED})
+# Errors of a database that an operator can repair while workers wait: a standby in its place, rights, a full disk.
+REPAIRABLE = frozenset({ErrorCode.PERMISSION, ErrorCode.QUOTA_EXCEEDED})
 STEP_BACK_SECONDS = 0.1  # in which other workers may take an order first that failed here
 
 _logger = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class _Wake(Notices):
 
 
 def _may_pass(error: EngineError) -> bool:
-    return error.retryable or error.code in MENDED
+    return error.retryable or error.code in REPAIRABLE
 
 
 def engine_error(error: StoreError) -> EngineError:

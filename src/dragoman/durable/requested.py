@@ -1,7 +1,7 @@
 """Reads requested runs: how far each is, and what is due, as the record of its session tells it."""
 
 from ..errors import ErrorCode, StoreError
-from ..history import AgentStatus, DerivedState, RunRequestedEntry, RunStatus
+from ..history import AgentStatus, DerivedState, RunRequestedEntry, RunStatus, TakeoverEntry
 from ..store import RunRequest, Session, SessionStore
 from ..store.leases import is_said_to_a_run
 from ..store.requests import ENDED, QUEUED
@@ -27,10 +27,11 @@ def is_due(state: DerivedState) -> bool:
 
 
 def newest_of_runs(session: Session) -> int:
-    """Return the serial of the newest entry that a run has made. Words, decisions and requests are no progress."""
+    """Return the serial of the newest entry that a run has made. Words, decisions, requests and takeovers are none."""
     entries = session.entries
     for index in range(len(entries) - 1, -1, -1):
-        if not is_said_to_a_run((entries[index],)):
+        entry = entries[index]
+        if not isinstance(entry, TakeoverEntry) and not is_said_to_a_run((entry,)):
             return index
     return -1
 

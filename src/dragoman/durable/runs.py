@@ -198,7 +198,8 @@ class RunHandle:
     async def follow_from(self, position: Position | str | int = 0) -> AsyncGenerator[FollowedDelta, None]:
         """Yield what `follow` yields, each delta with the position after it, from a position on.
 
-        A reader that has lost its connection comes back with the position of the last delta that it got.
+        A reader that has lost its connection comes back with the position of the last delta that it got. A position
+        beyond the end of the session raises InvalidValue.
         """
         session = await open_session(self._store, self.session_id)
         start = max(Position.of(position), Position(self.serial + 1), key=lambda each: each.serial)
@@ -284,9 +285,7 @@ class RunHandle:
             if status in ENDED:
                 raise InvalidValue(f"this run is {status} and answers no more: submit another one")
             if status == QUEUED:
-                raise InvalidValue(
-                    "this run is queued and hears nothing yet: wait until it has begun, or submit another"
-                )
+                raise InvalidValue("a queued run takes no input: wait until it has begun, or submit another one")
             recorded = await session.append(said, expected_serial=session.state.next_serial)
         await self._wake(session)
 
@@ -389,7 +388,7 @@ async def _request(store: SessionStore, engine: Engine, session: Session, reques
         (recorded,) = await session.append(request)
     except RequestKeyTaken as taken:  # another process was faster
         return await _found(store, engine, taken.request)
-    found = RunRequest(session.session_id, recorded.serial, request.agent, request.run_id, request.key, "queued")
+    found = RunRequest(session.session_id, recorded.serial, request.agent, request.run_id, request.key, QUEUED)
     return await _scheduled(store, engine, found)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from .._finishing import finish
-from ..errors import DragomanError, MissingExtra, report_raised, type_name
+from ..errors import MissingExtra, StoreError, report_raised, type_name
 from .engine import Perform
 from .orders import Order, Progress
 from .temporal_workflow import ABORT, LONGEST_PAUSE_SECONDS, PERFORM, define_workflow
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Abort", "CallersLoop", "LoopThread", "make_activities", "make_plugin", "require_temporalio"]
 
-AGAIN_SECONDS = 1.0  # before the next attempt to abort a run in a store that failed
+AGAIN_SECONDS = 1.0  # before the next attempt to abort a run in a store that is away
 
 _logger = logging.getLogger(__name__)
 
@@ -93,10 +93,11 @@ async def _attempt(perform: Perform, given: dict[str, Any], heartbeat_seconds: f
             if details is not None and details.cancel_requested:
                 raise
             stopped = ApplicationError("the worker stopped", type="stopped", category=ApplicationErrorCategory.BENIGN)
-        except DragomanError as error:  # of `abort`: the store is away, for example
+        except StoreError as error:  # of `abort`
             _logger.warning("order %s: %s", order, error)
-            again = timedelta(seconds=AGAIN_SECONDS)
-            stopped = ApplicationError(f"{type_name(error)}: see the log", next_retry_delay=again)
+            again, is_final = timedelta(seconds=AGAIN_SECONDS), not error.retryable
+            words = f"{type_name(error)}: see the log"
+            stopped = ApplicationError(words, next_retry_delay=again, non_retryable=is_final)
         except Exception as error:  # noqa: BLE001  # told to the log, not to Temporal
             report_raised(error, "perform")
             stopped = ApplicationError(f"perform raised {type_name(error)}", non_retryable=True)

@@ -132,7 +132,7 @@ async def _perform(activity: str, order: dict[str, Any], silent_seconds: float) 
         order,
         start_to_close_timeout=timedelta(days=LONGEST_ATTEMPT_DAYS),
         heartbeat_timeout=timedelta(seconds=silent_seconds),
-        # Only lost workers lead to another attempt: what `perform` raises is not retryable.
+        # Only lost workers, and an `abort` whose store is away, lead to another attempt: no other error is retryable.
         retry_policy=RetryPolicy(initial_interval=timedelta(seconds=RETRY_SECONDS), backoff_coefficient=1.0),
         # A cancelled attempt stops at its next entry; the abort that the workflow records meanwhile ends it sooner.
         cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,

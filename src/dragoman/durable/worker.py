@@ -47,7 +47,7 @@ class Worker:
         self._sweep_seconds = sweep_seconds
         self._stop_seconds = stop_seconds
         self._stop = asyncio.Event()
-        self._is_ready = False
+        self._is_ready = self._is_cancelled = False
         self._has_begun = asyncio.Event()  # or it has failed to
 
     @property
@@ -72,17 +72,21 @@ class Worker:
     async def run(self) -> bool:
         """Work until `stop`; return whether every run reached its next entry in time.
 
-        Cancelling it does the same as `stop`, and raises after that. If it returns False, runs are still under way,
-        their leases are given back, and the process must end now.
-        Raises EngineError or StoreError if the engine or the store cannot be used at the start.
+        If it returns False, runs are still under way, their leases are given back, and the process must end now.
+        Cancelling it does the same as `stop`, and raises after that: runs that take longer keep their leases until they
+        reach their next entry. Raises EngineError or StoreError if the engine or the store cannot be used at the start.
         """
         try:
             await self._engine.prepare()
             await self._sweeper.sweep()
-            return await finish(self._work(), on_cancelled=self.stop)
+            return await finish(self._work(), on_cancelled=self._cancel)
         finally:
             self._is_ready = False
             self._has_begun.set()
+
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        self.stop()
 
     async def _work(self) -> bool:
         sweeping = asyncio.ensure_future(self._sweep_again())
@@ -97,7 +101,8 @@ class Worker:
             if done:
                 await working
                 return True
-            await self._performer.give_back()
+            if not self._is_cancelled:  # else the process goes on, and so do their tools
+                await self._performer.give_back()
             return False
         finally:
             stopping.cancel()

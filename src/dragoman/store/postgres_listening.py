@@ -41,15 +41,15 @@ class Listener:
     def listen(self) -> None:
         """Begin to listen, unless it has. When it returns, nothing that is appended from now on is missed. Blocks.
 
-        Raises StoreError if there is no connection, or no file descriptor left.
+        Raises StoreError if there is no connection, and no file descriptor or thread left.
         """
         with self._lock:
             if self.is_listening or self._notices.is_closed:
                 return
             try:
                 self._start()
-            except OSError as error:
-                raise StoreError(f"the store cannot listen: {error.strerror}", code=ErrorCode.CONNECTION) from error
+            except (OSError, RuntimeError) as error:  # no file descriptor, or no thread, is left
+                raise StoreError(f"the store cannot listen: {error}", code=ErrorCode.CONNECTION) from error
 
     def _start(self) -> None:
         with ExitStack() as opened:
