@@ -28,6 +28,19 @@ NO_ADDRESSES = [
     f"postgresql://u:pa\n{SECRET}@127.0.0.1:1/db",
     f"postgresql://u:{SECRET}/db",
     f"postgresql://u:12/{SECRET}@127.0.0.1:1/db",
+    f"postgresql://u:top@{SECRET}/ret@127.0.0.1:1/db",
+    f"postgresql://u:top@{SECRET}?ret@127.0.0.1:1/db",
+    f"postgresql://u:top@127.0.0.1:1/{SECRET}?ret@127.0.0.1:1/db",
+    f"postgresql://u:top@{SECRET}!x/db",
+    f"postgresql://u:top@{SECRET}#ret/x@127.0.0.1:1/db#own",
+    f"postgresql://u:top@127.0.0.1:1/db#{SECRET}#own",
+    f"postgresql://u:top@[{SECRET}]/db",
+    f"postgresql://u:12/top?{SECRET}@127.0.0.1:1/db",
+    f"postgresql://u:12?{SECRET}@127.0.0.1:1/db",
+    f"postgresql://127.0.0.1:1?user=u&password=se@{SECRET}",
+    f"postgresql://127.0.0.1:1/db?user=u&password=se@{SECRET}",
+    f"postgresql://127.0.0.1:1/{SECRET}@db",
+    f"postgresql://u@127.0.0.1:1/{SECRET}@db",
 ]
 COMMANDS = [
     ("sessions", "list"),
@@ -73,7 +86,15 @@ def test_blanks_and_quotes_around_an_address_are_not_of_it(user: User, around: s
     ended = user.run("sessions", "list")
     require_words(ended, "PostgreSQL cannot be reached")
     assert SECRET not in ended.err
-    assert user.run("config", "show").out.startswith('store = "postgresql://u:[redacted]@127.0.0.1:1/db"')
+    assert user.run("config", "show").out.startswith('store = "postgresql://127.0.0.1:1/db"')
+
+
+@pytest.mark.parametrize("options", ["password=ab77", "%70assword=ab77", "scram_client_key=ab77", "user=ab77"])
+def test_no_command_prints_the_options_of_an_address(user: User, options: str) -> None:
+    user.set("DRAGOMAN_STORE", f"postgresql://127.0.0.1:1/db?{options}")
+    for command in [("config", "show"), ("doctor",), ("doctor", "--json"), ("sessions", "list")]:
+        ended = user.run(*command)
+        assert "ab77" not in ended.out + ended.err, command
 
 
 @pytest.mark.parametrize(
@@ -84,10 +105,16 @@ def test_blanks_and_quotes_around_an_address_are_not_of_it(user: User, around: s
         ("postgresql://host/db#own", ("postgresql://host/db", "own"), "postgresql://host/db"),
         ("postgresql://u:p#q@host/db#own", ("postgresql://u:p#q@host/db", "own"), "postgresql://host/db"),
         ("postgresql://u:p%23q@host/db", ("postgresql://u:p%23q@host/db", "dragoman"), "postgresql://host/db"),
-        ("postgresql://u:p?q@host/db", ("postgresql://u:p?q@host/db", "dragoman"), "postgresql://host/db"),
+        ("postgresql://u:p%3Fq@host/db", ("postgresql://u:p%3Fq@host/db", "dragoman"), "postgresql://host/db"),
+        ("postgresql://%2Ftmp/my%40db", ("postgresql://%2Ftmp/my%40db", "dragoman"), "postgresql://%2Ftmp/my%40db"),
         (
-            "postgresql:///db?host=/tmp&user=a@b",
-            ("postgresql:///db?host=/tmp&user=a@b", "dragoman"),
+            "postgresql://[fe80::1%eth0]/db",
+            ("postgresql://[fe80::1%eth0]/db", "dragoman"),
+            "postgresql://[fe80::1%eth0]/db",
+        ),
+        (
+            "postgresql:///db?host=/tmp&user=a%40b",
+            ("postgresql:///db?host=/tmp&user=a%40b", "dragoman"),
             "postgresql:///db",
         ),
         ("postgresql://u@/db?host=/tmp/x#s1", ("postgresql://u@/db?host=/tmp/x", "s1"), "postgresql:///db"),

@@ -19,7 +19,7 @@ from .._nearest import nearest
 from ..errors import InvalidValue, redact
 from .folders import CONFIG_VARIABLE, config_file
 from .output import warn
-from .places import is_address
+from .places import is_address, shown_place
 from .settings import (
     BY_KEY,
     SETTINGS,
@@ -198,6 +198,8 @@ def shown_value(key: str, value: Any) -> str:
         return redact(json_text(fields))
     if _setting(key).is_secret:
         return json_text(sorted(value))
+    if _setting(key).is_path:
+        return json_text(shown_place(value))
     return redact(json_text(value))
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DragomanError, redact
+from ..errors import DragomanError
 from .arguments import add_common, add_store
 from .output import Output, one_line
 
@@ -157,10 +157,10 @@ def _typed_store(typed: str | None) -> str:
 def _store(location: str, problems: list[str]) -> dict[str, Any]:
     from pathlib import Path
 
-    from .places import is_address
+    from .places import is_address, shown_place
     from .stores import each_session, with_store
 
-    found: dict[str, Any] = {"location": redact(location)}
+    found: dict[str, Any] = {"location": shown_place(location)}
     if not is_address(location):
         found["isThere"] = Path(location).is_file()
         if not found["isThere"]:
@@ -177,10 +177,10 @@ def _store(location: str, problems: list[str]) -> dict[str, Any]:
     try:
         found["sessions"], damaged = with_store(location, count)
     except DragomanError as error:
-        problems.append(f"store {redact(location)}: {error}")
+        problems.append(f"store {shown_place(location)}: {error}")
         return found
     if damaged:
-        problems.append(f"store {redact(location)}: {damaged} sessions are damaged: dragoman sessions verify")
+        problems.append(f"store {shown_place(location)}: {damaged} sessions are damaged: dragoman sessions verify")
     return found
 
 

@@ -9,7 +9,7 @@ from ..errors import InvalidValue
 from .arguments import SESSION_HELP, add_common, add_model, natural
 from .config import configured
 from .output import Output, warn
-from .places import is_address, shown_address
+from .places import is_address, shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +111,7 @@ def open_inspector(
         read_only=read_only,
         open_model=lambda name: unsent_model(settings, name),
         make_agent=None if read_only else _agent_maker(settings),
-        place=shown_address(settings.store) if is_address(settings.store) else settings.store,
+        place=shown_place(settings.store),
     )
 
 

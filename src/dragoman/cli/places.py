@@ -6,7 +6,7 @@ parts of a password can be anywhere in an address that was not written as one.
 
 import re
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, redact
 
 __all__ = [
     "DEFAULT_SCHEMA",
@@ -16,22 +16,24 @@ __all__ = [
     "place_mistake",
     "read_place",
     "shown_address",
+    "shown_place",
     "split_address",
 ]
 
 DEFAULT_SCHEMA = "dragoman"
 PLACE_WORDS = "the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address"
 ADDRESS_WORDS = (
-    "a postgresql:// address, in whose password the characters / @ # and blanks are written %2F %40 %23 %20, "
+    "a postgresql:// address, in whose user, password, database and options the characters / @ # ? and blanks "
+    "are written %2F %40 %23 %3F %20, "
     "with a number for each port and the name of a schema after a #"
 )
 _AROUND = " \t\r\n'\""  # what a shell script or a copied line leaves around an address
-_HOST = r"(?:\[[^\]\s/@]*\]|[^\s/@:,?\[\]]*)(?::\d*)?"
-_HOSTS = rf"{_HOST}(?:,{_HOST})*"
-# Only a part before the first slash can hold a user and a password, as libpq reads it.
+_HOST = r"(?:\[[0-9A-Fa-f:.]*(?:%[\w.%~-]*)?\]|[\w.%~-]*)(?::\d*)?"
+# libpq ends the user and the password at the first `@`. A raw `@`, `/` or `?` in a password would move part of it to the
+# hosts, the database or the options. So an address has at most one `@`, and no `/` and no `?` before that.
 _ADDRESS = re.compile(
     rf"(?P<scheme>postgres(?:ql)?)://"
-    rf"(?:[^\s/@]*@(?P<hosts>{_HOSTS})(?P<path>/[^\s?]*)?|(?P<host>{_HOSTS})(?P<database>/[^\s?@]*)?)(?:\?\S*)?"
+    rf"(?:[^\s/@?]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<database>/[^\s?@#]*)?(?:\?[^\s@]*)?"
 )
 # The beginning of what is meant as an address: a scheme that lacks a slash, or a user and a password.
 _LIKE_ADDRESS = re.compile(r"postgres(?:ql)?:|[^\s/:@]{2,}:[^\s@]+@", re.IGNORECASE)
@@ -90,8 +92,12 @@ def shown_address(address: str) -> str:
     """Return the scheme, the hosts and the database of an address: neither user nor password nor options."""
     found = _ADDRESS.fullmatch(split_address(address)[0])
     assert found is not None  # as `split_address` has checked
-    hosts, path = (found["hosts"], found["path"]) if found["hosts"] is not None else (found["host"], found["database"])
-    return f"{found['scheme']}://{hosts}{path or ''}"
+    return f"{found['scheme']}://{found['hosts']}{found['database'] or ''}"
+
+
+def shown_place(place: str) -> str:
+    """Return what a place is shown as: a path as it is, an address without what may be secret."""
+    return shown_address(place) if is_address(place) else redact(place)
 
 
 def _address_mistake(address: str) -> str | None:
