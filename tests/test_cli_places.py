@@ -18,7 +18,12 @@ NO_PLACES = [
     f"user:{SECRET}@127.0.0.1:1/db",
     f"'host=127.0.0.1 password={SECRET}",
     f"connect_timeout=5 password = {SECRET}",
+    f"\ufeffhost=127.0.0.1 password={SECRET}",
+    f"DRAGOMAN_STORE=postgresql://127.0.0.1:1/db?password={SECRET}",
+    f"://u:{SECRET}@127.0.0.1:1/db",
+    f"//u:{SECRET}@127.0.0.1:1/db",
 ]
+LIKE_ADDRESSES = ["notes:2024@home.db", "my password=x.db", "postgres:notes.db", "host=a.db", "http://x/notes.db"]
 NO_ADDRESSES = [
     f"postgresql://u:pa#{SECRET}!x@127.0.0.1:1/db",
     f"postgresql://u:pa#{SECRET}@127.0.0.1:1/db#Schema",
@@ -145,7 +150,32 @@ def test_a_path_stays_as_it_is(path: str) -> None:
     assert read_place(path) == path
 
 
+@pytest.mark.parametrize(
+    "path", ["dir/http://x/notes.db", "/data/my password=x.db", "C://data/a:b@c.db", "~/ab:c@d.db"]
+)
+def test_a_path_in_a_folder_is_no_address(path: str) -> None:
+    assert place_mistake(path) is None
+
+
+@pytest.mark.parametrize("path", LIKE_ADDRESSES)
+def test_a_path_that_looks_like_an_address_begins_with_a_dot_and_a_slash(user: User, path: str) -> None:
+    user.set("DRAGOMAN_STORE", path)
+    require_words(user.run("sessions", "list"), "a path that looks like an address begins with ./")
+    for start in ("./", "../"):
+        assert place_mistake(f"{start}{path}") is None
+    user.set("DRAGOMAN_STORE", f"./{path}")
+    require_words(user.run("runs", "list"), "there is no store at")
+
+
+def test_a_session_is_kept_in_a_file_whose_name_looks_like_an_address(user: User) -> None:
+    session = user.imported([{"role": "user", "content": "Hi"}], "--store", "./notes:2024@home.db")
+    assert (user.folder / "notes:2024@home.db").is_file()
+    assert user.run("sessions", "list", "--store", "./notes:2024@home.db", "--json").json[0]["id"] == session
+
+
 def test_a_long_text_is_read_in_linear_time() -> None:
     assert place_mistake(f"postgresql://{'a,' * 50_000}@x@y") is not None
     assert place_mistake(f"postgresql://{'a' * 100_000}:b") is not None
     assert place_mistake("a " * 50_000) is None
+    assert place_mistake(f"//{'a' * 100_000}") is None
+    assert place_mistake(f"~{'a' * 100_000}") is None

@@ -21,13 +21,17 @@ __all__ = [
 ]
 
 DEFAULT_SCHEMA = "dragoman"
-PLACE_WORDS = "the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address"
+PLACE_WORDS = (
+    "the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address; "
+    "a path that looks like an address begins with ./"
+)
 ADDRESS_WORDS = (
     "a postgresql:// address, in whose user, password, database and options the characters / @ # ? and blanks "
     "are written %2F %40 %23 %3F %20, "
     "with a number for each port and the name of a schema after a #"
 )
 _AROUND = " \t\r\n'\""  # what a shell script or a copied line leaves around an address
+_BEFORE = f"{_AROUND}\ufeff"  # what may come before a text that is no place: also the mark that begins a file
 _HOST = r"(?:\[[0-9A-Fa-f:.]*(?:%[\w.%~-]*)?\]|[\w.%~-]*)(?::\d*)?"
 # libpq ends the user and the password at the first `@`. A raw `@`, `/` or `?` in a password would move part of it to the
 # hosts, the database or the options. So an address has at most one `@`, and no `/` and no `?` before that.
@@ -35,8 +39,10 @@ _ADDRESS = re.compile(
     rf"(?P<scheme>postgres(?:ql)?)://"
     rf"(?:[^\s/@?]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<database>/[^\s?@#]*)?(?:\?[^\s@]*)?"
 )
-# The beginning of what is meant as an address: a scheme that lacks a slash, or a user and a password.
-_LIKE_ADDRESS = re.compile(r"postgres(?:ql)?:|[^\s/:@]{2,}:[^\s@]+@", re.IGNORECASE)
+# The beginning of a text that can only be a path: a folder, or the drive of Windows.
+_PATH = re.compile(r"(?:\.{1,2}|~[^\s/\\:@]*|[A-Za-z]:)[/\\]|/(?!/)")
+# The beginning of what is meant as an address: a scheme, also one that lacks a slash, or a user and a password.
+_LIKE_ADDRESS = re.compile(r"[^/]*://|postgres(?:ql)?:|[^\s/:@]{2,}:[^\s@]+@|//[^/]*[:@]", re.IGNORECASE)
 # The beginning of a connection string of libpq, or a password in it.
 _CONNECTION_STRING = re.compile(
     r"(?:host|hostaddr|port|user|password|passfile|dbname|service|sslmode)\s*=|(?:.*\s)?password\s*=", re.DOTALL
@@ -50,7 +56,7 @@ def is_address(store: str) -> bool:
 
 def is_connection_string(text: str) -> bool:
     """Whether a text gives keywords and values to libpq, as `host=… dbname=…`."""
-    return _CONNECTION_STRING.match(text.lstrip(_AROUND)) is not None
+    return _CONNECTION_STRING.match(text.lstrip(_BEFORE)) is not None
 
 
 def read_place(text: str) -> str:
@@ -64,8 +70,10 @@ def place_mistake(text: str) -> str | None:
     place = read_place(text)
     if is_address(place):
         return _address_mistake(place)
-    is_no_path = "://" in text or _LIKE_ADDRESS.match(text.lstrip(_AROUND)) or is_connection_string(text)
-    return PLACE_WORDS if is_no_path else None
+    begun = text.lstrip(_BEFORE)
+    if _PATH.match(begun):
+        return None
+    return PLACE_WORDS if _LIKE_ADDRESS.match(begun) or is_connection_string(text) else None
 
 
 def checked_place(text: str, named: str) -> str:
