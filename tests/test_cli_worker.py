@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -157,3 +157,58 @@ for number in numbers:
         said, _ = process.communicate(timeout=PATIENCE)
     assert said == "ended 0\nheard 15\nheard 2\n"
     assert process.returncode == 0
+
+
+# ---------------------------------------------------------------- the end that nothing blocks
+
+LATE = """
+import os, signal, sys, threading
+from dragoman.cli.stopping import StopSignals
+
+with StopSignals(0.01) as signals:
+    signals.stop = lambda: None
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait()
+"""
+UNWRITTEN = """
+import sys
+from dragoman.cli.stopping import StopSignals
+
+sys.stdout.write("words that cannot be written")
+StopSignals(1).end_process()
+"""
+
+
+def run_late(program: str, **pipes: int) -> subprocess.Popen[bytes]:
+    """Run a program until it ends, with these ends of pipes as its output, which it buffers as by default."""
+    with subprocess.Popen([sys.executable, "-E", "-c", program], **pipes) as process:  # type: ignore[call-overload]
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+    return process
+
+
+@pytest.mark.parametrize(("program", "output"), [(LATE, "stderr"), (UNWRITTEN, "stderr"), (UNWRITTEN, "stdout")])
+def test_a_late_process_ends_although_no_reader_is_left(program: str, output: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        assert run_late(program, **{output: writing}).returncode == 0
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize(("program", "output"), [(LATE, "stderr"), (UNWRITTEN, "stderr"), (UNWRITTEN, "stdout")])
+def test_a_late_process_ends_although_its_reader_does_not_read(program: str, output: str) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x")
+    os.set_blocking(writing, True)
+    try:
+        assert run_late(program, **{output: writing}).returncode == 0
+    finally:
+        os.close(reading)
+        os.close(writing)

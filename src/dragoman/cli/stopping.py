@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from .output import warn
 __all__ = ["StopSignals", "Stopped"]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+WRITE_SECONDS = 1.0  # for the last words: a pipe may be full, and its reader may not read
 
 
 class Stopped(BaseException):
@@ -24,7 +26,7 @@ class StopSignals:
     """
 
     def __init__(self, seconds: float) -> None:
-        self.is_heard = False
+        self.is_received = False
         self.stop: Callable[[], object] = _raise_stopped
         self.late_words = "the worker was stopped before it began to work"  # said if the process must be ended
         self._before: dict[signal.Signals, Any] = {}
@@ -44,16 +46,22 @@ class StopSignals:
     def take(self) -> None:
         """Take the signals, also from code that has taken them meanwhile."""
         for number in SIGNALS:
-            signal.signal(number, self._hear)
+            signal.signal(number, self._receive)
 
     def end_process(self) -> None:
-        """End the process, whatever blocks it."""
-        warn(self.late_words)
-        os._exit(0)
+        """Say `late_words` and end the process, also if these words cannot be written or writing them blocks."""
+        try:
+            last = threading.Timer(WRITE_SECONDS, os._exit, (0,))
+            last.daemon = True
+            last.start()
+            warn(self.late_words)
+            sys.stdout.flush()
+        finally:
+            os._exit(0)
 
-    def _hear(self, _number: int, _frame: object) -> None:  # called also while a tool blocks the event loop
-        if not self.is_heard:
-            self.is_heard = True
+    def _receive(self, _number: int, _frame: object) -> None:  # called also while a tool blocks the event loop
+        if not self.is_received:
+            self.is_received = True
             self._timer.start()
             self.stop()
 

@@ -62,7 +62,6 @@ def work(chosen: argparse.Namespace) -> int:
         except (Stopped, asyncio.CancelledError):  # before it began to work
             return 0
         if not in_time:
-            sys.stdout.flush()
             signals.end_process()  # their tools may still run in threads, and must not go on without a lease
     return 0
 
@@ -79,7 +78,7 @@ def _start(chosen: argparse.Namespace, signals: "StopSignals") -> bool:
         raise InvalidValue("--health-port must be from 0 to 65535")
     agents = load_agents(chosen.agents)
     signals.take()  # the user's module may have taken them
-    if signals.is_heard:  # and it may have kept the exception to itself
+    if signals.is_received:  # and it may have kept the exception to itself
         return True
     logging.basicConfig(
         level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
