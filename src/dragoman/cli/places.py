@@ -33,8 +33,8 @@ ADDRESS_WORDS = (
 _AROUND = " \t\r\n'\""  # what a shell script or a copied line leaves around an address
 _BEFORE = f"{_AROUND}\ufeff"  # what may come before a text that is no place: also the mark that begins a file
 _HOST = r"(?:\[[0-9A-Fa-f:.]*(?:%[\w.%~-]*)?\]|[\w.%~-]*)(?::\d*)?"
-# libpq ends the user and the password at the first `@`. A raw `@`, `/` or `?` in a password would move part of it to the
-# hosts, the database or the options. So an address has at most one `@`, and no `/` and no `?` before that.
+# libpq ends the user and the password at the first `@`. A raw `@`, `/` or `?` in a password would move part of it to
+# the hosts, the database or the options. So an address has at most one `@`, and no `/` and no `?` before that.
 _ADDRESS = re.compile(
     rf"(?P<scheme>postgres(?:ql)?)://"
     rf"(?:[^\s/@?]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<database>/[^\s?@#]*)?(?:\?[^\s@]*)?"
