@@ -23,6 +23,7 @@ def test_options_take_what_stores_and_entries_take() -> None:
             "argument --slots: expected a whole number from 1 to 10,000 of at most 18 digits",
         ),
         ([*WORKER, "--slots", "10001"], "argument --slots: expected a whole number from 1 to 10,000, got '10001'"),
+        ([*WORKER, "--health-port", "65536"], "argument --health-port: expected a whole number from 0 to 65,535"),
         ([*WORKER, "--stop-seconds", "1e10"], "argument --stop-seconds: expected a number from 0 to 1,000,000,000"),
         ([*WORKER, "--stop-seconds", "1_0"], "argument --stop-seconds: expected a number"),
         (["replay", "x", "--speed", "nan"], "argument --speed: expected a number from 0 up, got 'nan'"),

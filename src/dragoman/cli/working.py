@@ -4,8 +4,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import DragomanError, ErrorCode, InvalidValue
-from .arguments import add_common, natural, seconds, whole
+from ..errors import DragomanError, ErrorCode
+from .arguments import add_common, seconds, whole
 from .config import configured
 from .engines import add_engine, open_engine, prepare
 from .output import Output
@@ -22,6 +22,7 @@ __all__ = ["add_arguments"]
 LOCAL_SWEEP_SECONDS = 1.0  # without a server that tells, a worker looks for requests as often as this
 SWEEP_SECONDS = 60.0
 MOST_SLOTS = 10_000
+MOST_PORT = 65_535
 END_SECONDS = 2.0  # to give leases back and close connections, after runs that did not stop in time
 LEFT = "runs that did not reach their next entry in time were left to other workers"
 LEVELS = ("debug", "info", "warning", "error")
@@ -45,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for runs to reach their next entry (%(default)s)",
     )
     parser.add_argument(
-        "--health-port", type=natural, default=0, metavar="PORT", help="of /healthz and /readyz; 0 takes a free one"
+        "--health-port",
+        type=whole(0, MOST_PORT),
+        default=0,
+        metavar="PORT",
+        help="of /healthz and /readyz; 0 takes a free one",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="what standard error tells (%(default)s)")
 
@@ -74,8 +79,6 @@ def _start(chosen: argparse.Namespace, signals: "StopSignals") -> bool:
     from .registry import load_agents
 
     settings = configured(chosen)
-    if chosen.health_port > 65_535:
-        raise InvalidValue("--health-port must be from 0 to 65535")
     agents = load_agents(chosen.agents)
     signals.take()  # the user's module may have taken them
     if signals.is_received:  # and it may have kept the exception to itself
