@@ -14,6 +14,18 @@ from tests.cli_cases import User, empty_user, require_words  # noqa: F401  # the
 
 SECRET = "sk-planted-5d21-not-to-be-shown"
 EMPTY = "from dragoman.durable import Agents\nagents = Agents({})\n"
+TELL_OPENED = """
+import sys
+
+told = []
+
+def tell(event, arguments):
+    if event == "sqlite3.connect/handle" and not told:
+        told.append(event)
+        print("opened", flush=True)
+
+sys.addaudithook(tell)
+"""
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 PATIENCE = 60.0
 
@@ -112,8 +124,8 @@ def test_a_signal_before_the_store_is_ready_ends_the_worker_well(user: User) -> 
     user.imported()
     with closing(sqlite3.connect(user.store, isolation_level=None)) as locked:
         locked.execute("BEGIN EXCLUSIVE")
-        with worker(user, f"{EMPTY}print('imported', flush=True)\n") as process:
-            assert next_line(process) == "imported\n"
+        with worker(user, EMPTY + TELL_OPENED) as process:
+            assert next_line(process) == "opened\n"  # and nothing can be read from it while it is locked
             process.terminate()
             locked.execute("ROLLBACK")
             assert process.communicate(timeout=PATIENCE) == ("", "")
@@ -181,11 +193,14 @@ StopSignals(1).end_process()
 
 def run_late(program: str, **pipes: int) -> subprocess.Popen[bytes]:
     """Run a program until it ends, with these ends of pipes as its output, which it buffers as by default."""
-    with subprocess.Popen([sys.executable, "-E", "-c", program], **pipes) as process:  # type: ignore[call-overload]
-        try:
-            process.wait(PATIENCE)
-        finally:
-            process.kill()
+    process: subprocess.Popen[bytes] = subprocess.Popen(
+        [sys.executable, "-E", "-c", program], stdout=pipes.get("stdout"), stderr=pipes.get("stderr")
+    )
+    try:
+        process.wait(PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
     return process
 
 

@@ -133,7 +133,7 @@ async def _work_with(chosen: argparse.Namespace, worker: "Worker", agents: "Agen
         await asyncio.sleep(0)  # a signal that came before this cancels here, and not while the worker works
         working = asyncio.ensure_future(worker.run())
         await worker.ready()
-        if worker.is_ready:
+        if worker.is_ready and not signals.is_received:  # a signal may come while the worker opens its store
             names = ", ".join(agents.names) or "no agents"
             Output().line(f"dragoman works: {names}; {chosen.slots} slots; health at {address}/healthz")
             sys.stdout.flush()
