@@ -13,6 +13,7 @@ from dragoman import Agent, MemoryStore, Session
 from dragoman.cli.describedruns import list_described
 from dragoman.cli.output import Output
 from dragoman.cli.runs import follow_text
+from dragoman.cli.stores import is_part_of_id
 from dragoman.durable import Agents, LocalEngine, submit
 from dragoman.errors import ErrorCode, StoreError
 from dragoman.store import RequestPage
@@ -200,6 +201,15 @@ def test_a_decision_takes_no_part_of_a_random_id(user: User, typed: str) -> None
     require_words(user.run("runs", "abort", typed), f"is '{RANDOM_ID}' meant?")
     assert user.run("runs", "show", typed).out.startswith(f"{RANDOM_ID} 0: queued")
     assert user.run("runs", "abort", RANDOM_ID).out.startswith(f"{RANDOM_ID} 0: aborted")
+
+
+def test_part_of_the_id_that_a_key_makes_is_part_of_an_id(user: User) -> None:
+    made = user.run("runs", "submit", "--agent", "a", "--key", "mail-12", "Hello", "--json").json["session"]
+    assert is_part_of_id(made)
+    assert is_part_of_id(made[:12])
+    assert is_part_of_id("key-1a2b3c4d")
+    assert not is_part_of_id("key-order")
+    assert "made of --key" in " ".join(user.run("runs", "submit", "--help").out.split())
 
 
 def test_the_help_of_a_decision_says_that_it_takes_a_whole_id(user: User) -> None:

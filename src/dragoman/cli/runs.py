@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     submitting.add_argument(
         "--agent", required=True, type=word, metavar="NAME", help="the agent's name in the workers' registry"
     )
-    submitting.add_argument("--session", metavar="ID", help="the session's id (a random one)")
+    submitting.add_argument("--session", metavar="ID", help="the session's id (a random one, or made of --key)")
     submitting.add_argument("--key", type=_key, default="", help="your own word: the same key again gives the same run")
     listing = add_task(tasks, "list", "list requested runs, the newest first", list_runs)
     listing.add_argument("--limit", type=natural, default=50, help="how many at most, 0 for all (%(default)s)")

@@ -29,8 +29,9 @@ LATEST = "@"
 BUSY_SECONDS = 5.0
 PAGE = 500
 SHORTEST_ID = 8
-# Part of an id that the library made up, as lists show it: of 32 hexadecimal digits, of a UUID, of a chat's id.
-_PART_OF_ID = re.compile(r"(?=.*\d)(?:…|chat-)?[0-9a-f-]{4,}")
+# Part of an id that the library made up, as lists show it: of 32 hexadecimal digits, of a UUID,
+# of a chat's id, or of the id that the key of a request makes.
+_PART_OF_ID = re.compile(r"(?=.*\d)(?:…|chat-|key-)?[0-9a-f-]{4,}")
 
 _Result = TypeVar("_Result")
 
