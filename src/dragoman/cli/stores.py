@@ -117,7 +117,7 @@ async def find_session(store: "SessionStore", typed: str) -> str:
 
 
 async def find_named(store: "SessionStore", typed: str) -> str:
-    """Return the session whose whole id is given, for what nobody can take back.
+    """Return the session whose whole id is given, for a command that the user cannot undo.
 
     Raises InvalidValue for a part of an id and for `@`: these may mean another session than the person thinks.
     """
