@@ -46,6 +46,21 @@ NO_ADDRESSES = [
     f"postgresql://127.0.0.1:1/db?user=u&password=se@{SECRET}",
     f"postgresql://127.0.0.1:1/{SECRET}@db",
     f"postgresql://u@127.0.0.1:1/{SECRET}@db",
+    f"postgresql//u:{SECRET}@127.0.0.1:1/db",
+    f"postgres//u:{SECRET}@127.0.0.1:1/db",
+    f"postgres//127.0.0.1/db?password={SECRET}",
+    f"postgresql;//u:{SECRET}@127.0.0.1:1/db",
+    f"postgresql;//127.0.0.1/db?password={SECRET}",
+    f"postgresql=//u:{SECRET}@127.0.0.1:1/db",
+    f"u:{SECRET}@127.0.0.1:1/db",
+    f"user:pa {SECRET}@127.0.0.1:1/db",
+    f"user:pa\n{SECRET}@127.0.0.1:1/db",
+    f"user:pa/{SECRET}@127.0.0.1:1/db",
+    f"\u201cpostgresql://u:{SECRET}@127.0.0.1:1/db\u201d",
+    f"\u2018postgresql//127.0.0.1/db?password={SECRET}\u2019",
+    f"\u201cpassword={SECRET} host=127.0.0.1\u201d",
+    f"PASSWORD={SECRET} host=127.0.0.1",
+    f"connect_timeout=5 Password={SECRET}",
 ]
 COMMANDS = [
     ("sessions", "list"),
@@ -143,7 +158,17 @@ def test_an_address_that_is_none_is_not_split(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["notes.db", "/data/a@b.db", "C:\\data\\a@b.db", "./x=1.db", "~/of me/notes.db", "#.db"]
+    "path",
+    [
+        "notes.db",
+        "/data/a@b.db",
+        "C:\\data\\a@b.db",
+        "./x=1.db",
+        "~/of me/notes.db",
+        "#.db",
+        "postgres/data.db",
+        "a:b.db",
+    ],
 )
 def test_a_path_stays_as_it_is(path: str) -> None:
     assert place_mistake(path) is None

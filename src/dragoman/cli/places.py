@@ -10,9 +10,11 @@ from ..errors import InvalidValue, redact
 
 __all__ = [
     "DEFAULT_SCHEMA",
+    "HIDDEN",
     "checked_place",
     "is_address",
     "is_connection_string",
+    "may_hold_password",
     "place_mistake",
     "read_place",
     "shown_address",
@@ -21,6 +23,7 @@ __all__ = [
 ]
 
 DEFAULT_SCHEMA = "dragoman"
+HIDDEN = "(an address)"  # what is shown where a text that may hold a password was given
 PLACE_WORDS = (
     "the path of a SQLite file, such as notes.db without a scheme, or a postgresql:// address; "
     "a path that looks like an address begins with ./"
@@ -31,7 +34,8 @@ ADDRESS_WORDS = (
     "with a number for each port and the name of a schema after a #"
 )
 _AROUND = " \t\r\n'\""  # what a shell script or a copied line leaves around an address
-_BEFORE = f"{_AROUND}\ufeff"  # what may come before a text that is no place: also the mark that begins a file
+# What may come before a text that is no place: also the mark that begins a file, and the quotes of a word processor.
+_BEFORE = f"{_AROUND}\ufeff\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb`"
 _HOST = r"(?:\[[0-9A-Fa-f:.]*(?:%[\w.%~-]*)?\]|[\w.%~-]*)(?::\d*)?"
 # libpq ends the user and the password at the first `@`. A raw `@`, `/` or `?` in a password would move part of it to
 # the hosts, the database or the options. So an address has at most one `@`, and no `/` and no `?` before that.
@@ -41,11 +45,13 @@ _ADDRESS = re.compile(
 )
 # The beginning of a text that can only be a path: a folder, or the drive of Windows.
 _PATH = re.compile(r"(?:\.{1,2}|~[^\s/\\:@]*|[A-Za-z]:)[/\\]|/(?!/)")
-# The beginning of what is meant as an address: a scheme, also one that lacks a slash, or a user and a password.
-_LIKE_ADDRESS = re.compile(r"[^/]*://|postgres(?:ql)?:|[^\s/:@]{2,}:[^\s@]+@|//[^/]*[:@]", re.IGNORECASE)
+# What is meant as an address: it begins with a scheme, also a mistyped one, or has a colon before an `@`, as a user and
+# a password have. `postgres/data.db` is a path, `postgres//data` is none.
+_LIKE_ADDRESS = re.compile(r"[^/]*://|//[^/]*[:@]|postgres(?:ql)?(?:[^\w./-]|//)|[^:]*:.*@", re.IGNORECASE | re.DOTALL)
 # The beginning of a connection string of libpq, or a password in it.
 _CONNECTION_STRING = re.compile(
-    r"(?:host|hostaddr|port|user|password|passfile|dbname|service|sslmode)\s*=|(?:.*\s)?password\s*=", re.DOTALL
+    r"(?:host|hostaddr|port|user|password|passfile|dbname|service|sslmode)\s*=|(?:.*\s)?password\s*=",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -74,6 +80,12 @@ def place_mistake(text: str) -> str | None:
     if _PATH.match(begun):
         return None
     return PLACE_WORDS if _LIKE_ADDRESS.match(begun) or is_connection_string(text) else None
+
+
+def may_hold_password(text: str) -> bool:
+    """Whether a text that was given for anything may be an address, right or wrong, and so must not be quoted."""
+    is_meant_as_address = is_address(read_place(text)) or place_mistake(text) is not None
+    return is_meant_as_address or "@" in text.partition(":")[2]
 
 
 def checked_place(text: str, named: str) -> str:
