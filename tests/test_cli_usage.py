@@ -129,3 +129,58 @@ def test_a_prompt_after_two_dashes_may_begin_with_one(user: User, prompt: str) -
     assert user.run("runs", "submit", "--agent", "a", "--session", "s", "--", prompt).status == 0
     (entry,) = user.run("sessions", "show", "s", "--json").json_lines
     assert prompt in str(entry)
+
+
+ADDRESS = "postgresql://u:s3cret@h/db"
+ADDRESSES = [
+    ADDRESS,
+    f" {ADDRESS}\n",
+    "postgresql//u:s3cret@h/db",
+    "u:s3cret@h/db",
+    "u:s3'cret@h/db",
+    "postgresql://u:s3cret@a.host.with.a.name.that.is.longer.than.forty.characters/db",
+    "PASSWORD=s3cret host=h",
+    f"-x{ADDRESS}",
+    f"-h{ADDRESS}",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize(
+    "before",
+    [
+        ["runs", "list"],
+        ["runs", "list", "-store"],
+        ["runs", "list", "--stores"],
+        ["runs", "list", "--limit"],
+        ["runs", "list", "--json"],
+        ["runs"],
+        ["sessions", "list"],
+        ["chat", "--prompt"],
+        [*WORKER, "--engine"],
+        [*WORKER, "--slots"],
+        [*WORKER, "--stop-seconds"],
+        [*WORKER, "--log-level"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_an_address_in_a_wrong_place_is_not_printed(user: User, before: list[str], address: str) -> None:
+    lines = [[*before, address], [*before, address[:40]]]
+    if before and before[-1].startswith("-"):
+        lines += [[*before[:-1], f"{before[-1]}={each}"] for each in (address, address[:40])]
+    for arguments in lines:
+        ended = user.run(*arguments)
+        is_help = address.startswith("-h") and ended.status == 0
+        is_taken = before == ["chat", "--prompt"] and ended.status == 1
+        assert ended.status == 2 or is_help or is_taken, arguments
+        for secret in ("s3cret", "s3'cret", "s3\\'cret"):
+            assert secret not in ended.out + ended.err, arguments
+
+
+def test_a_hidden_address_leaves_the_advice(user: User) -> None:
+    ended = user.run("runs", "list", f"--stores={ADDRESS}")
+    words = "unrecognized arguments: --stores=(an address): did you mean '--store'?"
+    assert ended.err == f"dragoman: {words}\nsee dragoman runs list --help\n"
+    ended = user.run("runs", "list", "--limit", ADDRESS)
+    assert ended.err.splitlines()[0].endswith(", got (an address)")

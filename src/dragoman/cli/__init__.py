@@ -105,11 +105,12 @@ class _Parser(argparse.ArgumentParser):
         return chosen, unknown
 
     def error(self, message: str) -> NoReturn:
-        from .mistyped import meant_by
+        from .mistyped import meant_by, without_addresses
         from .output import printable
 
-        meant = meant_by(message, self, self._given)
-        words = f"{message}: {meant}" if meant else message
+        said, given = without_addresses(message, self._given)
+        meant = meant_by(said, self, given)
+        words = f"{said}: {meant}" if meant else said
         self.exit(USAGE_ERROR, f"dragoman: {printable(words)}\nsee {self.prog} --help\n")
 
 

@@ -124,4 +124,8 @@ def _real(text: str, most: float | None) -> float:
 
 
 def _shortened(text: str) -> str:
+    from .places import HIDDEN, may_hold_password
+
+    if may_hold_password(text):
+        return HIDDEN
     return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")

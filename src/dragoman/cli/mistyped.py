@@ -7,14 +7,42 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from .._nearest import nearest
+from .places import HIDDEN, may_hold_password
 
-__all__ = ["meant_by"]
+__all__ = ["meant_by", "without_addresses"]
 
 LONGEST_QUOTED = 60  # characters of a value that advice repeats
+MOST_LETTERS = 8  # of options that are given as one, as in -abc
 
 _CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 _UNKNOWN = re.compile(r"unrecognized arguments: .*?(--[\w-]+)")
 _WITHOUT_VALUE = re.compile(r"argument (\S+): expected (?:one|at least one) argument")
+_OPTION = re.compile(r"(--?[A-Za-z][\w-]*=)(.*)", re.DOTALL)
+
+
+def without_addresses(message: str, given: Sequence[str]) -> tuple[str, list[str]]:
+    """Return a usage error and the arguments that it may quote, with every address of a store in them hidden.
+
+    An address may hold a password, and may be given in any place, as after a forgotten `--store`.
+    """
+    hidden = {text: shown for each in given for text, shown in _hidden_texts(each)}
+    for text in sorted(hidden, key=len, reverse=True):  # a text may be part of a longer one
+        message = message.replace(repr(text), hidden[text]).replace(text, hidden[text])
+    return message, [hidden.get(each, each) for each in given]
+
+
+def _hidden_texts(argument: str) -> Iterator[tuple[str, str]]:
+    """Yield what an error may quote of an argument that may hold a password, and what is shown instead."""
+    option = _OPTION.fullmatch(argument)
+    if option is not None and (may_hold_password(option[2]) or may_hold_password(argument)):
+        yield argument, f"{option[1]}{HIDDEN}"
+        yield option[2], HIDDEN
+    elif may_hold_password(argument):
+        yield argument, HIDDEN
+        if argument.startswith("-"):  # letters of options may come before a value
+            for start in range(1, min(len(argument), MOST_LETTERS)):
+                if may_hold_password(argument[start:]):
+                    yield argument[start:], HIDDEN
 
 
 def meant_by(message: str, parser: argparse.ArgumentParser, given: Sequence[str]) -> str:
