@@ -42,6 +42,8 @@ PATIENCE = 60.0
         (f"raise ValueError('{SECRET}')", "ValueError at app.py:1; --debug"),
         (f"{{}}['{SECRET}']", "KeyError at app.py:1; --debug"),
         (f"import sys\nsys.exit('{SECRET}')", "SystemExit at app.py:2; --debug"),
+        (f"raise BaseException('{SECRET}')", "BaseException at app.py:1; --debug"),
+        (f"raise GeneratorExit('{SECRET}')", "GeneratorExit at app.py:1; --debug"),
         ("import json\njson.loads('{')", "json.decoder.JSONDecodeError at app.py:2; --debug"),
         ("import part", "ZeroDivisionError at part.py:2; --debug"),
         (

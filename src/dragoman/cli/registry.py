@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DragomanError, ErrorCode, InvalidValue, type_name
+from .stopping import Stopped
 
 if TYPE_CHECKING:
     from ..durable import Agents
@@ -46,7 +47,9 @@ def _import(named: str, module_name: str, name: str) -> Any:
 
     try:
         return getattr(import_module(module_name), name, None)
-    except (Exception, SystemExit) as error:  # another's code
+    except (Stopped, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # another's code
         if isinstance(error, ModuleNotFoundError) and error.name is not None:
             raise DragomanError(_words_of_absence(module_name, error.name), code=ErrorCode.NOT_FOUND) from error
         words = f"importing {module_name} raised {type_name(error)}{_place_words(error, module_name)}"
