@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, MemoryStore, Session, open_session, start_session, tool
+from dragoman.agent import Hooks
 from dragoman.durable import (
     Agents,
     LocalEngine,
@@ -24,6 +25,7 @@ from dragoman.durable.sweeps import Sweeper
 from dragoman.errors import ErrorCode, InvalidValue, ToolError
 from dragoman.history import (
     AbortRequestedEntry,
+    AgentStatus,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
@@ -34,8 +36,10 @@ from dragoman.history import (
     ToolStartedEntry,
 )
 from dragoman.message import Message, Role, Text, ToolCall
+from dragoman.request import AgentConfig, LoopConfig
 from dragoman.store import Head, SessionStore
 from dragoman.testing import Call, ScriptedModel, Turn
+from dragoman.tools import ToolContext
 from tests.durable_cases import AGENTS, QUICK, Use, make_echo, make_late, runner, working
 
 
@@ -249,6 +253,67 @@ def test_no_tool_starts_after_an_abort_that_was_recorded(use: Callable[[Use], No
         kinds = [type(entry) for entry in await store.load("s")]
         assert ToolStartedEntry not in kinds[kinds.index(AbortRequestedEntry) :]
         assert (progress.status, SPENT) == ("aborted", [])
+
+    use(test)
+
+
+@pytest.mark.parametrize("how", ["refresh", "steer"])
+def test_an_abort_is_taken_up_whichever_call_of_the_owner_reads_it(use: Callable[[Use], None], how: str) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        session = await start_session(store, "s")
+        asked, never = asyncio.Event(), asyncio.Event()
+
+        @tool
+        async def wait() -> str:
+            """Wait."""
+            asked.set()
+            await never.wait()
+            return "waited"
+
+        turns = (Turn(calls=(Call("wait", {}),)), "Done.")
+        config = AgentConfig(loop=LoopConfig(lease_seconds=600.0))  # no renewal tells of the abort
+        agent = Agent(ScriptedModel(*turns), tools=[wait], session=session, config=config)
+        running = asyncio.ensure_future(agent.run("Wait"))
+        await asked.wait()
+        await (await open_session(store, "s")).request_abort()
+        await (session.refresh() if how == "refresh" else agent.steer("And?"))
+        assert (await running).status is AgentStatus.ABORTED
+
+    use(test)
+
+
+class AbortsAndReads(Hooks):
+    """Another process asks the run to end while this hook runs, and the hook reads that."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def before_tool(self, _call: ToolCall, _context: ToolContext[Any]) -> None:
+        other = await open_session(self._session.store, self._session.session_id)
+        await other.request_abort()
+        await self._session.refresh()
+
+
+def test_a_tool_does_not_start_after_an_abort_that_its_hook_has_read(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        SPENT.clear()
+        session = await start_session(store, "s")
+        turns = (Turn(calls=(Call("spend", {"amount": 1}),)), "Spent.")
+        agent = Agent(ScriptedModel(*turns), tools=[spend], session=session, hooks=[AbortsAndReads(session)])
+        assert (await agent.run("Spend")).status is AgentStatus.ABORTED
+        assert SPENT == []
+
+    use(test)
+
+
+def test_a_run_that_is_aborted_right_before_its_answer_is_recorded_is_aborted(use: Callable[[Use], None]) -> None:
+    async def test(store: SessionStore, engine: LocalEngine) -> None:
+        run = await submit(store, engine, agent="echo", session="s", prompt="Hello")
+        Meanwhile(store, ModelOutputEntry, run.abort)
+        progress = await carry_on(store, AGENTS, run.order)
+        assert progress.status == "aborted"
+        assert (await run.result()).status is AgentStatus.ABORTED
+        assert any(isinstance(entry, ModelOutputEntry) for entry in await store.load("s"))  # nothing is lost
 
     use(test)
 

@@ -423,7 +423,7 @@ class Agent(Generic[RuntimeT, OutputT]):
                 return session.hold(
                     seconds=self._config.loop.lease_seconds,
                     wait_seconds=seconds_to_wait,
-                    on_news=run._take_news,
+                    on_news=run._tell_news,
                     on_lost=run._stop_lost,
                 )
 

@@ -287,7 +287,14 @@ class AgentRun(Generic[OutputT]):
             self._runner.take_news()
 
     def _tell_news(self) -> None:
-        """Have the run look at what was said to it, from any thread."""
+        """Have the run look at what was said to it, from any thread; at once, if this is its own."""
+        try:
+            is_own = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_own = False
+        if is_own:
+            self._take_news()
+            return
         with suppress(RuntimeError):  # its event loop is closed
             self._loop.call_soon_threadsafe(self._take_news)
 

@@ -384,7 +384,13 @@ class AgentLoop:
 
     def _end(self, status: AgentStatus, error: RunError | None = None) -> Generator[Action, Outcome, Ending]:
         """End the run so that the history can be carried on: every call has its result."""
-        yield from self._append(*end_run(self._state, self.run_id, RunStatus(status.value), error))
+        is_ended = False
+        while not is_ended:  # something may be said to the run first
+            if status is _S.COMPLETED and self._state.abort_request is not None:
+                status = _S.ABORTED
+            entries = end_run(self._state, self.run_id, RunStatus(status.value), error)
+            yield from self._do(Append(entries, self._state.next_serial))
+            is_ended = not self._state.current_run_id
         self._move(status)
         return Ending(status, error)
 

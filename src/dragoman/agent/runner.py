@@ -97,7 +97,7 @@ class Runner:
         self._asker = asker
         if asker is not None:
             asker.tell_waiting = self._loop.note_waiting
-        scope.after_append = self.take_news
+        scope.take_news = self.take_news
         self._alarm: asyncio.TimerHandle | None = None
         self.raised = RaisedList()  # what code of the user raised in it
         self.raised.shows_words = records_content

@@ -20,7 +20,7 @@ class Scope:
         self.call_index = 0
         self.hooks = hooks
         self.log = log
-        self.after_append: Callable[[], None] = lambda: None  # what others said may have been taken in
+        self.take_news: Callable[[], None] = lambda: None  # does what others have asked for in the record
 
     @property
     def state(self) -> DerivedState:
@@ -30,7 +30,7 @@ class Scope:
     async def append(self, *entries: HistoryEntry, expected_serial: int | None = None) -> tuple[HistoryEntry, ...]:
         """Record entries, all or none, and tell of the messages and results among them."""
         recorded = await self.session.append(*entries, expected_serial=expected_serial)
-        self.after_append()
+        self.take_news()
         if self.log is not None:
             for entry in recorded:
                 if isinstance(entry, (ModelInputEntry, ModelOutputEntry)):

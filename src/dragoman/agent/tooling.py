@@ -145,6 +145,7 @@ class ToolRunner:
             await hold.renew_if_old()
         recorded: tuple[HistoryEntry, ...] = ()
         while not recorded:  # something else may be recorded first: an abort, for example
+            self._scope.take_news()
             if self._scope.hooks.is_stopped:  # the run ends: the call is not started
                 raise asyncio.CancelledError
             # The append checks the lease, and from here to the start of the tool no one is waited for.

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from hashlib import sha256
+from itertools import count
 from typing import Any, Literal
 
 from ..agent import Budget, RunError, RunResult
@@ -81,13 +82,16 @@ async def submit(
     return await _request(store, engine, opened, request)
 
 
-async def _session_of_key(store: SessionStore, key: str) -> str | None:
-    """Return the id of the session that the key starts, so that callers who use it at once start one session.
+async def _session_of_key(store: SessionStore, key: str) -> str:
+    """Return the id of the session that the key starts: callers who use it at once start one session.
 
-    None if that session was erased: the key may be used again.
+    A session that was erased frees its key, for the next of the key's ids.
     """
-    name = f"key-{sha256(key.encode()).hexdigest()[:32]}"
-    return None if await store.tombstone(name) else name
+    for number in count():
+        name = f"key-{sha256(f'{number} {key}'.encode()).hexdigest()[:32]}"
+        if await store.tombstone(name) is None:
+            return name
+    raise AssertionError  # numbers do not end
 
 
 async def find_run(store: SessionStore, engine: Engine, session: str, serial: int | None = None) -> "RunHandle":

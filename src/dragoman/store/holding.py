@@ -98,8 +98,11 @@ class SessionHold:
         self._expires = begin.after(self._seconds)
         if head.next_serial > self._session.state.next_serial:
             await self._session.refresh()
-            if self._on_news is not None:
-                self._on_news()
+
+    def tell_news(self) -> None:
+        """Tell the owner that its session has taken in what others said; `Session` calls it."""
+        if self._on_news is not None:
+            self._on_news()
 
     async def renew_if_old(self) -> None:
         """Renew it unless more than half of its time is left."""

@@ -222,7 +222,7 @@ class Session(
     async def request_abort(self, reason: str = "") -> AbortRequestedEntry:
         """Ask the run under way, in any process, to end; it ends within a fifth of its lease."""
         await self.refresh()
-        return await self._append(AbortRequestedEntry(reason))
+        return await self._append(AbortRequestedEntry(reason, run_id=self._state.derived.current_run_id))
 
     async def refresh(self) -> tuple[HistoryEntry, ...]:
         """Take in what others have appended, and return it."""
@@ -349,6 +349,8 @@ class Session(
         except IllegalAppend:
             follow(self._state.derived, entries)  # says which
             raise
+        if entries and self._hold is not None:
+            self._hold.tell_news()
         return entries
 
     async def _append(self, entry: _Entry) -> _Entry:
