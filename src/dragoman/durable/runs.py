@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from hashlib import sha256
-from itertools import count
 from typing import Any, Literal
 
 from ..agent import Budget, RunError, RunResult
@@ -87,11 +86,15 @@ async def _session_of_key(store: SessionStore, key: str) -> str:
 
     A session that was erased frees its key, for the next of the key's ids.
     """
-    for number in count():
-        name = f"key-{sha256(f'{number} {key}'.encode()).hexdigest()[:32]}"
-        if await store.tombstone(name) is None:
-            return name
-    raise AssertionError  # numbers do not end
+    erased, name = 0, _id_of_key(key, 0)
+    while await store.tombstone(name) is not None:
+        erased += 1
+        name = _id_of_key(key, erased)
+    return name
+
+
+def _id_of_key(key: str, number: int) -> str:
+    return f"key-{sha256(f'{number} {key}'.encode()).hexdigest()[:32]}"
 
 
 async def find_run(store: SessionStore, engine: Engine, session: str, serial: int | None = None) -> "RunHandle":
