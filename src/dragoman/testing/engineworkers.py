@@ -114,6 +114,16 @@ class WorkerProcesses:
         noted = (line.split() for line in self._notes("executed"))
         return [int(pid) for session, pid in noted if session == run.session_id]
 
+    async def first_maker(self, run: RunHandle) -> int:
+        """Return the process that was the first to make the agent `slow` of the run, when it does."""
+
+        def found() -> list[int]:
+            noted = (line.split() for line in self._notes("made first"))
+            return [int(pid) for session, pid in noted if session == run.session_id]
+
+        await self.until(found, "an agent is made")
+        return found()[0]
+
     def let_tools_end(self) -> None:
         """Let all tools end that wait, and those that come."""
         Path(self.place.folder, "go").touch()
@@ -288,9 +298,9 @@ async def check_a_stopped_worker_does_no_harm(workers: WorkerProcesses) -> None:
 async def check_a_worker_that_stopped_before_it_began_begins_nothing(workers: WorkerProcesses) -> None:
     """A worker is suspended while it makes the agent. Meanwhile another one begins the run, and a person aborts it."""
     run = await workers.submit("slow", "stopped-early")
-    stopped = await workers.holder(run)
+    stopped = await workers.first_maker(run)
     workers.send(stopped, signal.SIGSTOP)
-    other = await workers.holder(run, 3)  # it has made the agent, and begun the tool
+    other = await workers.holder(run)
     await run.abort()
     async with workers.patience("the run is aborted"):
         assert (await run.result()).status is AgentStatus.ABORTED
@@ -339,14 +349,23 @@ def make_agents(place: Workplace) -> Agents:
         return make_caller(session, function, {}, config)
 
     async def make_slowly(session: Session) -> Agent[Any, Any]:
-        is_first = session.session_id not in _read_notes(place, "executed")
-        _note(place, "executed", session.session_id, os.getpid())
-        while is_first and not Path(place.folder, "go").exists():  # noqa: ASYNC110, ASYNC240  # files do not tell
-            await asyncio.sleep(LOOK_SECONDS)
+        if _is_first_maker(place, session.session_id):
+            while not Path(place.folder, "go").exists():  # noqa: ASYNC110, ASYNC240  # files do not tell
+                await asyncio.sleep(LOOK_SECONDS)
         return make(look, session)
 
     look, send = tool(name="look", idempotent=True)(wait), tool(name="send")(wait)
     return Agents({"look": partial(make, look), "send": partial(make, send), "slow": make_slowly})
+
+
+def _is_first_maker(place: Workplace, session_id: str) -> bool:
+    """Note that this process makes the agent `slow` of a session, if it is the first one."""
+    try:
+        os.close(os.open(Path(place.folder, f"making-{session_id}"), os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    _note(place, "made first", session_id, os.getpid())
+    return True
 
 
 def _read_notes(place: Workplace, name: str) -> str:
