@@ -1,11 +1,13 @@
-"""Fixtures that several modules of tests share: a PostgreSQL server, a place in it for each test, a recorder."""
+"""Fixtures that several modules of tests share: a PostgreSQL server, a place in it for each test, recorders, stores."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.durable_cases import Use, runner
 from tests.postgres_server import Place, Server, missing, running_server
 from tests.web_recording import Run, recorder_runner
 
@@ -46,3 +48,9 @@ def postgres(empty_postgres: Place) -> Place:
 def run_recorder(request: pytest.FixtureRequest) -> Run:
     """What runs a test of the gateway's recorder over a store, and checks what is left in it."""
     return recorder_runner(request)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def use(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Use], None]:
+    """Run a test of durable runs with a store of each kind and an engine."""
+    return runner(request.param, tmp_path)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,14 +35,7 @@ from dragoman.store import SessionStore
 from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.testing.enginecases import AwayEngine
 from dragoman.tools import Question
-from tests.durable_cases import AGENTS, Use, runner, working
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def use(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Use], None]:
-    """Run a test with a store of each kind and an engine."""
-    return runner(request.param, tmp_path)
-
+from tests.durable_cases import AGENTS, Use, working
 
 # ---------------------------------------------------------------- submitting
 

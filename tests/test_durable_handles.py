@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +22,7 @@ from dragoman.message import FinishReason
 from dragoman.request import AgentConfig, LoopConfig
 from dragoman.store import RequestPage, SessionStore
 from dragoman.testing import ScriptedModel, Turn
-from tests.durable_cases import AGENTS, Use, runner, working
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def use(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Use], None]:
-    """Run a test with a store of each kind and an engine."""
-    return runner(request.param, tmp_path)
+from tests.durable_cases import AGENTS, Use, working
 
 
 def test_callers_that_use_a_key_at_once_start_one_session(use: Callable[[Use], None]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,13 +39,7 @@ from dragoman.request import AgentConfig, LoopConfig
 from dragoman.store import Head, SessionStore
 from dragoman.testing import Call, ScriptedModel, Turn
 from dragoman.tools import ToolContext
-from tests.durable_cases import AGENTS, QUICK, Use, make_echo, make_late, runner, working
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def use(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Use], None]:
-    """Run a test with a store of each kind and an engine."""
-    return runner(request.param, tmp_path)
+from tests.durable_cases import AGENTS, QUICK, Use, make_echo, make_late, working
 
 
 class Gate:

@@ -33,16 +33,10 @@ from dragoman.history import (
 )
 from dragoman.store import Lease, SessionBusy, SessionStore
 from dragoman.testing import Call, ScriptedModel, Turn
-from tests.durable_cases import AGENTS, QUICK, Use, make_echo, make_late, runner, working
+from tests.durable_cases import AGENTS, QUICK, Use, make_echo, make_late, working
 
 LONG = 60.0  # seconds of a lease that does not end during a test
 SHORT = 0.2  # and of one that does
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def use(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Use], None]:
-    """Run a test with a store of each kind and an engine."""
-    return runner(request.param, tmp_path)
 
 
 class OverdueStore(MemoryStore):

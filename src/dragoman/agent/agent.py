@@ -21,7 +21,7 @@ from ..errors import (
     type_name,
 )
 from ..history import AgentStatus, ModelInputEntry, QuestionAction
-from ..message import FinishReason, Message, require_name
+from ..message import FinishReason, Message
 from ..request import AgentConfig
 from ..store import Session, SessionBusy, SessionHold
 from ..store.refusals import require_seconds
@@ -31,7 +31,7 @@ from ..tools.containing import current_task, must_pass
 from ..toolspec import ToolSpec
 from ..usage import TokenUsage
 from .actions import Ending, RunError
-from .agentrun import INSIDE, AgentRun, Prompt, agent_busy, as_input, next_run_id
+from .agentrun import INSIDE, AgentRun, Prompt, agent_busy, as_input, next_run_id, require_carried_on
 from .answers import finish_of, last_message
 from .approval import ApprovalDecision, ApprovalPolicy
 from .asking import Asker, QuestionPolicy
@@ -224,10 +224,7 @@ class Agent(Generic[RuntimeT, OutputT]):
         prompt is then taken up before the next model call. With `run_id`, and without a prompt, it carries on that run
         alone: it raises InvalidValue if that run has ended meanwhile, or if another one comes first.
         """
-        if run_id is not None:
-            require_name("run_id", run_id)
-            if prompt is not None:
-                raise InvalidValue("run_id carries on what is there, without a prompt: steer() speaks to that run")
+        require_carried_on(run_id, prompt)
         run = self._start(prompt, strategy, keeps_events=False, wait_seconds=wait_seconds, only=run_id)
         return await run.result()
 

@@ -16,7 +16,7 @@ from .._finishing import finish
 from .._loops import SharedLock, Signal
 from ..errors import InvalidValue, StoreError
 from ..history import AgentStatus, ModelInputEntry, SteeringEntry
-from ..message import Message, Part
+from ..message import Message, Part, require_name
 from ..store import Lease, Session, SessionBusy, SessionHold
 from ..store.leases import this_process
 from .events import EventLog, RunEvent
@@ -27,7 +27,17 @@ from .runner import Runner
 if TYPE_CHECKING:
     from .agent import Agent
 
-__all__ = ["INSIDE", "AgentRun", "Prompt", "agent_busy", "as_input", "due_run_id", "new_run_id", "next_run_id"]
+__all__ = [
+    "INSIDE",
+    "AgentRun",
+    "Prompt",
+    "agent_busy",
+    "as_input",
+    "due_run_id",
+    "new_run_id",
+    "next_run_id",
+    "require_carried_on",
+]
 
 _Got = TypeVar("_Got")
 
@@ -326,6 +336,14 @@ def due_run_id(session: Session) -> str:
     """Return the id of the run that is open, or of the first requested one; empty if there is none."""
     requests = session.state.derived.requests
     return session.run_id or (requests[0].run_id if requests else "")
+
+
+def require_carried_on(run_id: str | None, prompt: Prompt | None) -> None:
+    """Raise InvalidValue for what cannot be the id of the one run to carry on, or if it comes with a prompt."""
+    if run_id is not None:
+        require_name("run_id", run_id)
+        if prompt is not None:
+            raise InvalidValue("run_id carries on what is there, without a prompt: steer() speaks to that run")
 
 
 def new_run_id() -> str:

@@ -180,7 +180,8 @@ class WorkerProcesses:
         process.stdin.close()
 
     def _notes(self, name: str) -> list[str]:
-        return _read_notes(self.place, name).splitlines()
+        path = Path(self.place.folder, name)
+        return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
 
 
 def _start_worker(place: Workplace) -> subprocess.Popen[bytes]:
@@ -366,11 +367,6 @@ def _is_first_maker(place: Workplace, session_id: str) -> bool:
         return False
     _note(place, "made first", session_id, os.getpid())
     return True
-
-
-def _read_notes(place: Workplace, name: str) -> str:
-    path = Path(place.folder, name)
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def _note(place: Workplace, name: str, *words: object) -> None:
