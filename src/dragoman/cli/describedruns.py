@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ..durable import Order
-from ..durable.requested import ENDED, status_of
+from ..durable.requested import ENDED, find_end, status_of
 from ..errors import DragomanError, ErrorCode
-from ..history import AgentStatus, RunFinishedEntry, RunStatus
+from ..history import AgentStatus, RunStatus
 from ..store import RunRequest, Session, SessionStore, open_session
 from ..store.requests import QUEUED
 
@@ -101,9 +101,5 @@ def _plain(run: Requested, status: str) -> dict[str, Any]:
 
 
 def _error_of(session: Session, run: Requested) -> dict[str, str] | None:
-    entries = session.entries
-    for index in range(len(entries) - 1, run.serial, -1):
-        entry = entries[index]
-        if isinstance(entry, RunFinishedEntry) and entry.run_id == run.run_id:
-            return None if entry.error_code is None else {"code": entry.error_code.value, "message": entry.message}
-    return None
+    end = find_end(session, run.run_id, run.serial)
+    return None if end is None or end.error_code is None else {"code": end.error_code.value, "message": end.message}

@@ -1,13 +1,13 @@
 """Reads requested runs: how far each is, and what is due, as the record of its session tells it."""
 
 from ..errors import ErrorCode, StoreError
-from ..history import AgentStatus, DerivedState, RunRequestedEntry, RunStatus, TakeoverEntry
+from ..history import AgentStatus, DerivedState, RunFinishedEntry, RunRequestedEntry, TakeoverEntry
 from ..store import RunRequest, Session, SessionStore
 from ..store.leases import is_said_to_a_run
-from ..store.requests import ENDED, QUEUED
+from ..store.requests import ABORTED, ENDED, QUEUED
 from .orders import Order
 
-__all__ = ["ENDED", "agent_due", "find_request", "is_due", "newest_of_runs", "request_due", "status_of"]
+__all__ = ["ENDED", "agent_due", "find_end", "find_request", "is_due", "newest_of_runs", "request_due", "status_of"]
 
 
 async def find_request(store: SessionStore, session_id: str, serial: int) -> RunRequest | None:
@@ -50,17 +50,18 @@ def status_of(session: Session, order: Order) -> str:
         raise StoreError(f"session {order.session!r}, serial {order.serial}: {words}", code=ErrorCode.CORRUPT)
     if request.run_id == state.current_run_id:
         return state.status.value
-    return _end_of(session, request.run_id, order.serial)
+    end = find_end(session, request.run_id, order.serial)
+    return ABORTED if end is None else end.status.value  # aborted before it began
 
 
-def _end_of(session: Session, run_id: str, serial: int) -> str:
-    """Return how a run ended that was requested at that serial; it was aborted if it never began."""
+def find_end(session: Session, run_id: str, serial: int) -> RunFinishedEntry | None:
+    """Return the end of a run that was requested at that serial; None if it has not ended, or never began."""
     entries = session.entries
     for index in range(len(entries) - 1, serial, -1):
         entry = entries[index]
-        if entry.run_id == run_id and isinstance(status := getattr(entry, "status", None), RunStatus):
-            return status.value
-    return RunStatus.ABORTED.value
+        if isinstance(entry, RunFinishedEntry) and entry.run_id == run_id:
+            return entry
+    return None
 
 
 def request_due(session: Session) -> int | None:
